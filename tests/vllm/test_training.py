@@ -112,7 +112,7 @@ def weights_are_equal(some: Path, other: Path, number: int) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-class Watching(RunObserver):
+class CountingObserver(RunObserver):
     """Keeps the evaluations of a run."""
 
     def __init__(self) -> None:
@@ -136,9 +136,9 @@ class Interrupting(RunObserver):
 def test_a_run_through_a_server_learns(
     beginning: Path, servers: list[ServerProcess], tmp_path: Path, numbers: Numbers
 ) -> None:
-    watching = Watching()
-    play(make_config(beginning, servers[:1]), tmp_path / "run", observers=[watching])
-    before, after = watching.evaluations[0], watching.evaluations[-1]
+    counting = CountingObserver()
+    play(make_config(beginning, servers[:1]), tmp_path / "run", observers=[counting])
+    before, after = counting.evaluations[0], counting.evaluations[-1]
     numbers.measured["household: success before, 95 % interval, tasks"] = describe(before)
     numbers.measured["household: success after 12 updates of 8 x 8 attempts, 95 % interval, tasks"] = describe(after)
     assert after.success > before.interval[1]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from groupwise.advantages.token_credit.conflict_tokens import ConflictTokens
 from groupwise.advantages.token_credit.dual_down_sampling import DualDownSampling
 from groupwise.advantages.token_credit.line_gains import LineGains
+from groupwise.advantages.token_credit.plain_tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.token_credit.potential_credit import PotentialCredit
 from groupwise.advantages.token_credit.segment_credit import SegmentCredit
 from groupwise.advantages.token_credit.tempered_credit import TemperedCredit
 from groupwise.advantages.token_credit.token_gae import TokenGae
 from groupwise.advantages.token_credit.token_return import TokenReturn
 from groupwise.advantages.token_credit.whitened_tokens import WhitenedTokens
-from groupwise.advantages.tokens import DiscountedTokens, FirstTokens
 from groupwise.core.parts.part import Part
 
 TOKEN_CREDITS: dict[str, type[Part]] = {

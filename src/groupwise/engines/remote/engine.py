@@ -12,7 +12,6 @@ import secrets
 import shutil
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -27,7 +26,7 @@ from groupwise.engines.adapter_folder import read_adapter_settings
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
-from groupwise.engines.remote.http_client import ServerClient
+from groupwise.engines.remote.http_client import ServerClient, open_clients
 from groupwise.engines.remote.replica import Replica, StartedServer
 from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
@@ -197,7 +196,7 @@ class ServerEngine:
             replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
             replica.count(faults=1)
-            self._replicas.dismiss(replica, str(fault))
+            self._replicas.dismiss(replica, str(fault), is_told=self.replicas == [replica])
         else:
             if was_out:
                 self._replicas.put_on_trial(replica)
@@ -264,8 +263,7 @@ def _open(
     max_in_flight: int,
     processes: Sequence[StartedServer],
 ) -> ServerEngine:
-    clients = [ServerClient(url) for url in urls]
-    _check_urls([client.url for client in clients])
+    clients = open_clients(urls)
 
     def describe(client: ServerClient) -> ServerFacts:
         try:
@@ -318,14 +316,6 @@ def _stop(processes: Sequence[StartedServer]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _check_urls(urls: Sequence[str]) -> None:
-    if not urls:
-        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
-    for url, number in Counter(urls).items():
-        if number > 1:
-            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
 
 
 def _generate(replica: Replica, *, request: Request) -> Generation:

@@ -12,6 +12,8 @@ import socket
 import threading
 import time
 import weakref
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -40,6 +42,17 @@ class ServerFault(EngineFault):
 
 class RequestRefusedFault(EngineFault):
     """A server says that the request is wrong: another one would say the same."""
+
+
+def open_clients(urls: Sequence[str]) -> list[ServerClient]:
+    """A client for each server; refused where none is named, or one twice."""
+    clients = [ServerClient(url) for url in urls]
+    if not clients:
+        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
+    for url, number in Counter(client.url for client in clients).items():
+        if number > 1:
+            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
+    return clients
 
 
 class ServerClient:
@@ -178,10 +191,7 @@ class ServerClient:
     def _parse(self, status: int, text: bytes, call: _Call) -> Any:
         """The JSON of an answer; a fault where the status or the text is no answer."""
         if status in REFUSALS:
-            raise RequestRefusedFault(
-                f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)}); ask for what it can "
-                "do"
-            )
+            raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
         if status != http.HTTPStatus.OK:
             self._fail(call, f"status {status}: {_quote(text)}", status=status)
         if call.is_text or not text.strip():
@@ -256,4 +266,8 @@ def _name_reason(error: BaseException) -> str:
 
 
 def _quote(text: bytes) -> str:
-    return quote_line(text[:2000].decode("utf-8", "replace"), limit=300) or "nothing"
+    """What a server says went wrong: the message within its answer, or the answer itself where it has none."""
+    shown = text[:2000].decode("utf-8", "replace")
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
+        shown = str(json.loads(text)["error"]["message"])
+    return quote_line(shown, limit=300) or "nothing"

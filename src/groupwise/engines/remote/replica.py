@@ -85,6 +85,8 @@ class Replica:
     ) -> None:
         self.number, self.client, self.facts, self.process = number, client, facts, process
         self.state: State = "in"
+        self.membership = 0
+        """How often it has left: what was asked before says nothing of a server that came back since."""
         self._tally, self._tally_lock = ReplicaTally(), threading.Lock()
         self._vocabulary = vocabulary
         self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
@@ -356,7 +358,7 @@ class Replica:
             return replace(generation, versions=(VersionSpan(self._adapter_versions[model], num_tokens),))
         if versions:
             return replace(generation, versions=versions)
-        if len(self._handed) - 1 > since:
+        if len(self._handed) - 1 != since:  # more, or counted anew: it was out meanwhile
             raise ServerFault(
                 f"the server {self.client.url} does not say which weights sampled which token, and new ones came while "
                 "it answered; use a newer one, or rollout.lag = 1"

@@ -70,6 +70,10 @@ def find_other_weights(replicas: Sequence[Replica]) -> Iterator[tuple[Replica, s
             yield replica, f"after the hand-over its {quote_line(name, limit=80)} is not that of {first.name}"
 
 
+class _LeftFault(ServerFault):
+    """The server is out, for a reason that was counted already."""
+
+
 @dataclass(eq=False)
 class _Job(Generic[Answer]):
     """Something to ask a server, and whoever waits for the answer."""
@@ -157,19 +161,29 @@ class Replicas:
                         self._num_sent_again += len(batches[number])
         return [answers[place] for place in range(len(items))]
 
-    def dismiss(self, replica: Replica, reason: str) -> None:
-        """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere."""
+    def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None, is_told: bool = False) -> None:
+        """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere.
+
+        Args:
+            replica: the one that failed.
+            reason: why, in a sentence.
+            asked_in: the membership in which it was asked what it failed at; where it has left since, nothing happens.
+            is_told: whether an error tells the reason, so that no warning has to.
+        """
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or asked_in not in (None, replica.membership):
                 return
+            replica.count(faults=int(asked_in is not None))
             was, replica.state = replica.state, "out"
+            replica.membership += was != "out"
             self._num_left += was == "in"
             if was != "out":  # what fails there now fails because it is out
                 self._last_reason = reason
             desk = self._desks[replica.number]
             jobs, desk.jobs = desk.jobs, deque()
-        if was != "out":
+        if was != "out" and not is_told:
             _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
+        if was != "out":
             replica.client.abort()
         replica.revive()
         for job in jobs:
@@ -238,18 +252,26 @@ class Replicas:
             if not job.is_begun and not job.future.set_running_or_notify_cancel():
                 continue
             job.is_begun = True
+            membership = desk.replica.membership
             try:
-                if desk.replica.state == "out":  # since the job was put here
-                    raise ServerFault(self._last_reason)
+                self._check_is_in(desk.replica, membership)  # it may have left since the job was put here
                 answer = job.ask(desk.replica)
+                self._check_is_in(desk.replica, membership)
+            except _LeftFault as fault:
+                self._move(job, fault)
             except ServerFault as fault:
-                desk.replica.count(faults=1)
-                self.dismiss(desk.replica, str(fault))
+                self.dismiss(desk.replica, str(fault), asked_in=membership)
                 self._move(job, fault)
             except BaseException as error:  # whoever waits for the answer must hear of it, whatever it is
                 job.future.set_exception(error)
             else:
                 job.future.set_result(answer)
+
+    def _check_is_in(self, replica: Replica, membership: int) -> None:
+        """Refuse to ask a replica that is out, or to hear one that has left since it was asked."""
+        with self._lock:
+            if replica.state != "in" or replica.membership != membership:
+                raise _LeftFault(self._last_reason)
 
     def _take(self, desk: _Desk) -> _Job[Any] | None:
         with self._lock:

@@ -52,18 +52,18 @@ class RemoteEngineConfig(Part):
     def _names_or_starts(self) -> RemoteEngineConfig:
         if self.urls and self.replicas:
             raise ValueError(
-                f"urls names {len(self.urls)} servers and replicas asks for {self.replicas} more; give urls for "
-                "servers that are there, or replicas to let the run start them"
+                f"urls names {len(self.urls)} server{'s' if len(self.urls) > 1 else ''} and replicas asks for "
+                f"{self.replicas} more; give urls for servers that are there, or replicas to let the run start them"
             )
         return self
 
     def check_device(self, device: str) -> None:
         """Refuse servers that are not there; what the learner computes on does not matter to them."""
-        from groupwise.engines.remote.http_client import ServerClient
+        from groupwise.engines.remote.http_client import open_clients
 
         self._check_may_open()
-        for url in self.urls:
-            with ServerClient(url) as client:
+        for client in open_clients(self.urls) if self.urls else ():
+            with client:
                 client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
 
     def _check_may_open(self) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, TrainingError
@@ -14,6 +12,7 @@ from groupwise.core.parts.part import Part
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.adapter_folder import AdapterEngine, write_adapter_folder
 from groupwise.training.learner.weights import collect_weights
+from groupwise.training.weight_transfer.transfer_folder import choose_folder, hold_folder
 
 if TYPE_CHECKING:
     import torch
@@ -33,8 +32,7 @@ class Adapter(Part, slot="weight_transfer"):
 
     def open(self, folder: Path | None) -> AdapterTransfer:
         """The transfer through the folder that is named here, or else the run's own place."""
-        place = Path(self.folder).expanduser() if self.folder else folder
-        return AdapterTransfer(None if place is None else place.absolute())
+        return AdapterTransfer(choose_folder(self.folder, folder))
 
 
 class AdapterTransfer:
@@ -62,15 +60,8 @@ class AdapterTransfer:
                 "training.weight_transfer: the model has no LoRA adapter that alone trains, so that there is none to "
                 "hand over; set model.lora_rank, or use through_file"
             )
-        if self._folder is None:
-            with TemporaryDirectory(prefix="groupwise-") as place:
-                _send(Path(place), table, engine, version)
-            return
-        try:
-            _send(self._folder, table, engine, version)
-        finally:
-            with suppress(OSError):  # somebody else's files may be there
-                self._folder.rmdir()
+        with hold_folder(self._folder) as place:
+            _send(place, table, engine, version)
 
 
 def _send(place: Path, weights: Mapping[str, torch.Tensor], engine: AdapterEngine, version: int) -> None:

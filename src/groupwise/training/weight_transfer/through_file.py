@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts.part import Part
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.learner.weights import collect_weights
+from groupwise.training.weight_transfer.transfer_folder import choose_folder, hold_folder
 
 if TYPE_CHECKING:
     import torch
@@ -39,9 +39,7 @@ class ThroughFile(Part, slot="weight_transfer"):
 
     def open(self, folder: Path | None) -> FileTransfer:
         """The transfer through the folder that is named here, or else the run's own place."""
-        place = Path(self.folder).expanduser() if self.folder else folder
-        # An engine in another process may stand in another folder.
-        return FileTransfer(None if place is None else place.absolute())
+        return FileTransfer(choose_folder(self.folder, folder))
 
 
 class FileTransfer:
@@ -58,15 +56,8 @@ class FileTransfer:
         version: int,
     ) -> None:
         """Write the weights, let the engine read them, remove the file."""
-        if self._folder is None:
-            with TemporaryDirectory(prefix="groupwise-") as place:
-                _send(Path(place), weights, engine, version)
-            return
-        try:
-            _send(self._folder, weights, engine, version)
-        finally:
-            with suppress(OSError):  # somebody else's files may be there
-                self._folder.rmdir()
+        with hold_folder(self._folder) as place:
+            _send(place, weights, engine, version)
 
 
 def _send(

@@ -20,7 +20,7 @@ from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E4
 from tests.unit.engines.remote.own_server import call, move_weights, open_client, serve_model  # noqa: E402
 from tests.unit.engines.small_models import VOCABULARY, family, requests  # noqa: E402
 
-ONE = {"prompt_ids": [5, 6], "seed": 1, "max_tokens": 2}
+IN_BATCH = {"prompt_ids": [5, 6], "seed": 1, "max_tokens": 2}
 SINGLE = {"model": "policy", "token_ids": [5, 6], "sampling_params": {"seed": 1, "max_tokens": 2}}
 
 
@@ -99,8 +99,8 @@ def test_weights_of_another_model_are_refused_whole(tmp_path: Path) -> None:
         before = call(url, "POST", "/weight_checker", {"action": "checksum"})
         assert call(url, "POST", "/start_weight_update")[0] == 200
         for file, words in (
-            ("narrow", f"has {name} of shape (1"),
-            ("other", "has a weight 'nobody', which the model a/folder has not; hand over weights of the same model"),
+            ("narrow", f"it serves another model, whose {name} has the shape ("),
+            ("other", "it serves another model, which has no weight 'nobody'; start it with the run's own"),
             ("text", "cannot be read here"),
             ("nowhere", "cannot be read here (No such file or directory"),
         ):
@@ -136,7 +136,7 @@ def test_requests_wait_while_it_is_paused() -> None:
         assert call(url, "POST", "/pause?mode=abort")[0] == 400
         assert call(url, "POST", "/pause?mode=keep")[0] == 200
         asking = threading.Thread(
-            target=lambda: answers.append(call(url, "POST", "/groupwise/v1/generate", {"requests": [ONE]}))
+            target=lambda: answers.append(call(url, "POST", "/groupwise/v1/generate", {"requests": [IN_BATCH]}))
         )
         asking.start()
         asking.join(0.2)
@@ -163,7 +163,7 @@ def test_requests_wait_while_it_is_paused() -> None:
 )
 def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], words: str) -> None:
     with serve_model() as url:
-        status, message = call(url, "POST", "/groupwise/v1/generate", {"requests": [ONE, ONE | change]})
+        status, message = call(url, "POST", "/groupwise/v1/generate", {"requests": [IN_BATCH, IN_BATCH | change]})
     assert status == 400
     assert message.startswith(words)
 
@@ -215,10 +215,10 @@ def test_what_the_engine_raises_or_computes_wrongly_is_said() -> None:
 
     with serve_model(engine=Broken(lambda request: [1])) as url:
         route = "/groupwise/v1/generate"
-        assert call(url, "POST", route, {"requests": [ONE]}) == (
+        assert call(url, "POST", route, {"requests": [IN_BATCH]}) == (
             500,
             "/groupwise/v1/generate failed (IndexError: a kernel failed)",
         )
-        status, message = call(url, "POST", route, {"requests": [ONE | {"seed": 0}]})
+        status, message = call(url, "POST", route, {"requests": [IN_BATCH | {"seed": 0}]})
         assert status == 500
         assert "not JSON compliant" in message

@@ -13,7 +13,9 @@ import pytest
 from groupwise.core.errors import EngineFault
 from groupwise.engines.engine import Generation, Request, SubmittingEngine
 from groupwise.engines.remote.engine import ServerEngine
-from groupwise.engines.remote.replicas import choose_replica, name_session
+from groupwise.engines.remote.http_client import ServerFault
+from groupwise.engines.remote.replica import Replica
+from groupwise.engines.remote.replicas import Replicas, choose_replica, name_session
 from tests.unit.engines.remote.conftest import OpenEngine, StartServer
 from tests.unit.engines.remote.scripted_server import ScriptedServer, die, hang, say
 from tests.unit.engines.remote.toy_model import write_weights
@@ -118,6 +120,48 @@ def test_what_was_to_go_to_a_server_that_left_meanwhile_goes_elsewhere(
     gate.set()
 
 
+def test_what_finds_its_server_out_is_no_fault_of_that_server(
+    start_server: StartServer, open_engine: OpenEngine
+) -> None:
+    [replica] = open_engine(start_server()).replicas
+    replicas = Replicas([replica], max_in_flight=1)
+    replicas.dismiss(replica, "it failed its canary")
+    future = replicas.submit_to(replica, lambda asked: asked.version)
+    with pytest.raises(ServerFault, match=r"^it failed its canary$"):
+        future.result(PATIENCE)
+    assert replicas.take_metrics()["replicas/0/faults"] == 0
+    replicas.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["an answer", "a fault"])
+def test_what_comes_late_from_before_a_server_left_says_nothing_of_it(
+    start_server: StartServer, open_engine: OpenEngine, fails: bool
+) -> None:
+    replicas = Replicas(open_engine(start_server(), start_server()).replicas, max_in_flight=1)
+    gate, begun, asked = threading.Event(), threading.Event(), list[Replica]()
+
+    def ask(replica: Replica) -> str:
+        asked.append(replica)
+        if len(asked) == 1:
+            begun.set()
+            gate.wait(PATIENCE)
+            if fails:
+                raise ServerFault("no connection in time")
+        return f"answer {len(asked)}"
+
+    future = replicas.submit("a session", ask)
+    assert begun.wait(PATIENCE)
+    replicas.dismiss(asked[0], "it died")
+    replicas.put_on_trial(asked[0])
+    replicas.admit(asked[0])
+    gate.set()
+    assert future.result(PATIENCE) == "answer 2"
+    metrics = replicas.take_metrics()
+    assert [metrics[f"replicas/{name}"] for name in ("alive", "left", "readmitted")] == [2, 1, 1]
+    assert metrics[f"replicas/{asked[0].number}/faults"] == 0
+    replicas.close()
+
+
 def test_many_threads_may_submit_at_once(start_server: StartServer, open_engine: OpenEngine) -> None:
     engine = open_engine(start_server(), start_server())
     answers: dict[int, list[Generation]] = {}
@@ -219,7 +263,13 @@ def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(
     ],
 )
 def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
-    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path, route: str, content: Any, complaint: str
+    start_server: StartServer,
+    open_engine: OpenEngine,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    route: str,
+    content: Any,
+    complaint: str,
 ) -> None:
     server = start_server()
     engine = open_engine(server)
@@ -234,6 +284,7 @@ def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
         engine.load_file(path, version=1)
     begin = f"the engine's server is out; the last reason: the server {server.url} {complaint.format(path=path)}"
     assert str(caught.value).startswith(begin)
+    assert not caplog.messages  # nothing is said twice
     assert not server.is_paused
 
 
@@ -373,3 +424,22 @@ def test_one_that_does_not_say_versions_cannot_answer_over_a_hand_over(
     gate.set()
     with pytest.raises(EngineFault, match="does not say which weights sampled which token, and new ones came"):
         future.result(PATIENCE)
+
+
+def test_an_answer_without_versions_from_before_a_server_left_is_refused(
+    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    server = start_server()
+    server.says_versions = False
+    engine = open_engine(server)
+    for version in (1, 2):
+        engine.load_file(write_weights(tmp_path, version), version=version)
+    [replica] = engine.replicas
+
+    def leave(_: ScriptedServer, handler: object, answer: Any) -> Any:
+        replica.look_again(lambda client: replica.facts)
+        return answer
+
+    server.trouble(STREAM, leave)
+    with pytest.raises(ServerFault, match="does not say which weights sampled which token, and new ones came"):
+        replica.generate(make_requests(1)[0])

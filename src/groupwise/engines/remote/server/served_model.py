@@ -126,7 +126,7 @@ class ServedModel:
         stored = self._read_file(Path(folder) / ADAPTER_WEIGHTS)
         own = {_name_as_stored(name): name for name in self._parameters()}
         weights = {own.get(name, name): value for name, value in stored.items()}
-        self._check_fit(weights, folder)
+        self._check_fit(weights)
         self._compute(lambda: self._engine.load(weights, version=version))
 
     def compute_checksums(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ class ServedModel:
 
     def _read_weights(self, path: Path) -> dict[str, torch.Tensor]:
         weights = self._read_file(path)
-        self._check_fit(weights, str(path))
+        self._check_fit(weights)
         return weights
 
     def _read_file(self, path: Path) -> dict[str, torch.Tensor]:
@@ -162,19 +162,18 @@ class ServedModel:
                 "folder that this server sees too"
             ) from None
 
-    def _check_fit(self, weights: Mapping[str, torch.Tensor], place: str) -> None:
+    def _check_fit(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Refuse weights of another model, whole: a model that has taken half of them over is none at all."""
         own = self._parameters()
         for name, value in weights.items():
             if name not in own:
                 raise RefusedRequest(
-                    f"{quote_line(place)} has a weight {quote_line(name)!r}, which the model {self.card.root} has not; "
-                    "hand over weights of the same model"
+                    f"it serves another model, which has no weight {quote_line(name)!r}; start it with the run's own"
                 )
             if value.shape != own[name].shape:
                 raise RefusedRequest(
-                    f"{quote_line(place)} has {name} of shape {tuple(value.shape)}, but the model {self.card.root} has "
-                    f"{tuple(own[name].shape)}; hand over weights of the same model"
+                    f"it serves another model, whose {quote_line(name)} has the shape {tuple(own[name].shape)} and not "
+                    f"{tuple(value.shape)}; start it with the run's own"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Credit below the step: how the tokens of a response share its credit, and which of them train.
+"""Plain ways to share the credit of a step among its tokens: discounted from the end, or to the first ones alone.
 
 Axis: K sampled tokens of all steps.
 """
