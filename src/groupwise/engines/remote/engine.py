@@ -27,6 +27,7 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import ServerClient, open_clients
+from groupwise.engines.remote.processes import stop_servers
 from groupwise.engines.remote.replica import Replica, StartedServer
 from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
@@ -156,7 +157,7 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel what waits, and stop the servers that were started here."""
         self._replicas.close()
-        _stop(self._processes)
+        stop_servers(self._processes)
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
@@ -196,7 +197,7 @@ class ServerEngine:
             replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
             replica.count(faults=1)
-            self._replicas.dismiss(replica, str(fault), is_told=self.replicas == [replica])
+            self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
         else:
             if was_out:
                 self._replicas.put_on_trial(replica)
@@ -250,7 +251,7 @@ def open_server_engine(
     try:
         return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
     except BaseException:
-        _stop(processes or ())
+        stop_servers(processes or ())
         raise
 
 
@@ -307,15 +308,6 @@ def find_memory_folder(num_bytes: int) -> Path | None:
     except OSError:
         return None
     return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
-
-
-def _stop(processes: Sequence[StartedServer]) -> None:
-    """Stop servers, all at once: each may take a while."""
-    threads = [threading.Thread(target=process.stop, daemon=True) for process in processes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _generate(replica: Replica, *, request: Request) -> Generation:
