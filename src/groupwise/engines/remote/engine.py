@@ -7,9 +7,7 @@ together does not depend on the clock (`ServerEngine`). Other servers take a req
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
@@ -27,6 +24,8 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
 from groupwise.engines.remote.http_client import ServerClient, open_clients
+from groupwise.engines.remote.memory_folder import open_weights_folder
+from groupwise.engines.remote.processes import stop_servers
 from groupwise.engines.remote.replica import Replica, StartedServer
 from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 OPENING_SECONDS = 30.0
 """How long a server may take to say who it is."""
-MEMORY_FOLDER = Path("/dev/shm")
-"""Where files lie in memory, on machines that have such a place."""
 
 
 class ServerEngine:
@@ -106,7 +103,7 @@ class ServerEngine:
         dtype = getattr(torch, self._precision)
         tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
         num_bytes = sum(value.nbytes for value in tensors.values())
-        with TemporaryDirectory(prefix="groupwise-", dir=find_memory_folder(num_bytes)) as folder:
+        with open_weights_folder(num_bytes) as folder:
             path = Path(folder) / f"{version:04d}.safetensors"
             try:
                 save_file(tensors, path)
@@ -156,7 +153,7 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel what waits, and stop the servers that were started here."""
         self._replicas.close()
-        _stop(self._processes)
+        stop_servers(self._processes)
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
@@ -196,7 +193,7 @@ class ServerEngine:
             replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
             replica.count(faults=1)
-            self._replicas.dismiss(replica, str(fault), is_told=self.replicas == [replica])
+            self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
         else:
             if was_out:
                 self._replicas.put_on_trial(replica)
@@ -250,7 +247,7 @@ def open_server_engine(
     try:
         return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
     except BaseException:
-        _stop(processes or ())
+        stop_servers(processes or ())
         raise
 
 
@@ -295,27 +292,6 @@ def _open(
         return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
     return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
-
-
-def find_memory_folder(num_bytes: int) -> Path | None:
-    """Where a file of so many bytes lies in memory; None where there is no such place, or too little room in it.
-
-    Containers often have 64 MiB of it.
-    """
-    try:
-        has_room = shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes
-    except OSError:
-        return None
-    return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
-
-
-def _stop(processes: Sequence[StartedServer]) -> None:
-    """Stop servers, all at once: each may take a while."""
-    threads = [threading.Thread(target=process.stop, daemon=True) for process in processes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _generate(replica: Replica, *, request: Request) -> Generation:

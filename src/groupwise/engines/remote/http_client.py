@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -26,6 +26,8 @@ CONNECT_SECONDS = 10.0
 """How long a server may take to accept a connection."""
 MAX_ANSWER_BYTES = 2**20
 """What is read of an answer whose size does not follow from what was asked."""
+HEALTH_SECONDS = 10.0
+"""How long a server may take to say that it is healthy, each time it is asked."""
 CHUNK_BYTES = 2**16
 REFUSALS = frozenset({400, 413, 422})
 """Statuses by which a server says that the request is wrong, not the server."""
@@ -55,6 +57,18 @@ def open_clients(urls: Sequence[str]) -> list[ServerClient]:
     return clients
 
 
+def ask_optional_route(ask: Callable[[], Any]) -> Any:
+    """What a server answers at a route that not every server has; None where it refuses, or says that it fails."""
+    try:
+        return ask()
+    except RequestRefusedFault:
+        return None
+    except ServerFault as fault:
+        if fault.status is None:
+            raise
+        return None
+
+
 class ServerClient:
     """Speaks to one server, from any number of threads; connections are kept and used again."""
 
@@ -64,6 +78,10 @@ class ServerClient:
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
         weakref.finalize(self, _close_all, self._idle)
+
+    def check_health(self) -> None:
+        """Ask whether the server is healthy; a fault where it does not say so."""
+        self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
 
     def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
         """Ask for what is at a path: its JSON, None where the answer is empty."""

@@ -25,7 +25,7 @@ class RunPlanTools:
     number: int
     """Of the update that the plan is for."""
     prompter: Prompter
-    """Whose tokenizer is meant."""
+    """Has the tokenizer that the plan's words are turned into tokens with; a thread that plays has one of its own."""
     handed_out: set[str] = field(default_factory=set)
     """Ids of the tasks that the curriculum gave for this update."""
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from groupwise.engines.model_source import ModelSource
     from groupwise.engines.remote.processes import ServerProcess
 
-CHECK_SECONDS = 10.0
-"""How long a server that is named may take to answer before a model loads."""
-
 
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
@@ -64,7 +61,7 @@ class RemoteEngineConfig(Part):
         self._check_may_open()
         for client in open_clients(self.urls) if self.urls else ():
             with client:
-                client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+                client.check_health()
 
     def _check_may_open(self) -> None:
         """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""

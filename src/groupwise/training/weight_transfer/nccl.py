@@ -6,7 +6,6 @@ in which order, and vLLM's own trainer side with the wire taken out.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,6 +94,7 @@ class NcclTransfer:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
+        from groupwise.engines.remote.processes import find_free_port
         from groupwise.engines.vllm.server_group import ServerGroup
 
         settings = self._settings
@@ -106,7 +106,7 @@ class NcclTransfer:
         info = NCCLTrainerInitInfo(
             rank=0,
             master_address=settings.address,
-            master_port=settings.port or find_port(),
+            master_port=settings.port or find_free_port(),
             world_size=1 + sum(self._group.world_sizes),
             packed=settings.packed,
         )
@@ -151,10 +151,3 @@ def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
                 f"training.weight_transfer: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
                 "'cuda', or use through_file"
             )
-
-
-def find_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -76,7 +76,7 @@ def test_an_adapter_is_served_as_the_learner_has_it(
     [
         (["./nowhere"], "error: there is no folder './nowhere'"),
         (["./nowhere", "--port", "70000"], "error: port 70000 is none; give a number from 0 to 65535"),
-        (["./nowhere", "--device", "cuda:99"], "error: device 'cuda:99' cannot be used"),
+        (["./nowhere", "--device", "cuda:99"], "error: device: 'cuda:99' cannot be used"),
     ],
 )
 def test_what_keeps_it_from_serving_is_one_line(
