@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
@@ -127,15 +128,21 @@ class ServerEngine:
     def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
         """Let a trainer send weights to all servers at once while they stand still.
 
+        A server that cannot stand still, or go on, is out, and does not come back this way. Where the sending
+        itself fails, it fails for all: nobody can say whose fault it was.
+
         Args:
             send: sends them; it is given the servers, and the label that they shall call the weights by.
             version: of the weights.
         """
-        label, replicas = wire.write_label(version, owner=self._owner), self.replicas
+        label = wire.write_label(version, owner=self._owner)
         with ExitStack() as still:
-            for replica in replicas:
-                still.enter_context(replica.hold_still(version=version, label=label))
-            send(replicas, label)
+            for replica in self.replicas:
+                self._hold_still(replica, still, version=version, label=label)
+            self._check_is_left()
+            send(self.replicas, label)
+        self._compare_newcomers()
+        self._check_is_left()
         self._version = version
 
     def admit(self, name: str) -> None:
@@ -168,9 +175,29 @@ class ServerEngine:
         for thread in threads:
             thread.join()  # each step has a time-out of its own
         self._compare_newcomers()
+        self._check_is_left()
+        self._version = version
+
+    def _check_is_left(self) -> None:
         if not self.replicas:
             raise EngineFault(self._replicas.describe_end())
-        self._version = version
+
+    def _hold_still(self, replica: Replica, still: ExitStack, *, version: int, label: str) -> None:
+        """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
+        pause = replica.hold_still(version=version, label=label)
+
+        def go_on(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+            try:
+                pause.__exit__(kind, error, trace)
+            except GroupwiseError as fault:
+                self._fail(replica, fault)
+
+        try:
+            pause.__enter__()
+        except GroupwiseError as fault:
+            self._fail(replica, fault)
+        else:
+            still.push(go_on)
 
     def _compare_newcomers(self) -> None:
         """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
@@ -192,11 +219,15 @@ class ServerEngine:
             take(replica)
             replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
-            replica.count(faults=1)
-            self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
+            self._fail(replica, fault)
         else:
             if was_out:
                 self._replicas.put_on_trial(replica)
+
+    def _fail(self, replica: Replica, fault: GroupwiseError) -> None:
+        """Dismiss a replica that failed at a hand-over; the last one's reason is told by the error that follows."""
+        replica.count(faults=1)
+        self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
 
 
 class StreamingServerEngine(ServerEngine):

@@ -38,7 +38,7 @@ class Nccl(Part, slot="weight_transfer"):
     """Weights go over NCCL to vLLM servers, through vLLM's own trainer side; untested where there is one GPU only.
 
     The servers are started with `--weight-transfer-config '{"backend": "nccl"}'`, and vLLM is installed beside
-    groupwise. A server that left does not come back into the group by itself.
+    groupwise. A server that is out does not come back, and one that dies while weights are sent ends the run.
     """
 
     address: str = "127.0.0.1"
