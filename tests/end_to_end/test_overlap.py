@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from groupwise.config.run_file import load_run
 from groupwise.core.errors import TrainingError
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.journal.journal import Journal
@@ -191,7 +192,8 @@ def test_what_was_played_ahead_is_trained_whatever_the_lag_is_afterwards(
     (tmp_path / "checkpoints" / "latest").write_text("0002\n")
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         third = list(journal.trajectories(3))
-    play(tmp_path, make_config(lag=lag), resume=True)
+    play(tmp_path, load_run(tmp_path, overrides=[f"rollout.lag={lag}"]), resume=True)  # with the correction it had
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         assert list(journal.trajectories(3)) == third
+        assert dict(journal.curve("rollout/age")) == {1: 0.0} | dict.fromkeys((2, 3, 4, 5) if lag else (2, 3), 1.0)
     assert [read_versions(tmp_path, number) for number in (3, 4, 5)] == [{1}, {2 + 1 - lag}, {3 + 1 - lag}]

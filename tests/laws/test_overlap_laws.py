@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from groupwise.core.errors import TrainingError
 from groupwise.core.journal.journal import Journal
+from groupwise.training.attempts.playing_thread import PlayingThread
 from groupwise.training.loop import make_update, train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
@@ -77,3 +79,60 @@ def test_what_was_asked_for_is_trained_also_where_a_free_run_was_stopped(
         assert run.journal.update_numbers() == list(range(1, UPDATES + 1))
         assert all(age <= 2 for _, age in run.journal.curve("rollout/max_age"))
         assert read_trained_mix(tmp_path) == read_asked_mix(run, UPDATES)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A free run that stopped in update 6 of 8: what is ready after the checkpoint of 4 is up to 3 versions old."""
+    config = make_config("free", updates=8, max_age=3)
+    with monkeypatch.context() as patient:
+        patient.setattr(PlayingThread, "has_ended", lambda self: True)  # it is waited for all that plays
+        with pytest.raises(KeyboardInterrupt), open_run(config, tmp_path) as run:
+            train(run, observers=[Interrupting("learn", 6)])
+    return tmp_path
+
+
+REFUSED = "attempts that are ready for the next updates were sampled by weights up to 3 versions back, and with"
+
+
+@pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        (
+            1,
+            "rollout.lag = 1 and rollout.max_age = 1 none is trained that is more than 1 back; resume with "
+            "rollout.max_age = 3, also in a filter on staleness that the run file has, until there is a checkpoint of "
+            "update 7, then with these settings",
+        ),
+        (
+            0,
+            "rollout.lag = 0 and rollout.max_age = 1 none is trained that is more than 0 back; resume with "
+            "rollout.lag = 1, rollout.max_age = 3 and training.updates = 7 until there is a checkpoint of update 7, "
+            "then with these settings",
+        ),
+    ],
+)
+def test_a_lag_that_would_drop_what_is_ready_is_refused_and_what_is_advised_trains_it(
+    stopped: Path, lag: int, said: str
+) -> None:
+    before = (stopped / "config.toml").read_bytes()
+    with pytest.raises(TrainingError) as caught, open_run(make_config(lag, updates=8), stopped) as run:
+        train(run, resume=True)
+    assert str(caught.value) == f"{stopped}: {REFUSED} {said}"
+    assert (stopped / "config.toml").read_bytes() == before
+    with Journal(stopped / "journal.sqlite", read_only=True) as journal:
+        assert journal.last_number() == 5, "nothing is forgotten"
+    for config in (make_config(1, updates=7, max_age=3), make_config(lag, updates=8)):
+        with open_run(config, stopped) as run:
+            train(run, resume=True)
+    with open_run(config, stopped) as run:
+        ages = dict(run.journal.curve("rollout/max_age"))
+        assert [ages.get(number) for number in (5, 6, 7, 8)] == [3.0, 3.0, 3.0, 0.0 if lag else None]
+        assert read_trained_mix(stopped) == read_asked_mix(run, 8)
+
+
+def test_what_is_ready_is_trained_without_a_lag_where_nobody_wants_it_corrected(stopped: Path) -> None:
+    with open_run(make_config(0, updates=8, corrects_lag=False), stopped) as run:
+        train(run, resume=True)
+        assert dict(run.journal.curve("rollout/age")).keys() == set(range(1, 8)), "without an age nothing is said of it"
+        assert read_trained_mix(stopped) == read_asked_mix(run, 8)

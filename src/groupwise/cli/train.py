@@ -40,6 +40,7 @@ def train(
     from groupwise.config.runs import open_run
     from groupwise.config.runs import train as run_loop
     from groupwise.training.notices import list_notices
+    from groupwise.training.run_checks import check_algorithm
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
@@ -47,6 +48,7 @@ def train(
         _print_changes(load_run_config(folder), config)
     if resume and _is_finished(folder, config):
         return
+    check_algorithm(config)  # what is refused needs no notices
     for line in list_notices(config):
         errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     try:

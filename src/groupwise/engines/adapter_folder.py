@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from groupwise.models.folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS, name_as_stored
+
 if TYPE_CHECKING:
     import torch
-
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 @runtime_checkable
@@ -42,8 +41,7 @@ def write_adapter_folder(folder: Path, settings: Mapping[str, Any], weights: Map
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(dict(settings), indent=2), encoding="utf-8")
-    # peft puts the adapter's name, which is `default`, into the name of a parameter, and not into a file.
-    tensors = {name.replace(".default.", "."): value.detach().cpu().contiguous() for name, value in weights.items()}
+    tensors = {name_as_stored(name): value.detach().cpu().contiguous() for name, value in weights.items()}
     save_file(tensors, folder / ADAPTER_WEIGHTS)
 
 

@@ -155,6 +155,11 @@ def load_tokenizer(path: str) -> Any:
     return tokenizer
 
 
+def name_as_stored(name: str) -> str:
+    """What a file of an adapter calls a parameter: peft puts the adapter's name, `default`, into that of the latter."""
+    return name.replace(".default.", ".")
+
+
 def load_adapter(adapter: Adapter, model: Any) -> Any:
     """A model with an adapter on it, which goes on training."""
     from peft import LoraConfig, PeftModel
@@ -172,7 +177,7 @@ def load_adapter(adapter: Adapter, model: Any) -> Any:
         adapted = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
         with safe_open(adapter.folder / ADAPTER_WEIGHTS, framework="pt") as stored:
             unlike = set(stored.keys()) ^ {
-                name.replace(".default.", ".") for name, value in adapted.named_parameters() if value.requires_grad
+                name_as_stored(name) for name, value in adapted.named_parameters() if value.requires_grad
             }
         if unlike:
             raise ValueError(f"only one of the two has {min(unlike)!r}")

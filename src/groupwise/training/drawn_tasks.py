@@ -7,12 +7,12 @@ resumed there plays these attempts again, at the same tasks: what was asked for 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from groupwise.core.parts.attempt_results import check_drawn_tasks
 from groupwise.core.records import Task
 from groupwise.tasks.curriculum import LiveCurriculum
+from groupwise.training.exact_values import read_fields, write_fields
 
 
 class DrawnTasks:
@@ -41,7 +41,9 @@ class DrawnTasks:
         """The tasks of all updates that are still to be made, but for those whose attempts are kept."""
         numbers = sorted({*self._drawn, *(number for number, tasks in self._draw_again.items() if tasks)} - {*without})
         return {
-            str(number): [asdict(task) for task in (*self._drawn.get(number, ()), *self._draw_again.get(number, ()))]
+            str(number): [
+                write_fields(task) for task in (*self._drawn.get(number, ()), *self._draw_again.get(number, ()))
+            ]
             for number in numbers
         }
 
@@ -49,6 +51,5 @@ class DrawnTasks:
         """Draw these tasks again."""
         self._drawn.clear()
         self._draw_again = {
-            int(number): [Task(**{**task, "tags": tuple(task["tags"])}) for task in tasks]
-            for number, tasks in state.items()
+            int(number): [Task(**read_fields(task)) for task in tasks] for number, tasks in state.items()
         }

@@ -23,7 +23,7 @@ def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> 
     """
     changes: dict[str, object] = {}
     loss = algorithm.loss
-    if isinstance(loss, PolicyLoss) and loss.old == "learner" and not _reads_old_logps(loss):
+    if isinstance(loss, PolicyLoss) and lacks_correction(algorithm):
         changes["loss"] = loss.model_copy(update={"corrections": (*loss.corrections, Truncate())})
     has_filter = any(isinstance(part, Staleness) for part in algorithm.filters)
     if knows_versions and not has_filter and algorithm.replay is None:
@@ -40,6 +40,12 @@ def check_staleness(algorithm: Algorithm, *, max_age: int) -> None:
                 f"back have sampled, and rollout.lag plays up to {max_age} ahead, so that slow tasks would be trained "
                 "less than they are asked for; raise the one, lower rollout.max_age, or set rollout.lag to 0"
             )
+
+
+def lacks_correction(algorithm: Algorithm) -> bool:
+    """Whether the loss takes its ratio against the learner and leaves the gap to the weights that sampled alone."""
+    loss = algorithm.loss
+    return isinstance(loss, PolicyLoss) and loss.old == "learner" and not _reads_old_logps(loss)
 
 
 def _reads_old_logps(loss: PolicyLoss) -> bool:

@@ -23,6 +23,7 @@ from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs.part_queries import ask_instruction
+from groupwise.models.device import choose_device
 from groupwise.rollout.hosts.host import Host, open_host
 from groupwise.rollout.measures.tools import check_learner
 from groupwise.rollout.prompts.prompter import Prompter
@@ -220,16 +221,3 @@ def open_run_host(config: RunConfig) -> Host:
     splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
     rehearsed = () if is_ours(config.env) else tuple(splits)
     return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
-
-
-def choose_device(name: str) -> torch.device:
-    """Choose the device that a run computes on, by the name that its run file gives."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
-    return device

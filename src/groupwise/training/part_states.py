@@ -80,16 +80,14 @@ class PartStates:
             part.path: {"kind": part.kind, "state": read_part_state(part.where, part.state)} for part in self._parts
         }
 
-    def describe_before(
-        self, states_then: Mapping[str, Mapping[str, Any]], members: Sequence[Trajectory]
-    ) -> list[StateBefore]:
-        """What an update began with: the states of then, and what the parts know of the tasks of its attempts."""
+    def describe_before(self, members: Sequence[Trajectory]) -> list[StateBefore]:
+        """What an update's credit begins with: the states now, and what the parts know of the tasks of its attempts."""
         tasks = list({trajectory.task.id: trajectory.task for trajectory in members}.values())
         return [
             StateBefore(
                 path=part.path,
                 kind=part.kind,
-                state=states_then[part.path]["state"],
+                state=read_part_state(part.where, part.state),
                 columns=read_columns(part.where, part.state, tasks),
             )
             for part in self._parts

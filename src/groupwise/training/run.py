@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -81,11 +82,12 @@ class Run:
 
     def close(self) -> None:
         """End the environments' processes, close engine and journal, and give the folder back."""
-        self.host.shutdown()
-        if isinstance(self.engine, ClosingEngine):
-            self.engine.close()
-        self.journal.close()  # its log goes into it: one file less that a copy can forget
-        self.lock.release()
+        with ExitStack() as closing:  # the last first; whatever of it fails, the rest is closed too
+            closing.callback(self.lock.release)
+            closing.callback(self.journal.close)  # its log goes into it: one file less that a copy can forget
+            if isinstance(self.engine, ClosingEngine):
+                closing.callback(self.engine.close)
+            closing.callback(self.host.shutdown)
 
     def draw(self, number: int) -> Draw:
         """Random generators of an update, by name."""

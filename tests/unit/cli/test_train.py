@@ -78,6 +78,12 @@ def test_a_depth_of_history_beside_another_memory_is_noted_in_one_line(groupwise
     )
 
 
+def test_a_lag_that_is_refused_is_not_noted_first(groupwise: Run, tmp_path: Path) -> None:
+    ran = groupwise("train", small(tmp_path), "--set", "rollout.lag=free")
+    assert ran.status == 2
+    assert ran.err.startswith('error: rollout.lag: "free" lets attempts go on while weights are handed over, which')
+
+
 def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, tmp_path: Path) -> None:
     (tmp_path / "there" / "checkpoints").mkdir(parents=True)
     ran = groupwise("train", "missing.toml", "--out", "there")

@@ -12,7 +12,11 @@ from groupwise import Task
 from groupwise.tasks import Shuffled
 from groupwise.training.drawn_tasks import DrawnTasks
 
-PANEL = [Task.create(env="walks", seed=number, payload={"length": number}, tags=("a", "b")) for number in range(9)]
+PANEL = [
+    Task.create(env="walks", seed=number, payload={"from": (number, [0]), "by": {1: "x"}}, tags=("a", "b"))
+    for number in range(9)
+]
+"""Payloads that JSON alone would change: a tuple, a key that is a number."""
 
 
 def test_what_was_drawn_is_drawn_again_after_a_stop() -> None:

@@ -18,6 +18,7 @@ from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.groups import Staleness
 from groupwise.training import LocalEngine
+from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
@@ -242,3 +243,20 @@ def test_an_engine_without_room_for_a_prompt_is_refused_and_closed(tmp_path: Pat
     with open_run(with_engine(Narrow(context=2)), tmp_path):
         assert Narrow.closed == ["engine"]
     assert Narrow.closed == ["engine", "engine"]  # with the run
+
+
+def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_its_own() -> None:
+    def make(engine: str, lag: int) -> RunConfig:
+        settings = {"algorithm": {"recipe": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+        return decode_run({**settings, "engine": {"kind": engine}, "rollout": {"lag": lag}})
+
+    with pytest.raises(ConfigError) as caught:
+        check_engine_gives(make("local", 1), device="cuda")
+    assert str(caught.value) == (
+        "rollout.lag: the engine LocalEngine shares a process with the learner, and on a GPU the attention kernels "
+        'that learn would then depend on the clock; give the engine a process of its own ([engine] kind = "server"), '
+        "or set rollout.lag to 0"
+    )
+    check_engine_gives(make("local", 1), device="cpu")
+    check_engine_gives(make("local", 0), device="cuda")
+    check_engine_gives(make("server", 1), device="cuda")

@@ -21,6 +21,8 @@ from groupwise.groups import ByTask
 from groupwise.reports.run.attempt_origins import read_recalled_attempts
 from groupwise.reports.run.derived_credit import DerivedCredit, derive_credit
 from groupwise.rollout import Flat, TopUp
+from groupwise.training.attempts.collect import prepare_update
+from groupwise.training.attempts.rounds import play_rounds
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.part_states import PartStates
@@ -229,6 +231,16 @@ def test_the_journal_and_the_checkpoint_of_a_run_without_memory_have_nothing_new
     train(run)
     assert run.journal.states_before(1) == []
     assert "parts" not in json.loads((tmp_path / "checkpoints" / "0001" / "state.json").read_text(encoding="utf-8"))
+
+
+def test_state_and_columns_are_of_one_moment_where_updates_are_learnt_while_attempts_play(tmp_path: Path) -> None:
+    with open_run(config(Count()), tmp_path) as run:
+        rounds = play_rounds(run, 1)
+        (counting,) = count_states(run.part_states)
+        counting.count = 3  # as if others were learnt meanwhile
+        (before,) = prepare_update(run, rounds).states
+    assert before.state == {"count": 3}
+    assert {*before.columns["count"].values()} == {3.0}
 
 
 def test_a_resumed_run_remembers(tmp_path: Path) -> None:

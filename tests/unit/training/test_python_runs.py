@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.trackers import Csv  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.training.runs import small_config  # noqa: E402
+from tests.unit.training.runs import small_config, small_run  # noqa: E402
 
 
 def list_files(folder: Path) -> list[str]:
@@ -134,3 +135,21 @@ def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatc
         exec(compile(block, "docs/python.md", "exec"), names)
     assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
     assert RunPaths(tmp_path / "runs" / "second").checkpoint(1).is_dir()
+
+
+def test_a_host_that_cannot_be_ended_leaves_neither_engine_nor_journal_nor_lock_behind(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    class Stuck:
+        def shutdown(self) -> None:
+            raise OSError("a worker hangs")
+
+    run: Any = small_run(tmp_path)
+    run.host.shutdown()
+    run.host, run.engine.close = Stuck(), lambda: closed.append("engine")
+    with pytest.raises(OSError, match="a worker hangs"):
+        run.close()
+    assert closed == ["engine"]
+    with pytest.raises(sqlite3.ProgrammingError):
+        run.journal.last_number()
+    small_run(tmp_path).close()

@@ -32,7 +32,7 @@ def test_servers_are_named_or_started_not_both(kind: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(urls=("http://127.0.0.1:1",), replicas=2)
     assert str(caught.value) == (
-        f"{kind.__name__}: urls names 1 servers and replicas asks for 2 more; give urls for servers that are there, or "
+        f"{kind.__name__}: urls names 1 server and replicas asks for 2 more; give urls for servers that are there, or "
         "replicas to let the run start them"
     )
 
@@ -58,6 +58,12 @@ def test_a_server_that_is_not_there_stops_a_run_before_anything_is_made(kind: An
         "URL"
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_server_that_is_named_twice_is_refused_before_it_is_reached() -> None:
+    url = f"http://127.0.0.1:{find_free_port()}"
+    with pytest.raises(ConfigError, match=r"is there 2 times; name each server once$"):
+        ServerEngineConfig(urls=(url, f"{url}/")).check_device("cpu")
 
 
 def test_a_server_of_another_model_is_refused(tmp_path: Path) -> None:

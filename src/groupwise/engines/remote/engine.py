@@ -7,18 +7,15 @@ together does not depend on the clock (`ServerEngine`). Other servers take a req
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
@@ -27,7 +24,9 @@ from groupwise.engines.adapter_folder import read_adapter_settings
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import wire
-from groupwise.engines.remote.http_client import ServerClient
+from groupwise.engines.remote.http_client import ServerClient, open_clients
+from groupwise.engines.remote.memory_folder import open_weights_folder
+from groupwise.engines.remote.processes import stop_servers
 from groupwise.engines.remote.replica import Replica, StartedServer
 from groupwise.engines.remote.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.remote.server_facts import ServerFacts, ask_server, check_server
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 OPENING_SECONDS = 30.0
 """How long a server may take to say who it is."""
-MEMORY_FOLDER = Path("/dev/shm")
-"""Where files lie in memory, on machines that have such a place."""
 
 
 class ServerEngine:
@@ -107,7 +104,7 @@ class ServerEngine:
         dtype = getattr(torch, self._precision)
         tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
         num_bytes = sum(value.nbytes for value in tensors.values())
-        with TemporaryDirectory(prefix="groupwise-", dir=find_memory_folder(num_bytes)) as folder:
+        with open_weights_folder(num_bytes) as folder:
             path = Path(folder) / f"{version:04d}.safetensors"
             try:
                 save_file(tensors, path)
@@ -131,15 +128,21 @@ class ServerEngine:
     def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
         """Let a trainer send weights to all servers at once while they stand still.
 
+        A server that cannot stand still, or go on, is out, and does not come back this way. Where the sending
+        itself fails, it fails for all: nobody can say whose fault it was.
+
         Args:
             send: sends them; it is given the servers, and the label that they shall call the weights by.
             version: of the weights.
         """
-        label, replicas = wire.write_label(version, owner=self._owner), self.replicas
+        label = wire.write_label(version, owner=self._owner)
         with ExitStack() as still:
-            for replica in replicas:
-                still.enter_context(replica.hold_still(version=version, label=label))
-            send(replicas, label)
+            for replica in self.replicas:
+                self._hold_still(replica, still, version=version, label=label)
+            self._check_is_left()
+            send(self.replicas, label)
+        self._compare_newcomers()
+        self._check_is_left()
         self._version = version
 
     def admit(self, name: str) -> None:
@@ -157,7 +160,7 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel what waits, and stop the servers that were started here."""
         self._replicas.close()
-        _stop(self._processes)
+        stop_servers(self._processes)
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
@@ -172,9 +175,29 @@ class ServerEngine:
         for thread in threads:
             thread.join()  # each step has a time-out of its own
         self._compare_newcomers()
+        self._check_is_left()
+        self._version = version
+
+    def _check_is_left(self) -> None:
         if not self.replicas:
             raise EngineFault(self._replicas.describe_end())
-        self._version = version
+
+    def _hold_still(self, replica: Replica, still: ExitStack, *, version: int, label: str) -> None:
+        """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
+        pause = replica.hold_still(version=version, label=label)
+
+        def go_on(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+            try:
+                pause.__exit__(kind, error, trace)
+            except GroupwiseError as fault:
+                self._fail(replica, fault)
+
+        try:
+            pause.__enter__()
+        except GroupwiseError as fault:
+            self._fail(replica, fault)
+        else:
+            still.push(go_on)
 
     def _compare_newcomers(self) -> None:
         """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
@@ -196,11 +219,15 @@ class ServerEngine:
             take(replica)
             replica.count(handover_seconds=time.monotonic() - since)
         except GroupwiseError as fault:
-            replica.count(faults=1)
-            self._replicas.dismiss(replica, str(fault))
+            self._fail(replica, fault)
         else:
             if was_out:
                 self._replicas.put_on_trial(replica)
+
+    def _fail(self, replica: Replica, fault: GroupwiseError) -> None:
+        """Dismiss a replica that failed at a hand-over; the last one's reason is told by the error that follows."""
+        replica.count(faults=1)
+        self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
 
 
 class StreamingServerEngine(ServerEngine):
@@ -251,7 +278,7 @@ def open_server_engine(
     try:
         return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
     except BaseException:
-        _stop(processes or ())
+        stop_servers(processes or ())
         raise
 
 
@@ -264,8 +291,7 @@ def _open(
     max_in_flight: int,
     processes: Sequence[StartedServer],
 ) -> ServerEngine:
-    clients = [ServerClient(url) for url in urls]
-    _check_urls([client.url for client in clients])
+    clients = open_clients(urls)
 
     def describe(client: ServerClient) -> ServerFacts:
         try:
@@ -297,35 +323,6 @@ def _open(
         return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
     streams = Replicas(replicas, max_in_flight=max_in_flight)
     return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
-
-
-def find_memory_folder(num_bytes: int) -> Path | None:
-    """Where a file of so many bytes lies in memory; None where there is no such place, or too little room in it.
-
-    Containers often have 64 MiB of it.
-    """
-    try:
-        has_room = shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes
-    except OSError:
-        return None
-    return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
-
-
-def _stop(processes: Sequence[StartedServer]) -> None:
-    """Stop servers, all at once: each may take a while."""
-    threads = [threading.Thread(target=process.stop, daemon=True) for process in processes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _check_urls(urls: Sequence[str]) -> None:
-    if not urls:
-        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
-    for url, number in Counter(urls).items():
-        if number > 1:
-            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
 
 
 def _generate(replica: Replica, *, request: Request) -> Generation:

@@ -12,6 +12,8 @@ import socket
 import threading
 import time
 import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -24,6 +26,8 @@ CONNECT_SECONDS = 10.0
 """How long a server may take to accept a connection."""
 MAX_ANSWER_BYTES = 2**20
 """What is read of an answer whose size does not follow from what was asked."""
+HEALTH_SECONDS = 10.0
+"""How long a server may take to say that it is healthy, each time it is asked."""
 CHUNK_BYTES = 2**16
 REFUSALS = frozenset({400, 413, 422})
 """Statuses by which a server says that the request is wrong, not the server."""
@@ -42,6 +46,29 @@ class RequestRefusedFault(EngineFault):
     """A server says that the request is wrong: another one would say the same."""
 
 
+def open_clients(urls: Sequence[str]) -> list[ServerClient]:
+    """A client for each server; refused where none is named, or one twice."""
+    clients = [ServerClient(url) for url in urls]
+    if not clients:
+        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
+    for url, number in Counter(client.url for client in clients).items():
+        if number > 1:
+            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
+    return clients
+
+
+def ask_optional_route(ask: Callable[[], Any]) -> Any:
+    """What a server answers at a route that not every server has; None where it refuses, or says that it fails."""
+    try:
+        return ask()
+    except RequestRefusedFault:
+        return None
+    except ServerFault as fault:
+        if fault.status is None:
+            raise
+        return None
+
+
 class ServerClient:
     """Speaks to one server, from any number of threads; connections are kept and used again."""
 
@@ -51,6 +78,10 @@ class ServerClient:
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
         weakref.finalize(self, _close_all, self._idle)
+
+    def check_health(self) -> None:
+        """Ask whether the server is healthy; a fault where it does not say so."""
+        self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
 
     def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
         """Ask for what is at a path: its JSON, None where the answer is empty."""
@@ -178,10 +209,7 @@ class ServerClient:
     def _parse(self, status: int, text: bytes, call: _Call) -> Any:
         """The JSON of an answer; a fault where the status or the text is no answer."""
         if status in REFUSALS:
-            raise RequestRefusedFault(
-                f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)}); ask for what it can "
-                "do"
-            )
+            raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
         if status != http.HTTPStatus.OK:
             self._fail(call, f"status {status}: {_quote(text)}", status=status)
         if call.is_text or not text.strip():
@@ -256,4 +284,8 @@ def _name_reason(error: BaseException) -> str:
 
 
 def _quote(text: bytes) -> str:
-    return quote_line(text[:2000].decode("utf-8", "replace"), limit=300) or "nothing"
+    """What a server says went wrong: the message within its answer, or the answer itself where it has none."""
+    shown = text[:2000].decode("utf-8", "replace")
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
+        shown = str(json.loads(text)["error"]["message"])
+    return quote_line(shown, limit=300) or "nothing"

@@ -21,21 +21,23 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.remote import guardian
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
 
+if TYPE_CHECKING:
+    from groupwise.engines.remote.replica import StartedServer
+
 HOST = "127.0.0.1"
 SERVED_NAME = "policy"
 """What requests call the model of a server that was started here."""
 POLL_SECONDS = 0.1
-HEALTH_SECONDS = 5.0
-"""How long a server may take to say that it is healthy, each time it is asked."""
 STOP_SECONDS = 15.0
 """How long a server may take to end by itself."""
-DYING_SECONDS = 0.5
+GONE_SECONDS = 0.5
 """How long the processes of a server that was killed may take to be gone."""
 MAX_PORTS = 3
 """Ports that are tried where any will do: one that was free may be taken before the server comes to it."""
@@ -43,6 +45,7 @@ TAIL_BYTES = 16384
 TAIL_LINES = 4
 PORT_TAKEN = re.compile(r"address already in use|cannot be taken", re.IGNORECASE)
 TELLING = re.compile(r"error|exception|killed|refuse", re.IGNORECASE)
+"""What a line of a server's log holds that says why it ended."""
 CAUSES = (
     (PORT_TAKEN, "its port is taken; give another one, or 0 for any that is free"),
     (re.compile(r"out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE), "the memory did not suffice"),
@@ -95,7 +98,7 @@ class ServerProcess:
 
     def is_running(self) -> bool:
         """Whether its process lives; it may still be loading. One that was just killed takes a moment to be gone."""
-        self._group.wait(DYING_SECONDS)
+        self._group.wait(GONE_SECONDS)
         return self._group.is_alive()
 
     def start_again(self) -> None:
@@ -136,7 +139,7 @@ class ServerProcess:
         while self._group.is_alive():
             try:
                 with ServerClient(self.url) as client:
-                    client.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
+                    client.check_health()
                 return self._group.is_alive()  # another server may have answered in its place
             except ServerFault:
                 pass
@@ -282,8 +285,8 @@ def _show_gpu(make_command: MakeCommand, gpu: str, port: int) -> Command:
     return arguments, {**variables, "CUDA_VISIBLE_DEVICES": gpu}
 
 
-def stop_servers(processes: Sequence[ServerProcess]) -> None:
-    """End servers, all at once."""
+def stop_servers(processes: Sequence[StartedServer]) -> None:
+    """End servers, all at once: each may take a while."""
     threads = [threading.Thread(target=process.stop) for process in processes]
     for thread in threads:
         thread.start()
@@ -294,7 +297,7 @@ def stop_servers(processes: Sequence[ServerProcess]) -> None:
 def find_free_port() -> int:
     """A port of this machine that nobody listens at just now."""
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
+        probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
 

@@ -14,11 +14,14 @@ from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.remote import wire
-from groupwise.engines.remote.http_client import RequestRefusedFault, ServerClient, ServerFault
+from groupwise.engines.remote.http_client import (
+    RequestRefusedFault,
+    ServerClient,
+    ServerFault,
+    ask_optional_route,
+)
 from groupwise.engines.remote.server_facts import ServerFacts, let_go_on
 
-HEALTH_SECONDS = 5.0
-"""How long a server that was out may take to say that it is well."""
 DYING_SECONDS = 30.0
 """How long a process that failed is watched: one that lost a part of itself may take a while to end."""
 DYING_POLL_SECONDS = 0.1
@@ -26,7 +29,7 @@ RESUME_SECONDS = 10.0
 """How long a server may take to go on after a hand-over that failed."""
 
 CHECKSUM_BYTES = 2**24
-"""What is read of a server's checksums."""
+"""How long an answer with the digests of all weights may be; a digest and a name each."""
 
 State = Literal["in", "on trial", "out"]
 Read = TypeVar("Read")
@@ -242,20 +245,15 @@ class Replica:
 
     def read_checksums(self) -> dict[str, Any] | None:
         """Digests of the weights that the server computes with, by its own names for them; None where it has none."""
-        try:
-            answer = self.client.post(
+        answer = ask_optional_route(
+            lambda: self.client.post(
                 "/weight_checker",
                 {"action": "checksum"},
                 what="compute checksums of its weights",
                 timeout=self._handover_timeout,
                 max_bytes=CHECKSUM_BYTES,
             )
-        except RequestRefusedFault:
-            return None
-        except ServerFault as fault:
-            if fault.status is None:
-                raise
-            return None
+        )
         checksums = answer.get("checksums") if isinstance(answer, dict) else None
         return checksums if isinstance(checksums, dict) else None
 
@@ -289,7 +287,7 @@ class Replica:
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
             self.client.abort()
             self.client = ServerClient(self.process.url)
-        self.client.get(wire.HEALTH, what="say that it is well", timeout=HEALTH_SECONDS)
+        self.client.check_health()
         self.facts = describe(self.client)
         self._handed, self._current, self._is_initialised = [(self.facts.label, 0)], 0, False
         self._model, self._adapters = self.facts.model, []

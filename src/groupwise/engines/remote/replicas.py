@@ -161,13 +161,14 @@ class Replicas:
                         self._num_sent_again += len(batches[number])
         return [answers[place] for place in range(len(items))]
 
-    def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None) -> None:
+    def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None, is_silent: bool = False) -> None:
         """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere.
 
         Args:
             replica: the one that failed.
             reason: why, in a sentence.
             asked_in: the membership in which it was asked what it failed at; where it has left since, nothing happens.
+            is_silent: whether no warning is written, as an error says the reason.
         """
         with self._lock:
             if self._is_closed or asked_in not in (None, replica.membership):
@@ -180,8 +181,9 @@ class Replicas:
                 self._last_reason = reason
             desk = self._desks[replica.number]
             jobs, desk.jobs = desk.jobs, deque()
-        if was != "out":
+        if was != "out" and not is_silent:
             _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
+        if was != "out":
             replica.client.abort()
         replica.revive()
         for job in jobs:

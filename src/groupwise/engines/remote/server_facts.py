@@ -11,7 +11,12 @@ from groupwise.core.parts.engine_slot import GIFTS, SCORES, VERSIONS
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Request
 from groupwise.engines.remote import wire
-from groupwise.engines.remote.http_client import RequestRefusedFault, ServerClient, ServerFault
+from groupwise.engines.remote.http_client import (
+    RequestRefusedFault,
+    ServerClient,
+    ServerFault,
+    ask_optional_route,
+)
 
 if TYPE_CHECKING:
     from groupwise.engines.model_source import ModelSource
@@ -135,15 +140,7 @@ def _ask_label(client: ServerClient, timeout: float) -> str:
 
 
 def _ask_optional(client: ServerClient, path: str, timeout: float) -> Any:
-    """What a server says at a route that not every server has; None where it has not."""
-    try:
-        return client.get(path, what="say what it is", timeout=timeout)
-    except RequestRefusedFault:
-        return None
-    except ServerFault as fault:
-        if fault.status is None:
-            raise
-        return None
+    return ask_optional_route(lambda: client.get(path, what="say what it is", timeout=timeout))
 
 
 def _read_info(client: ServerClient, info: Any, model: str, label: str) -> ServerFacts:

@@ -16,7 +16,6 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import Generation, Request
 
-HEALTH = "/health"
 MODELS = "/v1/models"
 GENERATE = "/inference/v1/generate"
 BATCH_INFO = "/groupwise/v1/info"

@@ -45,7 +45,7 @@ class UpdateAttempts:
     share_not_admitted: float | None = None
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
     states: Sequence[StateBefore] = ()
-    """What stateful parts remembered when the first attempt was asked for."""
+    """What stateful parts remembered when the attempts were made ready: states and columns of the same moment."""
     waiting: Waiting = field(default_factory=Waiting)
     """What environments took."""
     played_in: float | None = None
@@ -98,7 +98,7 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
         measures_cost=cost,
     )
     with run.state_lock:  # attempts of later updates may ask the parts meanwhile
-        return replace(attempts, states=run.part_states.describe_before(rounds.states_then, attempts.members))
+        return replace(attempts, states=run.part_states.describe_before(attempts.members))
 
 
 def _replace_by_measured(

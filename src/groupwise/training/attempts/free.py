@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from groupwise.rollout.player import Player
 from groupwise.training.attempts.collect import UpdateAttempts, prepare_update
-from groupwise.training.attempts.playing_thread import PlayingThread
+from groupwise.training.attempts.playing_thread import PlayingThread, stop_playing
 from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.open_run import open_run_host
@@ -49,10 +50,10 @@ class PlayedFreely(PlayedNow):
 
     def close(self) -> None:
         """End the attempts that play, and what they play in."""
-        for playing in self._playing.values():
-            playing.stop()
-        for player in (*self._idle, *(playing.player for playing in self._playing.values())):
-            player.host.shutdown()
+        with ExitStack() as closing:  # whatever of it fails, the rest is ended too
+            for player in (*self._idle, *(playing.player for playing in self._playing.values())):
+                closing.callback(player.host.shutdown)
+            stop_playing(self._playing.values())
 
     def _ask_until(self, last: int, first: int) -> None:
         """Begin to play the attempts of the updates up to one that nobody asked for yet."""

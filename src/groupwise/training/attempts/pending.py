@@ -7,13 +7,12 @@ remembered. Steps that stand in several places (of an attempt as it was played, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from groupwise.core.errors import RecordError
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.pending import PendingAttempts
 from groupwise.core.journal.states import StateBefore
@@ -21,10 +20,9 @@ from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.core.records import Origin, SetAside, Step, StopReason, Task, Trajectory
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.exact_values import Reader, read_fields, read_value, write_fields, write_value
 
-_TUPLE, _MAP = "tuple", "map"
 _TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
-_LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
@@ -40,8 +38,7 @@ def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
         "request_words": [(*attempt, words) for attempt, words in attempts.request_words.items()],
         "share_not_admitted": attempts.share_not_admitted,
         "states": [
-            (state.path, state.kind, _write_value(state.state), _write_value(state.columns))
-            for state in attempts.states
+            (state.path, state.kind, write_value(state.state), write_value(state.columns)) for state in attempts.states
         ],
         "measures_cost": dict(attempts.measures_cost),
         "tasks": trajectories.tasks,
@@ -55,8 +52,8 @@ def read_pending(pending: PendingAttempts) -> UpdateAttempts:
     """The attempts again; ValueError, TypeError or LookupError where they are not as `write_pending` writes them."""
     content, *attempts = (unpack_blob(blob) for blob in pending.contents)
     clock = unpack_blob(pending.clock)
-    tasks = [Task(**_read_fields(task, {})) for task in content["tasks"]]
-    steps = [[Step(**_read_fields(step, {})) for step in of_attempt] for of_attempt in attempts]
+    tasks = [Task(**read_fields(task)) for task in content["tasks"]]
+    steps = [[Step(**read_fields(step)) for step in of_attempt] for of_attempt in attempts]
     trajectories = [_read_trajectory(trajectory, tasks, steps) for trajectory in content["trajectories"]]
     return UpdateAttempts(
         played=[trajectories[place] for place in content["played"]],
@@ -68,7 +65,7 @@ def read_pending(pending: PendingAttempts) -> UpdateAttempts:
         request_words={(task, attempt): words for task, attempt, words in content["request_words"]},
         share_not_admitted=content["share_not_admitted"],
         states=[
-            StateBefore(path=path, kind=kind, state=_read_value(state), columns=_read_value(columns))
+            StateBefore(path=path, kind=kind, state=read_value(state), columns=read_value(columns))
             for path, kind, state, columns in content["states"]
         ],
         measures_cost=content["measures_cost"],
@@ -95,7 +92,7 @@ class _TrajectoryWriter:
 
     def pack_steps(self) -> list[bytes]:
         """The steps of all that was written, a blob an attempt."""
-        return [pack_blob([_write_fields(step) for step in steps.values()]) for steps in self._steps.values()]
+        return [pack_blob([write_fields(step) for step in steps.values()]) for steps in self._steps.values()]
 
     def _write_one(self, trajectory: Trajectory) -> int:
         if id(trajectory) not in self._place_of_object:
@@ -106,7 +103,7 @@ class _TrajectoryWriter:
                 known.setdefault(id(step), step)
             places = {key: place for place, key in enumerate(known)}
             self.trajectories.append(
-                _write_fields(trajectory, skip=("task", "steps"))
+                write_fields(trajectory, skip=("task", "steps"))
                 | {
                     "task": self._write_task(trajectory.task),
                     "attempt_place": self._place_of_attempt.setdefault(trajectory.id, len(self._place_of_attempt)),
@@ -117,7 +114,7 @@ class _TrajectoryWriter:
 
     def _write_task(self, task: Task) -> int:
         if id(task) not in self._place_of_object:
-            content = _write_fields(task)
+            content = write_fields(task)
             place = self._place_of_task.setdefault(repr(content), len(self.tasks))  # 1 and 1.0 are equal, and two
             self.tasks += [content] if place == len(self.tasks) else []
             self._place_of_object[id(task)] = place
@@ -127,8 +124,8 @@ class _TrajectoryWriter:
 def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
     """A recalled attempt; what the index of past attempts says of it in arrays goes as lists."""
     past = recalled.past
-    return _write_fields(recalled, skip=("past", "trajectory")) | {
-        "past": _write_fields(past, skip=("states", "rewards"))
+    return write_fields(recalled, skip=("past", "trajectory")) | {
+        "past": write_fields(past, skip=("states", "rewards"))
         | {"states": past.states.tolist(), "rewards": past.rewards.tolist()},
         "trajectory": None if recalled.trajectory is None else trajectories.write([recalled.trajectory])[0],
     }
@@ -136,10 +133,10 @@ def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) 
 
 def _read_recalled(content: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> RecalledAttempt:
     readers: Mapping[str, Reader] = {
-        "past": lambda past: PastAttempt(**_read_fields(past, _PAST_READERS)),
+        "past": lambda past: PastAttempt(**read_fields(past, _PAST_READERS)),
         "trajectory": lambda place: None if place is None else trajectories[place],
     }
-    return RecalledAttempt(**_read_fields(content, readers))
+    return RecalledAttempt(**read_fields(content, readers))
 
 
 def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task], steps: Sequence[Sequence[Step]]) -> Trajectory:
@@ -150,59 +147,9 @@ def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task], steps: S
         "stop": StopReason,
         "origin": Origin,
     }
-    return Trajectory(**_read_fields({name: content[name] for name in _TRAJECTORY_FIELDS}, readers))
+    return Trajectory(**read_fields({name: content[name] for name in _TRAJECTORY_FIELDS}, readers))
 
 
-def _write_fields(record: Any, *, skip: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a record by name; an error that names the one that cannot be written."""
-    content = {}
-    for entry in fields(record):
-        if entry.name not in skip:
-            try:
-                content[entry.name] = _write_value(getattr(record, entry.name))
-            except TypeError as error:
-                raise RecordError(
-                    f"{type(record).__name__}.{entry.name} holds {error}, which cannot be kept until the next update; "
-                    "give text, numbers, booleans, None, and lists, tuples and mappings of these, or set rollout.lag "
-                    "to 0"
-                ) from None
-    return content
-
-
-def _read_fields(content: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
-    return {name: readers.get(name, _read_value)(value) for name, value in content.items()}
-
-
-def _write_value(value: Any) -> Any:
-    """A value as JSON that tells tuples from lists; a TypeError that names the type of what has no form in JSON."""
-    if type(value) in _LEAVES:
-        return value
-    if isinstance(value, str | float):  # the entry of an enumeration, a number of NumPy's
-        return str(value) if isinstance(value, str) else float(value)
-    if isinstance(value, list | tuple):
-        # Long ones are of numbers alone.
-        entries = value if _LEAVES.issuperset(map(type, value)) else [_write_value(entry) for entry in value]
-        return {_TUPLE: entries} if isinstance(value, tuple) else entries
-    if isinstance(value, Mapping):
-        return {_MAP: [(_write_value(key), _write_value(entry)) for key, entry in value.items()]}
-    raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__}")
-
-
-def _read_value(value: Any) -> Any:
-    """A value again; ValueError where it is not as `_write_value` writes one."""
-    if isinstance(value, list):
-        return value if _LEAVES.issuperset(map(type, value)) else [_read_value(entry) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, entries),) = value.items()
-    if kind == _TUPLE:
-        return tuple(_read_value(entries))
-    if kind != _MAP:
-        raise ValueError(f"a value is neither a {_TUPLE} nor a {_MAP} but {kind!r}")
-    return {_read_value(key): _read_value(entry) for key, entry in entries}
-
-
-Reader = Callable[[Any], Any]
 _PAST_READERS: Mapping[str, Reader] = {
     "states": lambda states: np.array(states, dtype=np.int64),
     "rewards": lambda rewards: np.array(rewards, dtype=np.float64),

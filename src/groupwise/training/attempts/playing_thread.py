@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
+from collections.abc import Collection
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from threading import Thread
 from time import perf_counter
@@ -16,7 +17,9 @@ from groupwise.training.attempts.rounds import PlayedRounds, Playground, play_ro
 from groupwise.training.run import Run
 
 STOP_SECONDS = 60.0
-"""How long is waited for a thread that was told to stop: engines and environments have time limits of their own."""
+"""How long is waited for threads that were told to stop: engines and environments have time limits of their own."""
+REPORT_SECONDS = 300.0
+"""After how long a wait for attempts says that it still waits, each time."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,13 +38,28 @@ class PlayingThread:
         return self._future.done()
 
     def wait(self) -> PlayedRounds:
-        """The rounds, once they are played; engine and environments have time limits of their own."""
+        """The rounds, once they are played; a wait that takes long says so every few minutes.
+
+        It has no limit of its own. Engines and environments in workers have theirs, by the request and by the action,
+        and an update may have any number of these; environments in this process have none, at lag 0 neither.
+        """
+        begin = perf_counter()
+        while not wait([self._future], REPORT_SECONDS).done:
+            _log.warning(
+                "waited %.0f seconds so far for the attempts of update %d, which still play; where an environment "
+                "hangs, rollout.workers gives environments processes and a time limit",
+                perf_counter() - begin,
+                self.number,
+            )
         return self._future.result()
 
-    def stop(self) -> None:
-        """End the attempts that play, and wait until they have."""
+    def tell_to_stop(self) -> None:
+        """End the attempts at their next step; nobody is waited for."""
         self._stop.give()
-        self._thread.join(STOP_SECONDS)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the attempts that were told to stop have ended."""
+        self._thread.join(max(seconds, 0.0))
         if self._thread.is_alive():
             _log.warning(
                 "the attempts of update %d still play %g seconds after they were told to stop; they end with the "
@@ -62,3 +80,12 @@ class PlayingThread:
         else:
             rounds.played_in = perf_counter() - begin
             self._future.set_result(rounds)
+
+
+def stop_playing(threads: Collection[PlayingThread]) -> None:
+    """End the attempts of all threads, and wait until they have, within one limit for all together."""
+    for thread in threads:
+        thread.tell_to_stop()
+    end = perf_counter() + STOP_SECONDS
+    for thread in threads:
+        thread.join(end - perf_counter())

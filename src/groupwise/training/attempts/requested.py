@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.records import Origin, Task, Trajectory
@@ -26,7 +25,7 @@ class RunPlanTools:
     number: int
     """Of the update that the plan is for."""
     prompter: Prompter
-    """Whose tokenizer is meant."""
+    """Has the tokenizer that the plan's words are turned into tokens with; a thread that plays has one of its own."""
     handed_out: set[str] = field(default_factory=set)
     """Ids of the tasks that the curriculum gave for this update."""
 
@@ -48,11 +47,6 @@ class RunPlanTools:
         """What the run's stateful parts know of tasks, by the name of the column and the id of the task."""
         with self.run.state_lock:
             return self.run.part_states.columns(tasks)
-
-    def read_states(self) -> dict[str, dict[str, Any]]:
-        """What the run's stateful parts remember now, by path: a copy."""
-        with self.run.state_lock:
-            return self.run.part_states.state_dict()
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.attempt_index import PastAttempts
@@ -36,8 +35,6 @@ class PlayedRounds:
 
     number: int
     """Of the update."""
-    states_then: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What stateful parts remembered when the first round began, by path."""
     played: list[Trajectory] = field(default_factory=list)
     """Every attempt, faults included."""
     rounds: list[PlayedRound] = field(default_factory=list)
@@ -87,7 +84,7 @@ class Playground:
 def play_rounds(run: Run, number: int, playground: Playground | None = None) -> PlayedRounds:
     """Play attempts until the plan asks for no more; None = with what the run itself has."""
     playground = playground or Playground.of(run, number)
-    rounds = PlayedRounds(number, states_then=playground.tools.read_states())
+    rounds = PlayedRounds(number)
     while requests := _next_requests(run, rounds, playground):
         _play_round(run, requests, rounds, playground.player)
     return rounds

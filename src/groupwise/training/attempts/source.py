@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
-from groupwise.core.journal.file import report_damage
 from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.attempts.free import PlayedFreely
-from groupwise.training.attempts.pending import read_pending
+from groupwise.training.attempts.ready import read_ready
 from groupwise.training.attempts.stepped import PlayedNow, PlayedOneAhead
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.run import Run
@@ -46,9 +45,3 @@ def open_source(run: Run, done: int) -> AttemptSource:
     kinds: dict[int | str, Callable[[Run, Mapping[int, UpdateAttempts]], AttemptSource]]
     kinds = {0: PlayedNow, 1: PlayedOneAhead, "free": PlayedFreely}
     return kinds[run.config.rollout.lag](run, read_ready(run, done))
-
-
-def read_ready(run: Run, done: int) -> dict[int, UpdateAttempts]:
-    """The attempts that were played ahead when update `done` was written, by the update that they are for."""
-    with report_damage(run.paths.journal):
-        return {number: read_pending(pending) for number, pending in run.journal.read_pending(done).items()}

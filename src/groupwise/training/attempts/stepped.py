@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update, prepare_update
-from groupwise.training.attempts.playing_thread import PlayingThread
+from groupwise.training.attempts.playing_thread import PlayingThread, stop_playing
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.run import Run
 
@@ -75,4 +75,4 @@ class PlayedOneAhead(PlayedNow):
     def close(self) -> None:
         """End the attempts that play."""
         if self._playing is not None:
-            self._playing.stop()
+            stop_playing([self._playing])

@@ -8,6 +8,7 @@ from pathlib import Path
 from groupwise.core.errors import ConfigError, FileError, TrainingError
 from groupwise.core.run_paths import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
+from groupwise.training.attempts.ready import check_ready
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
 from groupwise.training.open_run import open_run
@@ -79,6 +80,7 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object) -> N
             f"{advise_resuming(run.checkpoints, chain)}"
         )
     _check_pending(run, number, pending)
+    check_ready(run, number)
     damage = journal.find_damage()
     if damage:
         journal.rewrite_up_to(number)

@@ -8,8 +8,9 @@ from groupwise.core.rules import RuleResult
 from groupwise.core.seeds import seed_of
 from groupwise.engines.conformance.suite import check_engine
 from groupwise.engines.engine import ClosingEngine
+from groupwise.models.device import choose_device
 from groupwise.training.engine.needs import check_engine_gives
-from groupwise.training.open_run import choose_device, open_run_engine
+from groupwise.training.open_run import open_run_engine
 from groupwise.training.run_config import RunConfig
 from groupwise.training.weight_transfer.canary import TOLERANCES
 

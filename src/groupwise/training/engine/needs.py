@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
 from groupwise.core.parts.part import Part, name_of
+from groupwise.training.engine.config import LocalEngine
 from groupwise.training.run_config import RunConfig
 
 
@@ -20,9 +21,23 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
                 f"an engine that does{instead}"
             )
     config.engine.check_device(device)
+    _check_overlap(config, device)
     check_model = getattr(config.engine, "check_model", None)  # of engines that cannot take every model
     if check_model is not None:
         check_model(config.model)
+
+
+def _check_overlap(config: RunConfig, device: str) -> None:
+    """Refuse to play and learn at once in one process on a GPU: torch's choice of attention kernels is the process's.
+
+    The engine changes it while it decodes in lanes, so that the learner's own kernels would depend on the clock.
+    """
+    if config.rollout.lag and device == "cuda" and isinstance(config.engine, LocalEngine):
+        raise ConfigError(
+            f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, and on a GPU the "
+            "attention kernels that learn would then depend on the clock; give the engine a process of its own "
+            '([engine] kind = "server"), or set rollout.lag to 0'
+        )
 
 
 def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from groupwise.engines.model_source import ModelSource
     from groupwise.engines.remote.processes import ServerProcess
 
-CHECK_SECONDS = 10.0
-"""How long a server that is named may take to answer before a model loads."""
-
 
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
@@ -52,19 +49,19 @@ class RemoteEngineConfig(Part):
     def _names_or_starts(self) -> RemoteEngineConfig:
         if self.urls and self.replicas:
             raise ValueError(
-                f"urls names {len(self.urls)} servers and replicas asks for {self.replicas} more; give urls for "
-                "servers that are there, or replicas to let the run start them"
+                f"urls names {len(self.urls)} server{'s' if len(self.urls) > 1 else ''} and replicas asks for "
+                f"{self.replicas} more; give urls for servers that are there, or replicas to let the run start them"
             )
         return self
 
     def check_device(self, device: str) -> None:
         """Refuse servers that are not there; what the learner computes on does not matter to them."""
-        from groupwise.engines.remote.http_client import ServerClient
+        from groupwise.engines.remote.http_client import open_clients
 
         self._check_may_open()
-        for url in self.urls:
-            with ServerClient(url) as client:
-                client.get("/health", what="say that it is healthy", timeout=CHECK_SECONDS)
+        for client in open_clients(self.urls) if self.urls else ():
+            with client:
+                client.check_health()
 
     def _check_may_open(self) -> None:
         """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""

@@ -111,7 +111,7 @@ METRICS: dict[str, Metric] = {
     ),
     "rollout/age": Metric(
         "mean over sampled tokens of how many versions the weights that sampled them lie behind those that learn; only "
-        "at a lag above 0",
+        "at a lag above 0, and without one where attempts were played ahead before",
         "versions",
         "1 with `rollout.lag = 1`, 0 in the first update. Near `rollout.max_age` with `free`: sampling is what the run "
         "waits for; add engines, or lower `max_age`.",

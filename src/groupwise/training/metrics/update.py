@@ -44,7 +44,7 @@ def compute_update_metrics(
     metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
     metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting, attempts.played_in)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
-    if config.rollout.lag:
+    if config.rollout.lag or attempts.played_in is not None:  # played ahead, before the run went on without a lag
         metrics |= compute_age_metrics(attempts.chosen, batch.version)
     if algorithm.pairing is not None:
         metrics["learner/pairs"] = totals.pairs

@@ -6,7 +6,6 @@ in which order, and vLLM's own trainer side with the wire taken out.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +38,7 @@ class Nccl(Part, slot="weight_transfer"):
     """Weights go over NCCL to vLLM servers, through vLLM's own trainer side; untested where there is one GPU only.
 
     The servers are started with `--weight-transfer-config '{"backend": "nccl"}'`, and vLLM is installed beside
-    groupwise. A server that left does not come back into the group by itself.
+    groupwise. A server that is out does not come back, and one that dies while weights are sent ends the run.
     """
 
     address: str = "127.0.0.1"
@@ -95,6 +94,7 @@ class NcclTransfer:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
+        from groupwise.engines.remote.processes import find_free_port
         from groupwise.engines.vllm.server_group import ServerGroup
 
         settings = self._settings
@@ -106,7 +106,7 @@ class NcclTransfer:
         info = NCCLTrainerInitInfo(
             rank=0,
             master_address=settings.address,
-            master_port=settings.port or find_port(),
+            master_port=settings.port or find_free_port(),
             world_size=1 + sum(self._group.world_sizes),
             packed=settings.packed,
         )
@@ -151,10 +151,3 @@ def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
                 f"training.weight_transfer: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
                 "'cuda', or use through_file"
             )
-
-
-def find_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

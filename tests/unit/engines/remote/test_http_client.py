@@ -57,6 +57,8 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
         (say(b'{"a": NaN}'), 'the answer is not JSON: {"a": NaN}'),
         (say(b"[" * 100_000), "the answer is not JSON: "),
         (say({"detail": "Not Found"}, 404), 'status 404: {"detail": "Not Found"}'),
+        (say({"error": {"message": "no \nway", "code": 500}}, 500), "status 500: no )"),
+        (say({"error": {"message": "m" * 999}}, 500), f"status 500: {'m' * 299}…)"),
         (say(b"", 500), "status 500: nothing"),
         (say(b"\x1b[2J\xff", 503), "status 503: \\x1b[2J\ufffd"),
         (break_off, "the answer broke off 10 bytes before its end"),

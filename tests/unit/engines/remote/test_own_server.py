@@ -99,8 +99,8 @@ def test_weights_of_another_model_are_refused_whole(tmp_path: Path) -> None:
         before = call(url, "POST", "/weight_checker", {"action": "checksum"})
         assert call(url, "POST", "/start_weight_update")[0] == 200
         for file, words in (
-            ("narrow", f"has {name} of shape (1"),
-            ("other", "has a weight 'nobody', which the model a/folder has not; hand over weights of the same model"),
+            ("narrow", f"it serves another model, whose {name} has the shape ("),
+            ("other", "it serves another model, which has no weight 'nobody'; start it with the run's own"),
             ("text", "cannot be read here"),
             ("nowhere", "cannot be read here (No such file or directory"),
         ):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.engines.remote import processes
+from groupwise.engines.remote import http_client, processes
 from groupwise.engines.remote.http_client import ServerClient
 from groupwise.engines.remote.processes import Command, ServerProcess, start_servers, stop_servers
 
@@ -153,7 +153,7 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
         )
         # Free when it was looked at, taken when the server comes to it.
         monkeypatch.setattr(processes, "check_port", lambda port: None)
-        monkeypatch.setattr(processes, "HEALTH_SECONDS", 0.3)
+        monkeypatch.setattr(http_client, "HEALTH_SECONDS", 0.3)
         free, ports = processes.find_free_port, [port]
         monkeypatch.setattr(processes, "find_free_port", lambda: ports.pop() if ports else free())
         with start_server(tmp_path) as process:

@@ -263,7 +263,13 @@ def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(
     ],
 )
 def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
-    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path, route: str, content: Any, complaint: str
+    start_server: StartServer,
+    open_engine: OpenEngine,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    route: str,
+    content: Any,
+    complaint: str,
 ) -> None:
     server = start_server()
     engine = open_engine(server)
@@ -278,6 +284,7 @@ def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
         engine.load_file(path, version=1)
     begin = f"the engine's server is out; the last reason: the server {server.url} {complaint.format(path=path)}"
     assert str(caught.value).startswith(begin)
+    assert not caplog.messages  # nothing is said twice
     assert not server.is_paused
 
 

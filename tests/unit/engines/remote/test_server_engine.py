@@ -18,7 +18,6 @@ from groupwise.engines.engine import (
     SubmittingEngine,
     VersionSpan,
 )
-from groupwise.engines.remote import engine as engine_module
 from groupwise.engines.remote.engine import open_server_engine
 from groupwise.engines.remote.http_client import ServerFault
 from tests.unit.engines.remote.conftest import OpenEngine, StartServer
@@ -368,11 +367,3 @@ def test_a_server_that_was_started_here_and_died_is_started_again_and_readmitted
     engine.load_file(write_weights(tmp_path, 1), version=1)
     assert [replica.state for replica in engine.replicas] == ["on trial", "in"]
     engine.close()
-
-
-def test_weights_lie_in_memory_where_there_is_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path)
-    assert engine_module.find_memory_folder(1000) == tmp_path
-    assert engine_module.find_memory_folder(2**60) is None
-    monkeypatch.setattr(engine_module, "MEMORY_FOLDER", tmp_path / "not there")
-    assert engine_module.find_memory_folder(1000) is None

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from groupwise.core.errors import ConfigError
 from groupwise.engines.engine import Engine
 from groupwise.engines.open_engine import open_engine
 from groupwise.engines.remote.server.served_model import ModelCard, ServedModel
 from groupwise.models import folder as folders
+from groupwise.models.device import choose_device
 from groupwise.models.pretrained import PretrainedModel
 
 
 def open_served_model(options: argparse.Namespace) -> ServedModel:
     """Load a model as the options of the command say, and open an engine over it."""
-    device = _choose_device(options.device)
+    device = choose_device(options.device)
     model = _load(options).to(device)
     for weight in model.parameters():
         # Loaded weights lie in the mapped file, wherever that puts them; where a number lies can decide its last bit,
@@ -64,15 +64,3 @@ def _load(options: argparse.Namespace) -> Any:
         )
         return adapted.open(words=(), seed=0)[0]
     return folders.load_model(folders.resolve_path(options.model), dtype=dtype)
-
-
-def _choose_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
-    return device

@@ -14,13 +14,13 @@ from groupwise.core.score_requests import PromptAndResponse
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.engine import Engine, Generation, Request
 from groupwise.engines.remote.server.messages import RefusedRequest
+from groupwise.models.folder import ADAPTER_WEIGHTS, name_as_stored
 
 if TYPE_CHECKING:
     import torch
 
 MAX_PAUSE = 600.0
 """Seconds that a request waits at a closed gate before it is told so."""
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 Answer = TypeVar("Answer")
 
@@ -124,9 +124,9 @@ class ServedModel:
     def load_adapter(self, folder: str, version: int) -> None:
         """Use the weights of a LoRA adapter's folder, as a version; the model must have such an adapter already."""
         stored = self._read_file(Path(folder) / ADAPTER_WEIGHTS)
-        own = {_name_as_stored(name): name for name in self._parameters()}
+        own = {name_as_stored(name): name for name in self._parameters()}
         weights = {own.get(name, name): value for name, value in stored.items()}
-        self._check_fit(weights, folder)
+        self._check_fit(weights)
         self._compute(lambda: self._engine.load(weights, version=version))
 
     def compute_checksums(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ class ServedModel:
 
     def _read_weights(self, path: Path) -> dict[str, torch.Tensor]:
         weights = self._read_file(path)
-        self._check_fit(weights, str(path))
+        self._check_fit(weights)
         return weights
 
     def _read_file(self, path: Path) -> dict[str, torch.Tensor]:
@@ -162,25 +162,19 @@ class ServedModel:
                 "folder that this server sees too"
             ) from None
 
-    def _check_fit(self, weights: Mapping[str, torch.Tensor], place: str) -> None:
+    def _check_fit(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Refuse weights of another model, whole: a model that has taken half of them over is none at all."""
         own = self._parameters()
         for name, value in weights.items():
             if name not in own:
                 raise RefusedRequest(
-                    f"{quote_line(place)} has a weight {quote_line(name)!r}, which the model {self.card.root} has not; "
-                    "hand over weights of the same model"
+                    f"it serves another model, which has no weight {quote_line(name)!r}; start it with the run's own"
                 )
             if value.shape != own[name].shape:
                 raise RefusedRequest(
-                    f"{quote_line(place)} has {name} of shape {tuple(value.shape)}, but the model {self.card.root} has "
-                    f"{tuple(own[name].shape)}; hand over weights of the same model"
+                    f"it serves another model, whose {quote_line(name)} has the shape {tuple(own[name].shape)} and not "
+                    f"{tuple(value.shape)}; start it with the run's own"
                 )
-
-
-def _name_as_stored(name: str) -> str:
-    """What a file of an adapter calls a weight; peft puts the adapter's name into that of the parameter."""
-    return name.replace(".default.", ".")
 
 
 def _hash_tensor(value: torch.Tensor) -> str:
