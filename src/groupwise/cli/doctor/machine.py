@@ -30,6 +30,7 @@ EXTRAS = {
     "textarena": "textarena",
     "gem-llm": "gem",
     "websockets": "openenv",
+    "vllm": "vllm",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",

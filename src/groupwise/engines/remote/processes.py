@@ -54,6 +54,9 @@ CAUSES = (
 )
 """What a server's last words say, in ours."""
 
+PORT_SECONDS = 5.0
+"""How long a server that was killed may hold its port: its processes end one after the other."""
+
 Command = tuple[list[str], dict[str, str]]
 """Arguments of a command, and what its environment has beside ours."""
 MakeCommand = Callable[[int], Command]
@@ -107,7 +110,7 @@ class ServerProcess:
             if not self._end.alive or self._group.is_alive():
                 return
             try:
-                self._start()
+                self._start(port_seconds=PORT_SECONDS)
             except GroupwiseError as error:  # the replicas go on without it, and ask again
                 _log.warning("%s was not started again: %s", self.name, error)
 
@@ -151,9 +154,9 @@ class ServerProcess:
             self._group.wait(POLL_SECONDS)
         return False
 
-    def _start(self) -> None:
+    def _start(self, *, port_seconds: float = 0.0) -> None:
         self._group.end()
-        check_port(self._port)  # a stranger who listens there would pass for it
+        _wait_for_port(self._port, port_seconds)  # a stranger who listens there would pass for it
         arguments, variables = self._make_command(self._port)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -314,3 +317,15 @@ def check_port(port: int) -> None:
             ) from None
         except OverflowError:
             raise ConfigError(f"port {port} is none; give a number from 1 to 65535") from None
+
+
+def _wait_for_port(port: int, seconds: float) -> None:
+    """Wait until a port is free; ConfigError where it is still taken after so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check_port(port)
+        except ConfigError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
