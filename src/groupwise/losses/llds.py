@@ -31,7 +31,7 @@ class Llds(Part, slot="loss"):
     Choices: an action is a step, the run of sampled tokens between two observations; `gate="trajectory"` is the
     source's form for whole answers. A is the mean over the action's tokens; credit of 0 is not blame. `per="all"`
     divides by all tokens that train, as another reading has it. The variant that leaves final answers out is not here.
-    It is 0 at the first optimiser step of an update: use several, or attempts that older weights sampled.
+    It is 0 at the first optimiser step of an update: use several, or attempts that another policy sampled.
     """
 
     of: LossPart = PolicyLoss()
@@ -73,14 +73,14 @@ class Llds(Part, slot="loss"):
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         """By how much each trajectory fell, its credit, and how many of its tokens are active if steps decide."""
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         drop_T = _measure_drop(columns)
         active_T = _find_active_steps(columns, drop_T)
         return TrajectorySums.of(columns, totals, drop=drop_T, credit=columns.advantage, active=active_T)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
         result = self.of(columns, totals)
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         drop_T = _measure_drop(columns)
         if self.gate == "step":
             active_T, num_active = _find_active_steps(columns, drop_T), summary.sums["active"].sum()

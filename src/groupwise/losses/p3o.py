@@ -48,11 +48,11 @@ class P3o(Part, slot="loss"):
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
         """Log-probs, now and when the update began, of each member of a pair."""
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         return PairSums.of(columns, totals, logp=columns.logp, old=columns.require(OLD_LOGP))
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         pairs = PairTerms.of(totals, columns.logp.detach())
         old_M, half_P = summary.sums["old"], pairs.gap / 2
 

@@ -165,7 +165,7 @@ class PolicyLoss(Part, slot="loss"):
             columns = replace(columns, logp_old=columns.logp_behaviour)
         for need in sorted(self.needs):
             columns.require(need)
-        columns = _use_sampler_logps(columns.select_trained())
+        columns = columns.select_trained().use_sampler_logps()
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)
@@ -184,7 +184,9 @@ class PolicyLoss(Part, slot="loss"):
             measured |= _measure_mismatch(columns)
         if weights:
             measured |= _measure_weights(weights)
-        metrics = _tally(measured, loss_T) if columns.off_policy is None else _tally_apart(measured, columns, loss_T)
+        metrics = (
+            tally_tokens(measured, loss_T) if columns.off_policy is None else _tally_apart(measured, columns, loss_T)
+        )
         return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=metrics)
 
     def _list_active_penalties(self) -> tuple[PenaltyPart, ...]:
@@ -197,13 +199,6 @@ class PolicyLoss(Part, slot="loss"):
 def _find_computing_class(part: object) -> type:
     """The class whose `__call__` a part has."""
     return next(kind for kind in type(part).__mro__ if "__call__" in vars(kind))
-
-
-def _use_sampler_logps(columns: TokenColumns) -> TokenColumns:
-    """Measure off-policy tokens against the log-probs they were sampled with."""
-    if columns.off_policy is None or columns.logp_old is None:
-        return columns
-    return replace(columns, logp_old=columns.logp_behaviour.where(columns.off_policy, columns.logp_old))
 
 
 def _read_needs(part: object) -> frozenset[str]:
@@ -268,10 +263,11 @@ def _tally_apart(measured: Mapping[str, Tensor], columns: TokenColumns, like_T: 
     own = (~columns.off_policy).nonzero()[:, 0]
     other = columns.off_policy.nonzero()[:, 0]
     apart = {name: value_T.index_select(0, own) for name, value_T in measured.items()}
-    return _tally(apart | {"off_policy_ratio": measured["ratio"].index_select(0, other)}, like_T)
+    return tally_tokens(apart | {"off_policy_ratio": measured["ratio"].index_select(0, other)}, like_T)
 
 
-def _tally(measured: Mapping[str, Tensor], like_T: Tensor) -> dict[str, Tally]:
+def tally_tokens(measured: Mapping[str, Tensor], like_T: Tensor) -> dict[str, Tally]:
+    """Sum up what was measured at each token (T each), under the names of `METRICS`."""
     return {
         f"loss/{name}": Tally(total=value_T.detach().to(like_T.dtype).sum(), count=len(value_T))
         for name, value_T in measured.items()

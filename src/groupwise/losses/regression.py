@@ -11,8 +11,8 @@ from pydantic import Field
 
 from groupwise.core.parts.part import Part
 from groupwise.core.totals import Totals
-from groupwise.losses.policy_loss import LossResult, Tally
-from groupwise.losses.slots import PenaltyPart
+from groupwise.losses.policy_loss import LossResult, Tally, tally_tokens
+from groupwise.losses.slots import MeasuringPenalty, PenaltyPart
 from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
@@ -49,20 +49,27 @@ class Regression(Part, slot="loss"):
         parts: list[frozenset[str]] = [getattr(penalty, "needs", frozenset()) for penalty in self._list_active()]
         return frozenset({OLD_LOGP}).union(*parts)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The named columns that its penalties read."""
+        return frozenset().union(*(getattr(penalty, "columns", frozenset()) for penalty in self._list_active()))
+
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         """Log-ratio and credit of each trajectory's tokens, summed."""
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         change_T = columns.logp - columns.require(OLD_LOGP)
         return TrajectorySums.of(columns, totals, change=change_T, credit=columns.advantage)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
-        columns = columns.select_trained()
+        columns = columns.select_trained().use_sampler_logps()
         value, slope_R = self._fit(summary, totals)
         loss = share_of_step(value, slope_R, columns.logp, columns, totals)
+        metrics = {"extra/regression_error": Tally(total=value * len(columns), count=len(columns))}
         for penalty in self._list_active():
             loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
-        error = Tally(total=value * len(columns), count=len(columns))
-        return LossResult(loss=loss, metrics={"extra/regression_error": error})
+            if isinstance(penalty, MeasuringPenalty):
+                metrics |= tally_tokens(penalty.measure(columns), columns.logp)
+        return LossResult(loss=loss, metrics=metrics)
 
     def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
         """The mean squared error over the attempts, and its slope by the sum of each one's log-ratios (R)."""

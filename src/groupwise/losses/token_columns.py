@@ -133,6 +133,12 @@ class TokenColumns:
         )
         return replace(self, **chosen, named=named, channels=channels)
 
+    def use_sampler_logps(self) -> TokenColumns:
+        """The same, off-policy tokens measured against the log-probs they were sampled with."""
+        if self.off_policy is None or self.logp_old is None:
+            return self
+        return replace(self, logp_old=self.logp_behaviour.where(self.off_policy, self.logp_old))
+
     def units(self, unit: Unit) -> Units:
         """The units of one kind that these tokens make up."""
         if unit == "token":

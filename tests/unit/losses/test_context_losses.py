@@ -10,9 +10,10 @@ import pytest
 
 from groupwise import ConfigError, StepTable, recipes
 from groupwise.advantages import OutcomeSpread
+from groupwise.core.pairs import Pair
 from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.totals import Totals
-from groupwise.losses import Disco, Dpo, ElasticClip, Llds, Plain, PolicyLoss, RatioVariance, Regression
+from groupwise.losses import Disco, Dpo, ElasticClip, Llds, P3o, Plain, PolicyLoss, RatioVariance, Regression
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number, totals
 
 
@@ -39,6 +40,16 @@ def test_regression_gives_the_numbers_of_its_specification(floor: float, expecte
 def test_a_group_without_credit_is_not_fitted() -> None:
     rows = columns([-1.0, -2.0], old=[-1.5, -1.0], advantage=0.0, sample=[0, 1], trajectory=[0, 1], group=[0, 0])
     assert learn(Regression(), rows, [0, 1], [0, 0]) == (0.0, [0.0, 0.0])
+
+
+def test_a_penalty_with_memory_is_given_its_column_and_measured_beside_a_regression() -> None:
+    loss = Regression(penalties=(RatioVariance(),))
+    assert loss.columns == {"ratio_multiplier"}
+    rows = columns([0.0], old=[-math.log(2)], group=[0], named={"ratio_multiplier": [0.5]})
+    counted = totals(1)
+    result = loss(rows, counted, loss.first_pass(rows, counted))
+    assert number(result.loss) == pytest.approx(1.0 + 0.5)  # one attempt: it misses its credit of 1
+    assert result.metrics["loss/ratio_variance"].mean == pytest.approx(1.0)
 
 
 LLDS = Llds(of=PolicyLoss(surrogate=Plain()), weight=1.0)
@@ -188,6 +199,31 @@ def test_a_clip_that_does_not_give_way_is_the_clip() -> None:
         plain = PolicyLoss()(rows, totals(*[1] * 6))
         assert number(elastic.loss) == number(plain.loss)
         assert gradient(elastic.loss, own.logp) == gradient(plain.loss, rows.logp)
+
+
+@pytest.mark.parametrize("loss", [Regression(), LLDS, Disco(score="ratio", tau=1.0), P3o()])
+def test_tokens_of_another_policy_are_measured_against_it(loss: Any) -> None:
+    """What the learner's old weights thought of a recalled token is not read."""
+    results = []
+    for old in (-0.5, -7.0):
+        rows = columns(
+            [-1.0, -1.2],
+            old=[-0.9, old],
+            behaviour=[-0.9, -1.1],
+            advantage=[0.5, 1.0],
+            sample=[0, 1],
+            step=[0, 0],
+            trajectory=[0, 1],
+            off_policy=[False, True],
+            group=[0, 0],
+            named={"episode_return": [1.0, 0.0]},
+        )
+        counted = Totals.count(
+            tokens=[1, 1], trajectory=[0, 1], step=[0, 0], group=[0, 0], max_tokens=4, pairs=[Pair(0, 1, gap=1.0)]
+        )
+        result = loss(rows, counted, loss.first_pass(rows, counted))
+        results.append((number(result.loss), gradient(result.loss, rows.logp)))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(
