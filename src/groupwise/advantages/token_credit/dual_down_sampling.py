@@ -36,8 +36,7 @@ class DualDownSampling(Part, slot="token_credit"):
     that filters drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k,
     which is exact (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest
     large ones. The credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those
-    of the engine when it sampled. `updates` counts from the start of the run; a table without a memory is as at the
-    beginning.
+    of the engine when it sampled. `updates` counts from the run's start; a table without a memory is as at the start.
     """
 
     mixes_tasks: ClassVar[bool] = True
