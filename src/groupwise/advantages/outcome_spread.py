@@ -13,6 +13,7 @@ import numpy as np
 from groupwise.advantages.baselines import centre_values
 from groupwise.advantages.signals import EpisodeReturn
 from groupwise.core.credit import Credit, Derivation
+from groupwise.core.pairs import differ
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import SignalPart
 from groupwise.core.segments import BoolArray, FloatArray, Segments
@@ -35,8 +36,9 @@ class OutcomeSpread(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         value_A = table.attempts.mean(table.ask_once(self.of))
         tasks = Segments.of(table.task[table.attempts.first])
-        range_M = tasks.high(value_A) - tasks.low(value_A)
-        share_A = centre_values(value_A, tasks) / tasks.spread(np.where(range_M > 0, range_M, np.inf))
+        high_M, low_M = tasks.high(value_A), tasks.low(value_A)
+        is_mixed_M = [differ(high, low) for high, low in zip(high_M.tolist(), low_M.tolist(), strict=True)]
+        share_A = centre_values(value_A, tasks) / tasks.spread(np.where(is_mixed_M, high_M - low_M, np.inf))
         spread_M = np.minimum(4 * tasks.sum(share_A**2) / tasks.size, 1.0)
         trace = SpreadTrace(
             values=spread_M[table.task], compared=(tasks.size > 1)[table.task], outcome=value_A, part=self
@@ -68,7 +70,7 @@ class SpreadTrace:
         values = [value for _, value in members]
         mean, width = math.fsum(values) / len(values), max(values) - min(values)
         variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
-        spread = 4 * variance / width**2 if width else 0.0
+        spread = 4 * variance / width**2 if differ(max(values), min(values)) else 0.0
         return Derivation(
             value=spread,
             formula=f"4 x {variance:.6g} / {width:.6g}^2 = {spread:.6g}, of {name_of(self.part.of)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 
@@ -28,3 +29,8 @@ class Pair(NamedTuple):
     def members(self) -> tuple[tuple[int, int | None], tuple[int, int | None]]:
         """Attempt and step of the winner, then of the loser."""
         return (self.winner, self.winner_step), (self.loser, self.loser_step)
+
+
+def differ(value: float, other: float) -> bool:
+    """Whether two returns differ by more than rounding: rewards summed in another order miss by their last digit."""
+    return not math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from groupwise.core.parts.part import Part
-from groupwise.core.segments import BoolArray
+from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
 from groupwise.groups.filters import find_scores
 
@@ -34,12 +34,21 @@ class DropFailed(Part, slot="filter"):
     """Drop the tasks that no attempt solved: there is nothing to imitate.
 
     Source: ours, for methods that learn from solved groups and would still sample dynamically (after ConciseR). Choice:
-    the score is the column `accuracy` where the table has it, else the return.
+    the score is the column `accuracy` where the table has it, else what the attempt earned before shapers: a charge for
+    length must not make a solved task a failed one. Whether the environment called it a success is not in the table.
     """
 
     best: float = 1.0
     """The score that counts as solved."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        solved = find_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
+        solved = _find_unshaped_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
         return table.tasks.sum(solved.astype(np.float64))[table.task] > 0
+
+
+def _find_unshaped_scores(table: StepTable) -> FloatArray:
+    """What each step's attempt is judged by (S): its accuracy, else its outcome, else its rewards before shapers."""
+    if "reward_alone" not in table.extra or "accuracy" in table.extra or "outcome" in table.extra:
+        return find_scores(table)
+    alone = table.extra["reward_alone"].astype(np.float64)  # NaN where no shaper added anything
+    return table.attempts.spread(table.attempts.sum(np.where(np.isnan(alone), table.reward, alone)))

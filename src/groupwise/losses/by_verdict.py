@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from groupwise.core.errors import RecordError
-from groupwise.core.pairs import Pair
+from groupwise.core.pairs import Pair, differ
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import SignalPart
 from groupwise.core.segments import FloatArray
@@ -42,12 +42,13 @@ class ByVerdict(Part, slot="pairing"):
         task_A = table.task[table.attempts.first].tolist()
         pairs = []
         for a, b in combinations(np.flatnonzero(trains_A).tolist(), 2):
-            if task_A[a] != task_A[b] or (outcome_A[a], score_A[a]) == (outcome_A[b], score_A[b]):
+            is_decided = differ(outcome_A[a], outcome_A[b])
+            judged_A = outcome_A if is_decided else score_A
+            if task_A[a] != task_A[b] or not differ(judged_A[a], judged_A[b]):
                 continue
-            winner, loser = (a, b) if (outcome_A[a], score_A[a]) > (outcome_A[b], score_A[b]) else (b, a)
-            is_decided = outcome_A[a] != outcome_A[b]
-            gap = score_A[winner] - score_A[loser]
-            pairs.append(Pair(winner, loser, 1.0 if is_decided else gap, outcome_A[winner] - outcome_A[loser] or gap))
+            winner, loser = (a, b) if judged_A[a] > judged_A[b] else (b, a)
+            gap = judged_A[winner] - judged_A[loser]
+            pairs.append(Pair(winner, loser, 1.0 if is_decided else gap, gap))
         return pairs
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.pairs import Pair
+from groupwise.core.pairs import Pair, differ
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.step_table import StepTable
 
@@ -30,7 +30,7 @@ class BestAgainstWorst(Part, slot="pairing"):
         pairs = []
         for returns in _list_returns_by_task(table):
             best, worst = max(returns, key=returns.__getitem__), min(returns, key=returns.__getitem__)
-            if returns[best] > returns[worst]:
+            if differ(returns[best], returns[worst]):
                 pairs.append(Pair(best, worst, gap=returns[best] - returns[worst]))
         return pairs
 
@@ -38,8 +38,9 @@ class BestAgainstWorst(Part, slot="pairing"):
 class AllPairs(Part, slot="pairing"):
     """Every two attempts at a task whose returns differ, the better one against the worse one.
 
-    Source: P3O (Wu et al. 2023, arXiv:2310.00212) takes all pairs of a group. Choice: each task counts the same by
-    default, however many pairs it has, so that a pair's weight is 1 / (pairs of its task).
+    Source: P3O (Wu et al. 2023, arXiv:2310.00212) has two answers a prompt; all pairs of a larger group are derived
+    from that, not the source's. Choice: each task counts the same by default, however many pairs it has, so that a
+    pair's weight is 1 / (pairs of its task).
     """
 
     counts: Literal["task", "pair"] = "task"
@@ -52,7 +53,7 @@ class AllPairs(Part, slot="pairing"):
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
         for returns in _list_returns_by_task(table):
-            differing = [(a, b) for a, b in combinations(returns, 2) if returns[a] != returns[b]]
+            differing = [(a, b) for a, b in combinations(returns, 2) if differ(returns[a], returns[b])]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
             for a, b in differing:
                 winner, loser = (a, b) if returns[a] > returns[b] else (b, a)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from groupwise.core.pairs import Pair
+from groupwise.core.pairs import Pair, differ
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import GrouperPart, SignalPart
 from groupwise.core.step_table import StepTable
@@ -19,9 +19,11 @@ class Siblings(Part, slot="pairing"):
 
     Source: CPL (Wang et al. 2024, arXiv:2409.08642) pairs the children of a node of its search tree, all of them or the
     best and the worst. Choices: a state is one that several attempts came through, so no tree is needed; the value of a
-    step is `of`. A pair's gap is the difference of the values. Two steps that took the same action are no pair, where
-    the table knows actions: nothing tells them apart. Steps that may not train are left out. Each state counts the same
-    by default, however many pairs it has.
+    step is `of`. CPL pairs a Q above 0 with one below, and scales the Q of solutions by 0.3; here any two values that
+    differ are a pair, unscaled. A pair's gap is the difference of the values. Two steps that took the same action are
+    no pair, where the table knows actions: nothing tells them apart; nor are two steps of one attempt, which came back.
+    Best against worst is the pair of the widest gap among those left, the first of several. Steps that may not train
+    are left out. Each state counts the same by default, however many pairs it has.
     """
 
     by: GrouperPart
@@ -45,13 +47,15 @@ class Siblings(Part, slot="pairing"):
             states.setdefault(int(label[step]), []).append(step)
         pairs = []
         for steps in states.values():
-            if self.which == "best_against_worst":
-                steps = [max(steps, key=value.__getitem__), min(steps, key=value.__getitem__)]
             differing = [
                 (a, b) if value[a] > value[b] else (b, a)
                 for a, b in combinations(steps, 2)
-                if value[a] != value[b] and (action[a] < 0 or action[a] != action[b])
+                if differ(value[a], value[b])
+                and table.attempt[a] != table.attempt[b]
+                and (action[a] < 0 or action[a] != action[b])
             ]
+            if self.which == "best_against_worst" and differing:
+                differing = [max(differing, key=lambda pair: value[pair[0]] - value[pair[1]])]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
             pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
         return pairs

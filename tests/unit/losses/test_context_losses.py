@@ -192,7 +192,14 @@ def test_a_clip_that_does_not_give_way_is_the_clip() -> None:
 
 @pytest.mark.parametrize(
     ("returns", "spread"),
-    [([1, 0, 0, 1, 0, 0, 0, 0], 0.75), ([1, 0], 1.0), ([5, 5, 5], 0.0), ([0.3], 0.0), ([0, 1, 2], 2 / 3)],
+    [
+        ([1, 0, 0, 1, 0, 0, 0, 0], 0.75),
+        ([1, 0], 1.0),
+        ([5, 5, 5], 0.0),
+        ([0.3], 0.0),
+        ([0, 1, 2], 2 / 3),
+        ([0.1 + 0.2, 0.3], 0.0),
+    ],
 )
 def test_the_spread_of_outcomes(returns: list[float], spread: float) -> None:
     num = len(returns)

@@ -32,6 +32,16 @@ def test_all_pairs_are_those_whose_returns_differ() -> None:
     assert AllPairs(counts="pair")(table([0.0, 1.0, 1.0])) == [Pair(1, 0, gap=1.0), Pair(2, 0, gap=1.0)]
 
 
+def test_returns_that_differ_by_rounding_are_no_pair() -> None:
+    """The same rewards, summed in another order, miss each other by 1.1e-16."""
+    steps = StepTable.from_columns(
+        task=["t"] * 6, attempt=[0] * 3 + [1] * 3, index=[0, 1, 2] * 2, reward=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1]
+    )
+    assert len(set(steps.episode_return.tolist())) == 2
+    assert BestAgainstWorst()(steps) == []
+    assert AllPairs()(steps) == []
+
+
 def test_each_task_counts_the_same_by_default() -> None:
     pairs = AllPairs()(table([0.0, 1.0, 2.0, 1.0, 0.0], "aaabb"))
     assert pairs == [Pair(1, 0, 1 / 3, 1.0), Pair(2, 0, 1 / 3, 2.0), Pair(2, 1, 1 / 3, 1.0), Pair(3, 4, 1.0, 1.0)]

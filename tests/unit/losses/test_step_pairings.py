@@ -52,12 +52,26 @@ def test_steps_that_may_not_train_are_in_no_pair() -> None:
     assert siblings()(walk(trains=[True, True, True, False, False])) == [Pair(0, 1, 1.0, 1.0, 0, 0)]
 
 
-def test_two_steps_of_one_attempt_may_be_held_against_each_other() -> None:
-    """It came back to a state, and did better from there."""
+def test_an_attempt_that_comes_back_to_a_state_is_no_pair_with_itself() -> None:
     table = StepTable.from_columns(
         task=["t"] * 2, attempt=[0, 0], index=[0, 1], state=["s", "s"], reward=[-1.0, 1.0], action=["a", "b"]
     )
-    assert siblings()(table) == [Pair(0, 0, 1.0, 1.0, 1, 0)]
+    assert siblings()(table) == []
+    assert siblings(which="all")(table) == []
+
+
+def test_where_best_and_worst_did_the_same_the_widest_gap_of_two_actions_counts() -> None:
+    """In s0 attempts went on to 1, 0 and 3; the best and the worst both went up."""
+    pairs = siblings()(walk(action=["down", "left", "up", "left", "up"]))
+    assert pairs == [Pair(2, 0, 1.0, 2.0, 0, 0)]
+
+
+def test_values_that_differ_by_rounding_are_no_pair() -> None:
+    table = StepTable.from_columns(
+        task=["t"] * 2, attempt=[0, 1], index=[0, 0], state=["s", "s"], reward=[0.1 + 0.2, 0.3], verdict=[0.5, 0.75]
+    )
+    assert siblings()(table) == []
+    assert BY_VERDICT(table) == [Pair(1, 0, 0.25, 0.25)]
 
 
 def judge(verdict: list[float], returns: list[float], tasks: str = "tttt") -> StepTable:

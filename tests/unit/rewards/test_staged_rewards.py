@@ -84,6 +84,16 @@ def test_tasks_that_nobody_solved_are_dropped() -> None:
     assert DropFailed()(scored).tolist() == [False, False]
 
 
+def test_solved_groups_train_on_the_credit_of_their_lengths() -> None:
+    """Task t is solved by all and shaped, u by nobody: the first trains, the second does not."""
+    solved = shape_group(group([100, 200], [True] * 2), recipes.after_concise_r().shapers)
+    failed = [replace(member, task=replace(member.task, id="u")) for member in group([100, 200], [False] * 2)]
+    table = StepTable.from_trajectories([*solved, *failed])
+    credit = recipes.after_concise_r().credit(table)
+    assert recipes.after_concise_r().keep(table, credit).tolist() == [True, True, False, False]
+    assert credit.values.tolist() == pytest.approx([0.7071, -0.7071, 0.0, 0.0], abs=1e-3)
+
+
 def table_of(returns: list[float]) -> StepTable:
     num = len(returns)
     return StepTable.from_columns(task=["t"] * num, attempt=range(num), index=[0] * num, reward=returns)

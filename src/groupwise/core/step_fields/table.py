@@ -106,6 +106,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         step="reward",  # in this order: read back, a step has the reward that it had by itself
         make=values.reward_alone,
         follows="stop",
+        column=TableColumn(made_by="from_trajectories makes it where a shaper added something"),
     ),
     StepField(
         name="well_formed",
