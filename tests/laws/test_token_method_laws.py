@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 
 from groupwise import Credit, Part, RecordError, StepTable, recipes
-from groupwise.advantages import EpisodeReturn, NoBaseline, NoScale, Relative, Sum, Term
+from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relative, Sum, Term, Whitened
 from groupwise.advantages.token_credit import (
     ConflictTokens,
     DiscountedTokens,
@@ -282,8 +282,30 @@ def test_tempered_credit_asks_for_a_number_a_token() -> None:
         credit(TemperedCredit(), answers)
 
 
-def test_gae_needs_a_comparison_in_groups() -> None:
+@pytest.mark.parametrize("part", [SegmentCredit(), TokenGae()])
+@pytest.mark.parametrize("advantage", [Sum(terms=(Term(weight=1.0, of=DR_GRPO),)), Whitened(of=DR_GRPO)])
+def test_values_need_a_comparison_in_groups(part: Any, advantage: Any) -> None:
     table, tokens = tables_of(draw_answers(random.Random(4)))
-    summed = Sum(terms=(Term(weight=1.0, of=DR_GRPO),))
     with pytest.raises(RecordError, match="reads the baseline of a comparison in groups; use the estimator relative"):
-        TokenGae()(table, summed(table).by_step(), tokens)
+        part(table, advantage(table).by_step(), tokens)
+
+
+class HalfReturn(Part, slot="signal"):
+    """A signal that is not the return."""
+
+    def __call__(self, table: StepTable) -> Any:
+        return table.episode_return / 2
+
+
+@given(seed=SEEDS)
+def test_segments_are_held_against_what_was_compared(seed: int) -> None:
+    """The first segment has its value less the baseline of the comparison, whatever that compares."""
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = Relative(by=ByTask(), of=HalfReturn(), baseline=Mean(), scale=NoScale())(table).by_step()
+    made = SegmentCredit(max_probability=None)(table, steps, tokens)
+    for number, (answer, row) in enumerate(zip(answers, by_answer(made, tokens, answers), strict=True)):
+        if answer.facts["segment_values"]:
+            baseline = answer.reward / 2 - steps.values[number]
+            assert row[0] == pytest.approx(answer.facts["segment_values"][0] - baseline, abs=1e-12)
+            assert row[-1] == pytest.approx(answer.reward / 2 - answer.facts["segment_values"][-1], abs=1e-12)

@@ -45,7 +45,7 @@ def spo_chain(
 def spae(
     *, alpha: Share = 0.5, xi: Finite = 0.5, saturated_above: Finite = 0.9, stub: str = "answer", probes: Count = 5
 ) -> Algorithm:
-    """SPAE (2026, arXiv:2601.03823): lines after the answer was known count less; lines that made it known count more.
+    """SPAE (2026, arXiv:2601.03823, from notes): lines that made the answer known count more, those after it less.
 
     Phi = 1.5 Acc Conf + 0.5 Acc - Conf,   A_k = A * f(lines since known) + xi * g(change of Phi), z-scored
 
@@ -70,7 +70,8 @@ def after_vsrm(
     A_k = A + weight * r_k,   r_k = change of accuracy, or a faded share of the next change where there is none
 
     Choices: those of the parts `forced_answers` and `line_gains`; the paper's formula, split rule and settings were not
-    found, so all of them are ours. A is the return less the group's mean. Clip 0.2, mean over tokens, no KL.
+    found, so all of them are ours. A probe's answer may be as long as the run's longest response and 64 tokens more,
+    not 64 at most. A is the return less the group's mean. Clip 0.2, mean over tokens, no KL.
     """
     return Algorithm(
         advantage=dr_grpo().advantage,

@@ -25,9 +25,10 @@ def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Fini
 
     A_t = delta * (R - mean(R) - entropy_weight * H) * lambda_t,   lambda_t = boost, 0 or 1;   delta = 0 where unsure
 
-    Choices: those of the part `conflict_tokens`; formula of the paper, ln 2 for the largest mean entropy H. Groups
-    whose attempts all did equally well are dropped, where the formula would push every answer down. No clip, no KL, no
-    reference; each answer counts the same.
+    Choices: those of the part `conflict_tokens`; formula of the code's readme, ln 2 for the largest mean entropy H.
+    Groups whose attempts all did equally well are dropped, where the formula would push every answer down. No clip, no
+    KL, no reference; each answer counts the same. The source makes one update a batch, so its ratios are all 1; with
+    minibatches or more passes, ours are the real ratios, and nothing clips them.
     """
     return Algorithm(
         advantage=dr_grpo().advantage,
@@ -46,7 +47,7 @@ def d3s(
     last_tokens: PartOfAll = 1.0,
     updates: Annotated[int, Field(ge=1)] = 100,
 ) -> Algorithm:
-    """D3S (2025, arXiv:2509.22115): GRPO on the most varied answers, and their tokens of most credit times entropy.
+    """D3S (2025, arXiv:2509.22115, from notes): GRPO on varied answers, and their tokens of most credit times entropy.
 
     N = share of the answers with the largest Var(A),   K = share of their tokens;   (1 - p) * first + p * last
 

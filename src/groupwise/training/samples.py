@@ -135,7 +135,7 @@ def _credit_kept_tokens(
     trace = Comparison(
         values=values,
         compared=np.zeros(len(table), dtype=np.bool_),
-        signal=values,
+        signal=table.episode_return,  # so that signal - values is the baseline it was compared with
         label=np.full(len(table), -1, dtype=np.int64),
         baseline=nothing,
         scale=nothing,

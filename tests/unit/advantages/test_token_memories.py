@@ -57,6 +57,12 @@ def test_the_initial_entropy_is_that_of_the_first_answers() -> None:
     assert levels(ConflictTokens(), NOTHING, first, later) == [-1.0, -1.0, pytest.approx(0.6), pytest.approx(0.6)]
 
 
+def test_the_initial_entropy_leaves_out_forced_tokens() -> None:
+    all_forced = make_update([(0.0,)], [(-1.0,)], forced=1)
+    begun = make_update([(0.0, 0.2, 0.4)], [(-1.0, -1.0, -1.0)], forced=1)
+    assert levels(ConflictTokens(), all_forced, begun) == [-1.0, -1.0, pytest.approx(0.3)]
+
+
 def test_the_last_entropy_is_the_mean_surprise_of_sampled_tokens() -> None:
     first = make_update([(), ()], [(-1.0, -2.0), (-3.0,)])
     forced = make_update([()], [(-9.0, -0.5)], forced=1)

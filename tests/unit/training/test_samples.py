@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 
 from groupwise import Algorithm, Step, Task, Trajectory
 from groupwise.advantages import EpisodeReturn, NoScale, Relative
-from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
+from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens, SegmentCredit, TokenGae
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.groups import ByTask, SmallCredit
 from groupwise.training.samples import credit_batch, make_samples
@@ -70,8 +71,7 @@ def test_a_filter_drops_a_step_with_all_its_tokens() -> None:
     assert [one.num_trained for one in make_samples(credit_batch(algorithm, GROUP, version=0))] == [0, 0, 0, 0]
 
 
-def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -> None:
-    member = replace(attempt(2, 9.0, (5, 6), (4, 3)), off_policy=True)
+def recall(member: Trajectory, *credit: float) -> RecalledAttempt:
     past = PastAttempt(
         task="q",
         number=1,
@@ -80,14 +80,33 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
         origin="fresh",
         score=9.0,
         credit=8.0,
-        states=np.zeros(2, dtype=np.int64),
-        rewards=np.zeros(2),
+        states=np.zeros(len(credit), dtype=np.int64),
+        rewards=np.zeros(len(credit)),
     )
-    recalled = RecalledAttempt(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=(4.0, -8.0))
+    return RecalledAttempt(task="q", past=past, why="", trajectory=member, keeps_credit=True, credit=credit)
+
+
+def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -> None:
+    member = replace(attempt(2, 9.0, (5, 6), (4, 3)), off_policy=True)
     algorithm = Algorithm(advantage=DR_GRPO, token_credit=DiscountedTokens(gamma=0.5))
-    batch = credit_batch(algorithm, GROUP, [recalled], version=0)
+    batch = credit_batch(algorithm, GROUP, [recall(member, 4.0, -8.0)], version=0)
     assert batch.values.tolist() == [1, 1, -1, -1, 4, -8]
     assert [one.advantage for one in make_samples(batch)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
+
+
+@pytest.mark.parametrize("part", [SegmentCredit(max_probability=None), TokenGae(lam=0.0)])
+def test_a_recalled_attempt_is_held_against_the_baseline_that_it_had(part: Any) -> None:
+    """A return of 9 with credit 4 was compared with 5, and its first token is worth 6: 6 - 5 and 9 - 6."""
+
+    def cut(whole: Trajectory, *values: float) -> Trajectory:
+        (step,) = whole.steps
+        facts = {"segment_ends": list(range(1, 1 + len(step.response_ids))), "segment_values": list(values)}
+        return replace(whole, steps=(replace(step, facts=facts),))
+
+    group = [cut(attempt(0, 3.0, (5,))), cut(attempt(1, 1.0, (9,)))]
+    member = replace(cut(attempt(2, 9.0, (5, 6)), 6.0), off_policy=True)
+    batch = credit_batch(Algorithm(advantage=DR_GRPO, token_credit=part), group, [recall(member, 4.0)], version=0)
+    assert [sample.advantage for sample in make_samples(batch)] == [(1.0,), (-1.0,), (1.0, 3.0)]
 
 
 def test_forced_tokens_share_no_credit_of_tokens_and_are_read_like_the_prompt() -> None:

@@ -25,7 +25,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ConflictTokens(Part, slot="token_credit"):
-    """Spare the tokens that bad answers begin or end with as good ones do, praise them in the good; less entropy.
+    """Where good and bad answers begin or end alike, reward those tokens in the good and spare them in the bad ones.
 
         A_t = delta * (A - entropy_weight * H) * lambda_t,   H = mean entropy of the answer's tokens
         delta = 0 where H > max_entropy and the initial policy's mean H < max_entropy, else 1
@@ -34,11 +34,12 @@ class ConflictTokens(Part, slot="token_credit"):
     A conflict token stands, by position and id, in an answer with A > 0 and in one with A < 0 of its group, and so do
     all tokens before it; the same is done from the end of the answers, and the two factors are multiplied.
 
-    Source: GTPO (arXiv:2508.03772), formula. **Choices.** max_entropy is the formula's ln 2 (the release drops every
-    answer above 0.7). A group is the steps of one index at a task. The initial policy's entropy is that of the first
-    update's answers, kept as a memory; a table without one is taken for the first update. An answer with delta 0 has
-    credit 0 and still counts in denominators. The release also divides by an answer's number of conflict tokens
-    (`divides_by_conflicts`). An answer with A = 0 has no conflict tokens; leave groups without a spread to a filter.
+    Source: GTPO (arXiv:2508.03772), formula of its code's readme. **Choices.** max_entropy is the formula's ln 2 (the
+    release drops every answer above 0.7). A group is the steps of one index at a task. The initial policy's entropy is
+    that of the first update's answers, kept as a memory; a table without one is taken for the first update. An answer
+    with delta 0 has credit 0 and still counts in denominators. The release also divides by an answer's number of
+    conflict tokens (`divides_by_conflicts`). An answer with A = 0 has no conflict tokens; leave groups without a spread
+    to a filter.
     """
 
     needs_entropy: ClassVar[bool] = True

@@ -31,12 +31,12 @@ class DualDownSampling(Part, slot="token_credit"):
         samples: the N of the batch with the largest variance of A;   tokens: the K with the largest |A| * H
         N = share of samples, K = share of tokens:   (1 - p) * first + p * last,   p = updates so far / updates
 
-    Source: D3S (arXiv:2509.22115), whose N and K were not found. **Choices.** Shares from 0.25 to 1 of the samples and
-    from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step; those that filters
-    drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k, which is exact
-    (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest large ones. The
-    credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those of the engine
-    when it sampled. `updates` counts from the start of the run; a table without a memory is as at the beginning.
+    Source: D3S (arXiv:2509.22115), from notes; its N and K were not found. **Choices.** Shares from 0.25 to 1 of the
+    samples and from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step; those
+    that filters drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k,
+    which is exact (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest
+    large ones. The credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those
+    of the engine when it sampled. `updates` counts from the run's start; a table without a memory is as at the start.
     """
 
     mixes_tasks: ClassVar[bool] = True

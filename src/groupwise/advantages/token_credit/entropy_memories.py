@@ -30,9 +30,10 @@ class InitialEntropy:
 
     def observe(self, update: ObservedUpdate) -> None:
         """Take the level of the first update that has entropies; later ones change nothing."""
-        steps = [step for trajectory in update.trajectories for step in trajectory.steps if step.entropy]
-        if self._level == UNKNOWN and steps:
-            self._level = math.fsum(math.fsum(step.entropy) / len(step.entropy) for step in steps) / len(steps)
+        steps = [step for trajectory in update.trajectories for step in trajectory.steps]
+        entropies = [step.entropy[step.forced :] for step in steps if len(step.entropy) > step.forced]
+        if self._level == UNKNOWN and entropies:
+            self._level = math.fsum(math.fsum(entropy) / len(entropy) for entropy in entropies) / len(entropies)
 
     def state_dict(self) -> dict[str, Any]:
         """The level."""

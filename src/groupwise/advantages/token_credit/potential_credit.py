@@ -32,9 +32,9 @@ class PotentialCredit(Part, slot="token_credit"):
 
     minmax takes the smallest d of the batch to 0 and the largest to 1.
 
-    Source: SPAE (arXiv:2601.03823), whose A is the return less the group's mean. **Choices.** The batch is the lines of
-    the steps that train, by filters; where all d are equal, nothing is added. Damping acts on punishment too, as
-    published, unless `damps_praise_only`. The z-score at the end is `whitened_tokens` around it.
+    Source: SPAE (arXiv:2601.03823), from notes on the paper; its A is the return less the group's mean. **Choices.**
+    The batch is the lines of the steps that train, by filters; where all d are equal, nothing is added. Damping acts on
+    punishment too, as in the notes, unless `damps_praise_only`. The z-score at the end is `whitened_tokens` around it.
     """
 
     mixes_tasks: ClassVar[bool] = True

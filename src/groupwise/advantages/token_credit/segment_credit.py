@@ -29,12 +29,13 @@ class SegmentCredit(Part, slot="token_credit"):
 
         A_1 = V_1 - (R - A),   A_k = V_k - V_(k-1),   A_last = R - V_(last-1);   they add up to A, the step's credit
 
-    V_k is the value where segment k ends, which the measure `segment_values` writes down. A segment's token trains
-    where its probability was below `max_probability`.
+    R is what the estimator compared. V_k is the value where segment k ends, which the measure `segment_values` writes
+    down. A segment's token trains where its probability was below `max_probability`.
 
     Source: SPO-chain (arXiv:2505.23564). **Choices.** The value of the empty answer is the estimator's baseline, R - A:
     the other attempts at the task are continuations of it. So an answer of one segment has the credit of its step, to
-    the bit, and the estimator must not divide by a scale. Whitening, as in the release, is `whitened_tokens` around it.
+    the bit, and the estimator is `relative` and must not divide by a scale. Whitening, as in the release, is
+    `whitened_tokens` around it.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, VALUES})
@@ -42,10 +43,10 @@ class SegmentCredit(Part, slot="token_credit"):
     """Probability below which a token trains; None = all do."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        check_unscaled(table, credit, "segment_credit")
+        signal = read_comparison(table, credit, "segment_credit").signal
         segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
         changes = [
-            _list_changes(float(table.episode_return[step]), float(credit.values[step]), values) if ends else []
+            _list_changes(float(signal[step]), float(credit.values[step]), values) if ends else []
             for step, (ends, values) in enumerate(zip(segments.ends, segments.numbers, strict=True))
         ]
         trains = np.ones(len(tokens), dtype=np.bool_)
@@ -62,16 +63,21 @@ def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> li
     return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
 
 
-def check_unscaled(table: StepTable, credit: Credit, what: str) -> None:
-    """Refuse credit that was divided by a scale: it cannot be held against values, which are in units of the reward."""
+def read_comparison(table: StepTable, credit: Credit, what: str) -> Comparison:
+    """The comparison that credit comes from: R is its signal, and R - A its baseline, both in units of the reward.
+
+    Refused is credit of which that does not hold: a sum or mixture, credit made of other credit, or divided by a scale.
+    """
     trace = credit.trace
-    if isinstance(trace, Comparison):
-        divided = np.flatnonzero(~np.isnan(trace.scale) & (trace.scale != 1.0))
-        if len(divided):
-            raise RecordError(
-                f"{table.describe_step(int(divided[0]))}: its credit was divided by {trace.scale[divided[0]]:.6g}, and "
-                f"{what} compares credit with values in units of the reward; give the estimator the scale no_scale"
-            )
+    if not isinstance(trace, Comparison) or trace.of is not None:
+        raise RecordError(f"{what} reads the baseline of a comparison in groups; use the estimator relative")
+    divided = np.flatnonzero(~np.isnan(trace.scale) & (trace.scale != 1.0))
+    if len(divided):
+        raise RecordError(
+            f"{table.describe_step(int(divided[0]))}: its credit was divided by {trace.scale[divided[0]]:.6g}, and "
+            f"{what} compares credit with values in units of the reward; give the estimator the scale no_scale"
+        )
+    return trace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,7 +92,8 @@ class SegmentTrace:
         step, position = int(tokens.step[token]), int(tokens.position[token])
         ends, inner = table.column(ENDS)[step], table.column(VALUES)[step]
         number = next(number for number, end in enumerate(ends) if position < end)
-        earned, own = float(table.episode_return[step]), float(credit.values[step])
+        earned = float(read_comparison(table, credit, "segment_credit").signal[step])
+        own = float(credit.values[step])
         before = inner[number - 1] if number else earned - own
         after = inner[number] if number < len(inner) else earned
         value = own if len(ends) == 1 else math.fsum([after, -before])

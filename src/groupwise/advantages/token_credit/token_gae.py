@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise.advantages.token_credit.answer_segments import read_segments
-from groupwise.advantages.token_credit.segment_credit import ENDS, VALUES, check_unscaled
+from groupwise.advantages.token_credit.segment_credit import ENDS, VALUES, read_comparison
 from groupwise.advantages.token_credit.token_return import Discount, ReturnTrace, add_later, place_rewards
-from groupwise.core.credit import Comparison, Credit
-from groupwise.core.errors import RecordError
+from groupwise.core.credit import Credit
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_table import StepTable
@@ -29,7 +28,8 @@ class TokenGae(Part, slot="token_credit"):
     the value of its segment's beginning. The beginning of an answer has the baseline of the estimator, which is
     `relative` and must not divide by a scale; without the columns an answer is one segment. Nothing is expected after
     the end of an attempt, even one that was cut off. With gamma = lam = 1, credit is what the attempt still earns less
-    V; where all values are 0, it is `token_return`. lam 0 gives all credit to the token that a segment ends with.
+    V; where all values are 0, it is `token_return`. With gamma 1, lam 0 gives all credit of a segment to its last
+    token.
     """
 
     gamma: Discount = 1.0
@@ -52,10 +52,8 @@ class TokenGae(Part, slot="token_credit"):
 
 def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
     """The value of each token (K): that of its segment's beginning."""
-    check_unscaled(table, credit, "token_gae")
-    if not isinstance(credit.trace, Comparison):
-        raise RecordError("token_gae reads the baseline of a comparison in groups; use the estimator relative")
-    baseline = credit.trace.signal - credit.trace.values  # also where nobody was compared with
+    comparison = read_comparison(table, credit, "token_gae")
+    baseline = comparison.signal - comparison.values  # also where nobody was compared with
     if ENDS not in table.extra or not len(tokens):
         return baseline[tokens.step]
     segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)

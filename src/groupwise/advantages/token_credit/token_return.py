@@ -29,9 +29,10 @@ class TokenReturn(Part, slot="token_credit"):
         G_k = r_k + gamma * G_(k+1),   r_k = reward of the step where k is its last token, else 0
 
     Source: the return of REINFORCE, token by token (Sutton and Barto 2018, chapter 13). With `whitened_tokens` around
-    it, it is REINFORCE++ (arXiv:2501.03262) at any gamma. **Choices.** Tokens of later steps of an attempt follow those
-    of earlier ones; prompts between them take no time. An outcome beside the rewards stands on the last token. A step
-    without tokens hands its reward to the last token before it in the attempt, if there is one.
+    it, it is REINFORCE++ (arXiv:2501.03262) without its KL, at any gamma. **Choices.** Tokens of later steps of an
+    attempt follow those of earlier ones; prompts between them take no time. An outcome replaces the rewards: all of it
+    stands on the last token. A step without tokens hands its reward to the last token before it in the attempt, if
+    there is one.
     """
 
     gamma: Discount = 1.0

@@ -30,8 +30,9 @@ class WorkedSums(Part, slot="env", stays_inside=True):
     next number and adds up rightly), `lines_on_track` (its result is what the numbers so far come to), `line_ends`
     (words up to its end; with the model `tiny` these are tokens), `answer` and `gold_answer`.
 
-    Choices: lines end with ; or a new line. An answer may say the total early: its last line is right where that is the
-    result so far and all numbers that are left. A line that cannot be read is wrong and changes no result.
+    Choices: lines end with ; or a new line; an empty one belongs to the line before it. An answer may say the total
+    early: its last line is right where that is the result so far and all numbers that are left. A line that cannot be
+    read is wrong and changes no result.
     """
 
     num_terms: Annotated[int, Field(ge=4, le=10)] = 5
@@ -51,8 +52,8 @@ class WorkedSums(Part, slot="env", stays_inside=True):
         return WorkedSumsEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        # One more than the largest total: a slip of one at the last line can still be said.
-        numbers = (str(number) for number in range(self.num_terms * self.largest_term + 2))
+        # Slips are carried along: one at each line, the last one included, can still be said.
+        numbers = (str(number) for number in range(self.num_terms * (self.largest_term + 1) + 1))
         sentences = "Add + . = ; answer Right. Wrong. That is not an answer."
         return vocabulary_of((self.instruction(), sentences, *numbers))
 

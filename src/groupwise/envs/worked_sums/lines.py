@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ LINE_END = ";"
 _LINE = re.compile(r"([0-9]{1,9})\s*\+\s*([0-9]{1,9})\s*=\s*([0-9]{1,9})")
 _ANSWER = re.compile(r"answer\s+([0-9]{1,9})")
 _END = re.compile(r"[;\n]")
+_BETWEEN_LINES = LINE_END + string.whitespace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +55,7 @@ def check_answer(answer: str, terms: Sequence[int]) -> CheckedAnswer:
     before, num_added, total = terms[0], 1, None
     is_right, is_on_track = [], []
     for number, text in enumerate(texts):
-        line = text.strip().strip(LINE_END).strip()
+        line = text.strip(_BETWEEN_LINES)
         said = _ANSWER.fullmatch(line) if number == len(texts) - 1 else None
         if said is not None:
             total = int(said[1])
@@ -77,8 +79,17 @@ def check_answer(answer: str, terms: Sequence[int]) -> CheckedAnswer:
 
 
 def _cut_lines(answer: str) -> list[str]:
-    """The lines of an answer, each with the sign that ends it; lines without a word are none."""
+    """The lines of an answer, each with the sign that ends it; what has no word but ; belongs to a line beside it."""
     lowered = answer.lower()
     starts = [0, *(match.end() for match in _END.finditer(lowered)), len(lowered)]
-    texts = [lowered[begin:end] for begin, end in pairwise(starts)]
-    return [text for text in texts if text.strip("; \t\r\n")]
+    lines, before = [], ""
+    for begin, end in pairwise(starts):
+        text = lowered[begin:end]
+        if any(word != LINE_END for word in split_words(text)):
+            lines.append(before + text)
+            before = ""
+        elif lines:
+            lines[-1] += text
+        else:
+            before += text
+    return lines

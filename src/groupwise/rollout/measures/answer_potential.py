@@ -28,9 +28,10 @@ class AnswerPotential(Part, slot="measure"):
     line; the last line, which says the answer, leaves it as it was, and an answer of one line has 0). The token credit
     `potential_credit` reads them.
 
-    Source: SPAE (arXiv:2601.03823) and its example of a probe. **Choices.** How the right answer's tokens are averaged
-    differs between its descriptions; the geometric mean is ours, at the run's temperature. The right answer is the fact
-    `gold` of the step, as the environment tells it. Lines end as for `forced_answers`. Attempts are one answer.
+    Source: SPAE (arXiv:2601.03823), from notes on the paper and its example of a probe. **Choices.** How the right
+    answer's tokens are averaged differs between its descriptions; the geometric mean is ours, at the run's temperature.
+    The right answer is the fact `gold` of the step, as the environment tells it. Lines end as for `forced_answers`.
+    Attempts are one answer.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"generate", "score"})

@@ -27,8 +27,9 @@ class ForcedAnswers(Part, slot="measure"):
 
     Source: ours, after VSRM (arXiv:2508.10293), whose split rule and probes were not published. **Choices.** A line
     ends with a token that holds one of the separators, if it is long enough; more lines than `max_lines` are merged
-    evenly. Probes are sampled as attempts are; none of them trains. Where a fault ended all of them, two lines become
-    one, and at the beginning the accuracy is the answer's own. Attempts are one answer.
+    evenly. Probes are sampled as attempts are, and none of them trains; what one says after the stub may be as long as
+    the run's longest response and `answer_tokens` more, not `answer_tokens` at most. Where a fault ended all of them,
+    two lines become one, and at the beginning the accuracy is the answer's own. Attempts are one answer.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})

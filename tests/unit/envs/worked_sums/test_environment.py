@@ -64,8 +64,22 @@ def test_what_was_written_is_read_back(terms: list[int], slips: list[int]) -> No
 def test_any_text_can_be_checked(text: str) -> None:
     checked = check_answer(text, TERMS)
     assert len(checked.is_right) == len(checked.is_on_track) == len(checked.ends)
-    assert list(checked.ends) == sorted(checked.ends)
-    assert max(checked.ends, default=0) <= len(split_words(text))
+    assert list(checked.ends) == sorted(set(checked.ends))
+    assert not checked.ends or checked.ends[-1] == len(split_words(text))
+
+
+def test_an_empty_line_belongs_to_the_line_before_it() -> None:
+    checked = check_answer("4 + 7 = 11 ; ; 11 + 2 = 13 ; answer 13 ;\n;", (4, 7, 2))
+    assert (checked.total, checked.is_right, checked.ends) == (13, (True, True, True), (7, 13, 17))
+    assert check_answer("; answer 13", (4, 7, 2)).ends == (3,)
+
+
+def test_slips_at_every_line_can_be_said() -> None:
+    part, terms = WorkedSums(num_terms=4, largest_term=5), (5, 5, 5, 5)
+    for slip in (-1, 1):
+        results = [sum(terms[: number + 1]) + slip * number for number in (1, 2, 3)]
+        answer = write_answer(terms, results, results[-1] + slip)
+        assert set(split_words(answer)) <= set(part.vocabulary())
 
 
 def test_the_total_alone_counts_and_the_facts_say_the_rest() -> None:
