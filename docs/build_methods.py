@@ -22,7 +22,10 @@ RELATIONS = {
     "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
     "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],
     "w_dpo": ["Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same."],
-    "p3o": ["`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times a constant."],
+    "p3o": [
+        "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times (n - 1) / 2 for a task of "
+        "n attempts: a constant where all tasks have equally many."
+    ],
     "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],

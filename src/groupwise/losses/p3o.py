@@ -34,7 +34,8 @@ class P3o(Part, slot="loss"):
     Source: P3O (Wu et al. 2023, arXiv:2310.00212). The gradient without a clip, h * grad D, is published; the two
     clipped forms are ours, after summaries. Choices: rewards are those that the pairing compares (`Pair.gap`), so a KL
     to the reference that the source takes off them belongs to a shaper (`reference_kl`). On-policy, over all pairs and
-    without a clip, the gradient is that of RLOO's credit, times a constant. Log-ratios are clamped to +-20.
+    without a clip, the gradient is that of RLOO's credit, times (n - 1) / 2 for a task of n attempts: one constant only
+    where all tasks have equally many. Log-ratios are clamped to +-20.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({PAIRS, OLD_LOGP})

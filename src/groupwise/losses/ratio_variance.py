@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.records import Task
@@ -38,7 +39,10 @@ class RatioVariance(Part, slot="penalty"):
     Source: R2VPO (2026, arXiv:2601.03320); the penalty and its first weight, 0.04, are from re-implementations that
     agree. That the weight follows a bound is the paper's; the rule, its bound, rate and limits are ours. Choices:
     `rate = 0` holds the multiplier, `first = 0` is no penalty at all and stays so. The variance is over all optimiser
-    steps of an update; one in which nothing trained changes nothing. Beyond e^20 a ratio has no gradient.
+    steps of an update; one in which nothing trained changes nothing, and tokens of other policies are left out of it.
+    The multiplier follows once an update, where the source's dual step is once an optimiser batch. With a single
+    optimiser step an update all ratios are 1: the variance is 0, and the multiplier decays. Beyond e^20 a ratio has no
+    gradient.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
@@ -58,6 +62,15 @@ class RatioVariance(Part, slot="penalty"):
     """The largest multiplier."""
     column: Annotated[str, Field(min_length=1)] = "ratio_multiplier"
     """What the step table calls the multiplier; two such parts that differ need two names."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> RatioVariance:
+        if self.lowest > self.highest:
+            raise ConfigError(
+                f"lowest ({self.lowest:g}) is above highest ({self.highest:g}), so that no multiplier lies between; "
+                "give a lower lowest"
+            )
+        return self
 
     @property
     def columns(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ Axes: T tokens of a micro-batch, R trajectories of the update.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -68,7 +69,7 @@ class Regression(Part, slot="loss"):
         for penalty in self._list_active():
             loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
             if isinstance(penalty, MeasuringPenalty):
-                metrics |= tally_tokens(penalty.measure(columns), columns.logp)
+                metrics |= tally_tokens(penalty.measure(_select_own(columns)), columns.logp)
         return LossResult(loss=loss, metrics=metrics)
 
     def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
@@ -92,3 +93,10 @@ class Regression(Part, slot="loss"):
 
     def _list_active(self) -> tuple[PenaltyPart, ...]:
         return tuple(penalty for penalty in self.penalties if penalty.weight)
+
+
+def _select_own(columns: TokenColumns) -> TokenColumns:
+    """The tokens that the policy which learns has sampled: what is reported of a loss is about them."""
+    if columns.off_policy is None:
+        return columns
+    return replace(columns, mask=~columns.off_policy).select_trained()

@@ -17,8 +17,8 @@ def rec(
     *,
     region: Literal["one_side", "two_side", "ring"] = "one_side",
     weighted: bool = False,
-    low: Finite = 0.2,
-    high: Finite = 0.2,
+    low: Finite | None = None,
+    high: Finite | None = None,
     far_low: Finite = 0.6,
     far_high: Finite = 2.0,
     by_answer: bool = False,
@@ -29,9 +29,11 @@ def rec(
 
     Choices: the default is the source's OneSide-NoIS; `weighted=True` is OneSide-IS, `region="two_side"` with it
     TwoSide-IS, `region="ring"` Ring-NoIS. `by_answer=True` is REC-GSPO: one geometric ratio an answer, each answer
-    counts the same; say its bounds too (3e-4 and 4e-4). Ratios are against the log-probs that the engine gave, since
-    the source is about the policy that sampled; it costs no forward pass. No KL.
+    counts the same. Bounds that are not given are 0.2 and 0.2, for answers 3e-4 and 4e-4. Ratios are against the
+    log-probs that the engine gave, since the source is about the policy that sampled; it costs no forward pass. No KL.
     """
+    default_low, default_high = (3e-4, 4e-4) if by_answer else (0.2, 0.2)
+    low, high = default_low if low is None else low, default_high if high is None else high
     surrogate = Rec(region=region, weighted=weighted, low=low, high=high, far_low=far_low, far_high=far_high)
     if by_answer:
         loss = PolicyLoss(ratio=SequenceRatio(), surrogate=surrogate, aggregate=SequenceMean(), old="engine")
@@ -49,8 +51,8 @@ def opmd(
     A_i = R_i - mean(R);   l = -A * logp + tau * (logp - logp_old)^2;   loss = sum_t l_t / tokens
 
     Choices: the half of the derivation is in tau. `baseline="log_mean_exp"` subtracts t * log(mean(exp(R / t))) instead
-    of the mean, t = `temperature`; the release then divides its loss by 1 + t, which is left to the learning rate here.
-    logp_old is the engine's, as for `rec`. tau = 0 is REINFORCE.
+    of the mean, t = `temperature`; tau = 0 gives the release's form, which has no square then, and divides its loss by
+    1 + t, which is left to the learning rate here. logp_old is the engine's, as for `rec`. tau = 0 is REINFORCE.
     """
     level = Mean() if baseline == "mean" else LogMeanExp(temperature=temperature)
     return Algorithm(
@@ -68,7 +70,8 @@ def asymre(*, shift: Finite = 0.1) -> Algorithm:
     A_i = R_i - (mean(R) - shift);   l = -A * logp;   loss = sum_t l_t / tokens
 
     Choices: attempts that all did equally well, well or badly, get the shift: a pull towards what was sampled, so keep
-    it small. A task with one attempt gets 0; the release gives it R + shift. shift = 0 is REINFORCE.
+    it small. A task with one attempt gets 0; Trinity's code gives it R, a baseline of 0 without the shift. shift = 0 is
+    REINFORCE.
     """
     return Algorithm(
         advantage=Relative(by=ByTask(), of=EpisodeReturn(), baseline=ShiftedMean(shift=shift), scale=NoScale()),

@@ -98,7 +98,8 @@ def p3o(*, clip: Literal["separate", "joint", "none"] = "separate", width: Finit
     grad = mean over pairs of -(R_w - R_l) / 2 * grad(logp of the winner - logp of the loser);   A_i = as for RLOO
 
     Choices: all pairs of a task; each pair counts the same. The two clipped forms are reconstructed, see the loss
-    `p3o`; `clip="none"` is the published gradient, on-policy that of RLOO times a constant. The source takes a KL to
-    the reference off the reward: the shaper `reference_kl` does. Log-probs are summed over all steps of an attempt.
+    `p3o`; `clip="none"` is the published gradient, on-policy that of RLOO times (n - 1) / 2 a task of n attempts, a
+    constant where all tasks have equally many. The source takes a KL to the reference off the reward: the shaper
+    `reference_kl` does. Log-probs are summed over all steps of an attempt.
     """
     return Algorithm(advantage=rloo().advantage, pairing=AllPairs(counts="pair"), loss=P3o(clip=clip, width=width))

@@ -62,7 +62,7 @@ def disco(
     *,
     score: Literal["log_likelihood", "ratio"] = "log_likelihood",
     negatives: Literal["hardest", "mean"] = "hardest",
-    tau: Finite = 10.0,
+    tau: Finite | None = None,
     max_kl: Finite = 1e-4,
     stiffness: Finite = 1e3,
     solved_above: Finite = 0.5,
@@ -72,9 +72,12 @@ def disco(
     J = mean over the solved of s - tau * log(mean over the failed of exp(s / tau));   loss = -mean J + KL hinge
 
     Choices: credit is GRPO's, for reports alone; the loss goes by returns above `solved_above`. s is the mean log-prob;
-    `score="ratio"` takes mean ratios (say tau=1). `negatives="mean"` is DisCO-b. Written from the formulas: the release
-    has two slips there. A group that is all solved or all failed adds 0 and counts.
+    `score="ratio"` takes mean ratios. tau is by default the release's, 10 and for ratios 1. `negatives="mean"` is
+    DisCO-b. Written from the formulas: the release has two slips there. A group that is all solved or all failed adds 0
+    and counts.
     """
+    if tau is None:
+        tau = 1.0 if score == "ratio" else 10.0
     loss = Disco(
         score=score, negatives=negatives, tau=tau, max_kl=max_kl, stiffness=stiffness, solved_above=solved_above
     )

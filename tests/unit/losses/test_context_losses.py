@@ -45,11 +45,13 @@ def test_a_group_without_credit_is_not_fitted() -> None:
 def test_a_penalty_with_memory_is_given_its_column_and_measured_beside_a_regression() -> None:
     loss = Regression(penalties=(RatioVariance(),))
     assert loss.columns == {"ratio_multiplier"}
-    rows = columns([0.0], old=[-math.log(2)], group=[0], named={"ratio_multiplier": [0.5]})
-    counted = totals(1)
-    result = loss(rows, counted, loss.first_pass(rows, counted))
-    assert number(result.loss) == pytest.approx(1.0 + 0.5)  # one attempt: it misses its credit of 1
-    assert result.metrics["loss/ratio_variance"].mean == pytest.approx(1.0)
+    for off_policy, num_measured in ((None, 1), ([False], 1), ([True], 0)):
+        rows = columns([0.0], old=[-math.log(2)], group=[0], off_policy=off_policy, named={"ratio_multiplier": [0.5]})
+        counted = totals(1)
+        result = loss(rows, counted, loss.first_pass(rows, counted))
+        assert number(result.loss) == pytest.approx(1.0 + 0.5)  # one attempt: it misses its credit of 1
+        variance = result.metrics["loss/ratio_variance"]
+        assert (float(variance.total), variance.count) == (pytest.approx(num_measured), num_measured)
 
 
 LLDS = Llds(of=PolicyLoss(surrogate=Plain()), weight=1.0)
@@ -155,6 +157,14 @@ def test_the_multiplier_follows_the_variance() -> None:
     assert observe(RatioVariance(rate=50.0), 0.0) == 1e-4
     assert observe(RatioVariance(rate=0.0), 5.0) == 0.04
     assert observe(RatioVariance(first=0.0), 5.0) == 0.0
+
+
+def test_bounds_that_leave_no_multiplier_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        RatioVariance(lowest=2.0, highest=1.0)
+    assert str(caught.value) == (
+        "RatioVariance: lowest (2) is above highest (1), so that no multiplier lies between; give a lower lowest"
+    )
 
 
 def test_a_state_goes_on_from_what_it_was() -> None:

@@ -91,7 +91,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ),
     (
         "rec",
-        {"region": "ring", "low": 3e-4, "high": 4e-4, "by_answer": True},
+        {"region": "ring", "by_answer": True},
         PolicyLoss(
             ratio=SequenceRatio(unit="step", length="mean"),
             surrogate=Rec(region="ring", weighted=False, low=3e-4, high=4e-4, far_low=0.6, far_high=2.0),
@@ -175,7 +175,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(first=0.04, max_variance=0.01, rate=0.1),)),
     ),
     ("disco", {}, Disco(tau=10.0, max_kl=1e-4, stiffness=1e3)),
-    ("disco", {"score": "ratio", "tau": 1.0, "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
+    ("disco", {"score": "ratio", "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
     ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
     ("llds", {}, Llds(of=GRPO, weight=0.1, gate="step", per="active")),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
