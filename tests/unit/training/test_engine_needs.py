@@ -14,10 +14,10 @@ pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, recipes
 from groupwise.config.run_file import decode_run
-from groupwise.core.parts.engine_slot import GIFTS
+from groupwise.core.parts.engine_slot import GIFTS, REFUSED_SAMPLING
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.groups import Staleness
-from groupwise.training import LocalEngine
+from groupwise.training import ENGINES, LocalEngine
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -260,3 +260,11 @@ def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_it
     check_engine_gives(make("local", 1), device="cpu")
     check_engine_gives(make("local", 0), device="cuda")
     check_engine_gives(make("server", 1), device="cuda")
+
+
+@pytest.mark.parametrize("kind", sorted(ENGINES))
+@pytest.mark.parametrize("setting", ["top_p", "top_k", "repetition_penalty", "stop"])
+def test_settings_that_bend_the_distribution_are_refused_by_name_by_every_engine(kind: str, setting: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ENGINES[kind](**{setting: 1})
+    assert f"{setting}: {REFUSED_SAMPLING[setting]}" in str(raised.value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.engine_slot import ENTROPY, SCORES, VERSIONS
+from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     starts_others: ClassVar[bool] = False
     """Whether the servers that it starts are programs that the run file names."""
