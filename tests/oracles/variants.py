@@ -51,6 +51,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "step_grpo": step_grpo,
     "srpo": srpo,
     "after_concise_r": grpo,
+    "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
@@ -129,6 +130,7 @@ VARIANTS: list[Variant] = [
             "disco",
             "reg_grpo",
             "llds",
+            "hdpo",
             "simpo",
             "dpo",
             "rpo",
