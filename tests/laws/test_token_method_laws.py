@@ -23,12 +23,14 @@ from groupwise.advantages.token_credit import (
     FirstTokens,
     LineGains,
     PotentialCredit,
+    RankBonus,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
@@ -52,6 +54,7 @@ PARTS: dict[str, Any] = {
     "line_gains": LineGains(),
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
+    "rank_bonus": RankBonus(),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
 WEIGHTS_OF_ONE: dict[str, Any] = {
@@ -61,6 +64,8 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "lines are paid nothing": LineGains(weight=0.0),
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
+    "no moving average": RankBonus(),
+    "a bonus of no weight": RankBonus(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -69,6 +74,13 @@ def draw_answers(rng: random.Random) -> list[Answer]:
     answers = random_answers(rng)
     add_segments(rng, answers)
     return answers
+
+
+def give_levels(rng: random.Random, answers: Sequence[Answer]) -> None:
+    """Moving averages of ranks, as a run remembers them."""
+    levels = [rng.uniform(0, 5), rng.choice([0.0, rng.gauss(0, 1)]), rng.choice([0.0, rng.gauss(0, 0.1)])]
+    for answer in answers:
+        answer.facts |= dict(zip(LEVELS, levels, strict=True))
 
 
 def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
@@ -82,6 +94,7 @@ def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[
 def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
     rng = random.Random(seed)
     answers = draw_answers(rng)
+    give_levels(rng, answers)
     table, tokens = tables_of(answers)
     expected = PARTS[name](table, DR_GRPO(table).by_step(), tokens)
     order = rng.sample(range(len(answers)), len(answers))
@@ -108,6 +121,7 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers:
         answer.facts["initial_entropy"] = 0.3
+    give_levels(random.Random(seed), answers)
     values, _ = credit(PARTS[name], answers)
     alone, _ = credit(PARTS[name], [answer for answer in answers if answer.group == 0])
     assert alone == values[: len(alone)]
@@ -117,6 +131,8 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
 @given(seed=SEEDS)
 def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
     answers = draw_answers(random.Random(seed))
+    if name == "a bonus of no weight":
+        give_levels(random.Random(seed), answers)
     table, tokens = tables_of(answers)
     steps = DR_GRPO(table).by_step()
     made = WEIGHTS_OF_ONE[name](table, steps, tokens)
@@ -193,6 +209,29 @@ def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> N
         assert sum(row[place] for place in firsts) == pytest.approx(own, abs=1e-12)
 
 
+@given(
+    seed=SEEDS,
+    weight=st.floats(0, 50),
+    gain=st.floats(-1e6, 1e6),
+    kappa=st.floats(1, 50),
+    placement=st.sampled_from(["all", "last"]),
+)
+def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
+    seed: int, weight: float, gain: float, kappa: float, placement: Any
+) -> None:
+    answers = draw_answers(random.Random(seed))
+    give_levels(random.Random(seed), answers)
+    part = RankBonus(weight=weight, gain=gain, kappa=kappa, placement=placement)
+    values, _ = credit(part, answers)
+    table, _ = tables_of(answers)
+    for row, own in zip(values, DR_GRPO(table).values.tolist(), strict=True):
+        for place, value in enumerate(row):
+            assert own <= value <= own + abs(own) / kappa + 1e-12
+            assert value * own >= 0
+            assert value == own or placement == "all" or place == len(row) - 1
+        assert own != 0 or row == [0.0] * len(row)
+
+
 @given(seed=SEEDS)
 def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
@@ -248,6 +287,17 @@ def test_credit_that_was_divided_is_refused(part: Any) -> None:
     table, tokens = tables_of(answers)
     with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
         part(table, recipes.grpo().advantage(table).by_step(), tokens)
+
+
+@pytest.mark.parametrize("value", [None, "high", math.nan])
+def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
+    answers = draw_answers(random.Random(5))
+    answers[1].facts["rank_velocity"] = value
+    with pytest.raises(RecordError, match="column 'rank_velocity', row 1: "):
+        credit(RankBonus(), answers)
+    del answers[0].facts["effective_rank"], answers[1].facts["effective_rank"]
+    with pytest.raises(RecordError, match=r"'effective_rank', "):
+        credit(RankBonus(), [answers[0]])
 
 
 READS = {
