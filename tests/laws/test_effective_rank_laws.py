@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -33,21 +34,11 @@ def draw_states(draw: Any, max_tokens: int = 14, max_width: int = 8) -> np.ndarr
     return states
 
 
-class Given:
-    """Tools whose states are given."""
-
-    def __init__(self, states: np.ndarray) -> None:
-        self._states = states
-
-    def hidden(self, pairs: Any) -> list[np.ndarray]:
-        assert [len(response) for _, response in pairs] == [len(self._states)]
-        return [self._states]
-
-
 def measure(states: np.ndarray, stride: int) -> dict[str, float]:
     step = Step(index=0, prompt_ids=(1,), response_ids=tuple(range(len(states))))
     groups = [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=(step,))]]
-    (((facts,),),) = EffectiveRank(stride=stride)(groups, Given(states), draw=None)  # type: ignore[arg-type]
+    tools: Any = SimpleNamespace(hidden=lambda pairs: [states for _ in pairs])
+    (((facts,),),) = EffectiveRank(stride=stride)(groups, tools, draw=None)  # type: ignore[arg-type]
     return facts  # type: ignore[no-any-return]
 
 
