@@ -31,7 +31,7 @@ from groupwise.advantages.token_credit import (
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
-from groupwise.losses import Clip, Disco, Dpo, ElasticClip, Plain, PolicyLoss, Rec, Regression, Simpo
+from groupwise.losses import Clip, Disco, Dpo, ElasticClip, Plain, PolicyLoss, Rec, Regression, SequenceMean, Simpo
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
@@ -294,6 +294,22 @@ def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: fl
     assert isinstance(algorithm.token_credit, RankBonus)
     steps = algorithm.advantage(table).by_step()
     assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
+
+
+@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
+@given(tokens=drawn_updates, rows=step_rows())
+def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
+    tokens: list[Token], rows: list[Row]
+) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), recipes.grpo()
+    held, whole = recipes.hdpo(tool_weight=0.0), recipes.hdpo(calls=None, solved_above=1e300)
+    assert (held.loss, held.channels, held.advantage, whole.advantage) == (plain, None, base.advantage, base.advantage)
+    silent = whole.channel_credit(table_of(rows))["economy"]
+    assert not silent.values.any()
+    assert not silent.compared.any()
+    nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
+    assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
