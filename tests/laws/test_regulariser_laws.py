@@ -12,13 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
 from groupwise.core.records import Task
-from groupwise.losses import Clip, EntropyBonus, EntropyCorridor, Kl, PolicyLoss, SequenceMean, TokenColumns
+from groupwise.losses import EntropyCorridor, PolicyLoss, TokenColumns
 from tests.laws.test_loss_laws import make_micro_batches
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of
-from tests.unit.losses.entropies import Attempt, observed
+from tests.unit.losses.entropies import Attempt, make_update
 
 drawn_updates = st.integers(0, 10**9).map(lambda seed: random_update(random.Random(seed)))
 entropies = st.lists(st.floats(0, 3), max_size=3)
@@ -64,21 +63,11 @@ def test_what_masked_tokens_remember_changes_no_bit(name: str, tokens: list[Toke
     assert run(loss, with_past(tokens, masked=rubbish), totals) == run(loss, with_past(tokens), totals)
 
 
-@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
-def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token], weight: float) -> None:
-    smooth = recipes.epo(smoothing=0.0, weight=weight).loss
-    plain = PolicyLoss(
-        surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(weight=0.001), EntropyBonus(weight=weight))
-    )
-    columns, totals = columns_of(tokens), totals_of(tokens)
-    assert run(smooth, columns, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
-
-
 @given(past=pasts, cut=st.integers(0, 5))
 def test_a_memory_that_was_written_and_read_goes_on_to_the_bit(past: list[list[Attempt]], cut: int) -> None:
     part, tasks = EntropyCorridor(updates=5), [Task(id="t")]
     whole, rest = part.start(seed=0), part.start(seed=1)
-    updates = [observed(number, played) for number, played in enumerate(past, start=1)]
+    updates = [make_update(number, played) for number, played in enumerate(past, start=1)]
     for update in updates[:cut]:
         whole.observe(update)
     rest.load_state_dict(json.loads(json.dumps(whole.state_dict())))
@@ -95,6 +84,6 @@ def test_the_order_of_attempts_changes_no_bit_of_a_memory(past: list[list[Attemp
     shuffle, part = random.Random(seed).sample, EntropyCorridor()
     one_way, other_way = part.start(seed=0), part.start(seed=0)
     for number, played in enumerate(past, start=1):
-        one_way.observe(observed(number, played))
-        other_way.observe(observed(number, shuffle(played, len(played))))
+        one_way.observe(make_update(number, played))
+        other_way.observe(make_update(number, shuffle(played, len(played))))
     assert one_way.state_dict() == other_way.state_dict()

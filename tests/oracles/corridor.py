@@ -9,7 +9,7 @@ from tests.oracles.losses import Counted, Token
 
 
 def phase(done: int, updates: int) -> float:
-    """agentic 6.1, with m = updates / 2; 150 updates: 1 at 0, 0.8278 at 74, 0.8 at 75, 0.0398 at 150."""
+    """With m = updates / 2; 150 updates: 1 at 0, 0.8278 at 74, 0.8 at 75, 0.0398 at 150."""
     m = updates / 2
     if done < m:
         return 1 - 0.2 * (1 - math.exp(-2 * done / m))

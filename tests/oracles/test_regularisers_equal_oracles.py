@@ -17,7 +17,7 @@ from groupwise.losses import EntropyCorridor, Plain, PolicyLoss
 from tests.oracles import corridor as oracle
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
-from tests.unit.losses.entropies import Attempt, observed
+from tests.unit.losses.entropies import Attempt, make_update
 
 NUM_UPDATES = 200
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -93,7 +93,7 @@ def test_what_was_usual_is_what_the_oracle_says() -> None:
         past = random_past(rng)
         state = EntropyCorridor(updates=6).start(seed=0)
         for number, attempts in enumerate(past, start=1):
-            state.observe(observed(number, attempts))
+            state.observe(make_update(number, attempts))
         columns = state.columns([Task(id="a"), Task(id="b")])
         usual = columns["usual_entropy"]
         expected = [oracle.usual_by_index(past, index) for index in range(usual.shape[1])]

@@ -11,7 +11,7 @@ Attempt = list[tuple[int, list[float]]]
 """The index of each step and the entropies of its sampled tokens."""
 
 
-def observed(number: int, attempts: Sequence[Attempt]) -> ObservedUpdate:
+def make_update(number: int, attempts: Sequence[Attempt]) -> ObservedUpdate:
     """An update that sampled these; each step of an odd index begins with a forced token of entropy 9."""
     trajectories = [
         Trajectory(

@@ -18,7 +18,7 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of
-from tests.unit.losses.entropies import observed
+from tests.unit.losses.entropies import make_update
 from tests.unit.training.runs import small_config
 
 TASKS = [Task(id="t")]
@@ -81,15 +81,15 @@ def test_only_updates_that_reached_a_step_say_what_is_usual_there() -> None:
     state = EntropyCorridor(updates=4).start(seed=0)
     assert state.columns(TASKS)["usual_entropy"].tolist() == [[0.0]]
     assert state.columns(TASKS)["usual_entropy_phase"].tolist() == [1.0]
-    state.observe(observed(1, [[(0, [1.0, 1.0]), (1, [0.5])], [(0, [1.0])]]))
-    state.observe(observed(2, [[(0, [2.0]), (1, [0.6, 0.8]), (2, [0.9])]]))
+    state.observe(make_update(1, [[(0, [1.0, 1.0]), (1, [0.5])], [(0, [1.0])]]))
+    state.observe(make_update(2, [[(0, [2.0]), (1, [0.6, 0.8]), (2, [0.9])]]))
     assert state.columns(TASKS * 2)["usual_entropy"].tolist() == [pytest.approx([1.5, 0.6, 0.9, 0.0])] * 2
     assert state.state_dict() == {"done": 2, "sums": [3.0, pytest.approx(1.2), 0.9], "counts": [2, 2, 1]}
 
 
 def test_an_index_that_nobody_reached_has_nothing_usual() -> None:
     state = EntropyCorridor().start(seed=0)
-    state.observe(observed(1, [[(2, [0.7])]]))
+    state.observe(make_update(1, [[(2, [0.7])]]))
     assert state.columns(TASKS)["usual_entropy"].tolist() == [[0.0, 0.0, 0.7, 0.0]]
 
 
