@@ -71,6 +71,10 @@ RELATIONS = {
         "The answers that `d3s` chooses are those of the largest variance among all choices of as many.",
     ],
     "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "verl": [
+        "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
+        "Not the trainer verl, whose files `groupwise audit` reads.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

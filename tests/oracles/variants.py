@@ -49,6 +49,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
+    "verl": grpo,
     "srpo": srpo,
     "after_concise_r": grpo,
     # Losses of another kind, beside the credit that reports show.
@@ -139,7 +140,7 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("after_concise_r"),
