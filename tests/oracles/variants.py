@@ -52,6 +52,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "verl": grpo,
     "srpo": srpo,
     "after_concise_r": grpo,
+    "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
@@ -132,6 +133,7 @@ VARIANTS: list[Variant] = [
             "reg_grpo",
             "llds",
             "epo",
+            "hdpo",
             "simpo",
             "dpo",
             "rpo",

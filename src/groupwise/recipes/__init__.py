@@ -30,6 +30,7 @@ from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -54,6 +55,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "epo": epo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
+    "hdpo": hdpo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -105,6 +107,7 @@ __all__ = [
     "grpo",
     "gspo",
     "gtpo",
+    "hdpo",
     "hgpo",
     "llds",
     "mars",

@@ -15,6 +15,7 @@ from groupwise.losses import (
     ByVerdict,
     Cispo,
     Clip,
+    ClippedChannels,
     ConstantLength,
     Disco,
     Dpo,
@@ -169,6 +170,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"stage": 1},
         PolicyLoss(surrogate=Clip(low=0.2, high=0.28), penalties=(EntropyBonus(weight=0.001),)),
     ),
+    (
+        "hdpo",
+        {},
+        PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
+    ),
+    ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
         "r2vpo",
