@@ -31,7 +31,19 @@ from groupwise.advantages.token_credit import (
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
-from groupwise.losses import Clip, Disco, Dpo, ElasticClip, Plain, PolicyLoss, Rec, Regression, SequenceMean, Simpo
+from groupwise.losses import (
+    Clip,
+    Disco,
+    Dpo,
+    ElasticClip,
+    EntropyBonus,
+    Plain,
+    PolicyLoss,
+    Rec,
+    Regression,
+    SequenceMean,
+    Simpo,
+)
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
@@ -177,6 +189,17 @@ def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) 
     assert method.advantage == recipes.grpo().advantage
     plain = run(PolicyLoss(surrogate=Plain()), columns, totals)
     assert run(method.loss, nothing, totals) == plain  # type: ignore[arg-type]
+
+
+@states("epo", "`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token], weight: float) -> None:
+    columns, totals, base = columns_of(tokens), totals_of(tokens), recipes.grpo()
+    method, plain = recipes.epo(smoothing=0.0, weight=weight), base.loss
+    assert method.advantage == base.advantage
+    assert isinstance(plain, PolicyLoss)
+    bonus = plain.model_copy(update={"penalties": (*plain.penalties, EntropyBonus(weight=weight))})
+    assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
 
 
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
