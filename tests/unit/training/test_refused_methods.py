@@ -21,7 +21,7 @@ from groupwise.rewards import EnvironmentReward
 from groupwise.rollout import Flat
 from groupwise.rollout.measures.tools import check_measures
 from groupwise.training.loop import make_update
-from groupwise.training.missing_pairs import METRIC
+from groupwise.training.loss_context import NUM_PAIRS
 from groupwise.training.observer import ObserverList
 from groupwise.training.open_run import open_run
 from groupwise.training.run_checks import check_algorithm
@@ -123,7 +123,7 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
     paid, unpaid = EnvironmentReward(), Nothing()
     with caplog.at_level(logging.WARNING, logger="groupwise.training"):
         metrics = make_updates(tmp_path, recipes.simpo(), unpaid, unpaid, paid, unpaid)
-    assert [update[METRIC] > 0 for update in metrics] == [False, False, True, False]
+    assert [update[NUM_PAIRS] > 0 for update in metrics] == [False, False, True, False]
     assert [update["loss/total"] for update in metrics[:2]] == [0.0, 0.0]
     assert [record.getMessage() for record in caplog.records] == [
         f"update {number}: no task has two attempts that train and did differently, so that the loss has no pair to "
@@ -136,5 +136,5 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
 def test_a_method_without_pairs_says_nothing_of_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="groupwise.training"):
         (update,) = make_updates(tmp_path, recipes.dr_grpo(), Nothing())
-    assert METRIC not in update
+    assert NUM_PAIRS not in update
     assert caplog.records == []
