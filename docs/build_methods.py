@@ -46,6 +46,7 @@ RELATIONS = {
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
+    "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
     "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
     "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
     "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
@@ -70,6 +71,10 @@ RELATIONS = {
         "The answers that `d3s` chooses are those of the largest variance among all choices of as many.",
     ],
     "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "verl": [
+        "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
+        "Not the trainer verl, whose files `groupwise audit` reads.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

@@ -25,9 +25,11 @@ from groupwise.advantages.token_credit import (
     FirstTokens,
     LineGains,
     PotentialCredit,
+    RankBonus,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
 from groupwise.losses import Clip, Disco, Dpo, ElasticClip, Plain, PolicyLoss, Rec, Regression, Simpo
 from tests.equivalence.models import build
@@ -277,6 +279,21 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     made = WEIGHTS_OF_ONE[name](table, steps, tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
     assert made.trains.all()
+
+
+@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
+@pytest.mark.parametrize("level", [None, -1.0, 2.0])
+@given(seed=SEEDS)
+def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
+    answers = draw_answers(seed)
+    for answer in answers if level is not None else ():
+        answer.facts |= dict.fromkeys(LEVELS, level)
+    table, tokens = tables_of(answers)
+    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
+    assert algorithm.advantage == recipes.grpo().advantage
+    assert isinstance(algorithm.token_credit, RankBonus)
+    steps = algorithm.advantage(table).by_step()
+    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
