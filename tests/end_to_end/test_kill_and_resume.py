@@ -190,6 +190,6 @@ def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> No
     for number in whole.update_numbers():
         again = list(resumed.trajectories(number))
         assert again == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(again, algorithm)
+        replayed = DerivedCredit.compute(again, algorithm, resumed.states_before(number))
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

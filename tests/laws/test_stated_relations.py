@@ -212,26 +212,6 @@ def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token
     assert run(stiff, with_channel, totals) == run(PolicyLoss(), columns, totals)
 
 
-@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
-@given(tokens=drawn_updates, weight=st.floats(0, 2))
-def test_hdpo_without_its_economy_is_grpo_on_accuracy_to_the_bit(tokens: list[Token], weight: float) -> None:
-    columns, totals = columns_of(tokens), totals_of(tokens)
-    nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
-    grpo: Any = recipes.grpo().loss
-    without_kl = grpo.model_copy(update={"penalties": ()})
-    assert run(recipes.hdpo(tool_weight=weight).loss, nothing, totals) == run(without_kl, columns, totals)  # type: ignore[arg-type]
-    assert run(recipes.hdpo(tool_weight=0.0).loss, columns, totals) == run(without_kl, columns, totals)  # type: ignore[arg-type]
-    assert recipes.hdpo(tool_weight=weight).advantage == recipes.grpo().advantage
-
-
-@given(rows=step_rows(rewards=st.sampled_from([0.0, 1.0]), max_steps=1))
-def test_hdpo_has_no_economy_where_at_most_one_attempt_is_right(rows: list[Row]) -> None:
-    economy = recipes.hdpo().channel_credit(table_of(rows))["economy"].values
-    for row, own in zip(rows, economy.tolist(), strict=True):
-        right = [other for other in rows if other["task"] == row["task"] and other["reward"] == 1.0]
-        assert own == 0.0 or len(right) > 1
-
-
 @states("gspo", "Where every answer is one token, `gspo` has the loss of `grpo` without its KL")
 @given(tokens=drawn_updates)
 def test_gspo_on_answers_of_one_token_is_the_clipped_loss(tokens: list[Token]) -> None:
