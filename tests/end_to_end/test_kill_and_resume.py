@@ -71,8 +71,8 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
 
 MEMORIES = {
     "algorithm.advantage.of": "a baseline of each task",
-    "algorithm.loss.penalties[0]": "the multiplier of R2VPO",
-    "algorithm.loss.penalties[1]": "the usual entropies of EPO",
+    "algorithm.loss.penalties.0": "the multiplier of R2VPO",
+    "algorithm.loss.penalties.1": "the usual entropies of EPO",
 }
 """The parts of the run below that remember."""
 REMEMBERED = (
