@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,10 @@ FAILED, COULD_NOT_RUN = 1, 3
 """How pytest ends where a test failed; anything else but 0 says that the tests could not run."""
 LOG = "pytest.log"
 """What pytest said last, in the copy."""
-SLOW_TO_IMPORT = ("torch", "transformers", "hypothesis", "numpy", "pydantic")
+SLOW_TO_IMPORT = ("torch", "transformers")
 """What is imported once, before bugs are planted: nothing of groupwise."""
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Of pytest; the last, since what is imported brings plugins of pytest with it."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,11 @@ def run_tests(folder: Path, tests: Sequence[str]) -> int:
         os.chdir(folder)
         sys.path.insert(0, str(folder / "src"))
         os.dup2(os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        status = int(pytest.main([*OPTIONS, *tests]))
         sys.stdout.flush()
         os._exit(status)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(COULD_NOT_RUN)  # whatever happened: this copy of the process must not go on
 
