@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Executor, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ EVALUATIONS = 25
 """Evaluations of a run at equal parts of its tokens."""
 TRIAL_SEED = 100
 """Where learning rates are tried."""
-TRIAL_SHARE = 0.25
+TRIAL_SHARE = 0.2
 """Of the tokens and of the time that a trial of learning rates may have."""
 
 
@@ -71,18 +71,23 @@ def play_jobs(
     ends_at: float,
     after: Callable[[], object] = lambda: None,
 ) -> None:
-    """Let those that have tokens left go on, each with its share of the time; `after` is called now and then."""
+    """Let those that have tokens left go on, each with its share of the time; `after` is called now and then.
+
+    One that fails is told of and leaves the others their time.
+    """
     left = [job for job in jobs if (read_record(job) or {"tokens": 0})["tokens"] < job["tokens"]]
     waves = math.ceil(len(left) / options.processes)
-    running = {
-        pool.submit(go_on, {**job, "ends_at": ends_at, "waves_left": waves - place // options.processes})
+    names = {
+        pool.submit(go_on, {**job, "ends_at": ends_at, "waves_left": waves - place // options.processes}): job["name"]
         for place, job in enumerate(left)
     }
+    running = set(names)
     while running:
-        done, running = wait(running, timeout=WRITE_EVERY, return_when=FIRST_EXCEPTION)
+        done, running = wait(running, timeout=WRITE_EVERY)
         after()
         for run in done:
-            run.result()
+            if error := run.exception():
+                print(f"{names[run]} failed: {error!r}", file=sys.stderr, flush=True)
 
 
 def list_runs(options: argparse.Namespace, rates: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -127,7 +132,7 @@ def _has_rates(options: argparse.Namespace) -> bool:
 def _write_rates(options: argparse.Namespace, trials: Sequence[Job]) -> None:
     """Choose each arm's learning rate, for good: runs that go on later keep it."""
     chosen = {
-        arm: choose_rate([read_record(job) or {} for job in trials if job["arm"] == arm])
+        arm: choose_rate([record for job in trials if job["arm"] == arm and (record := read_record(job))])
         if trials
         else {"chosen": options.rates[0]}
         for arm in ARMS
