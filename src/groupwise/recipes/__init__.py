@@ -25,10 +25,12 @@ from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
+from groupwise.recipes.regularisers import epo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, dcpo, gtpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -50,8 +52,10 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "epo": epo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
+    "hdpo": hdpo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -68,6 +72,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "gtpo": gtpo,
     "d3s": d3s,
     "dcpo": dcpo,
+    "verl": verl,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -96,11 +101,13 @@ __all__ = [
     "disco",
     "dpo",
     "dr_grpo",
+    "epo",
     "flow_grpo",
     "gigpo",
     "grpo",
     "gspo",
     "gtpo",
+    "hdpo",
     "hgpo",
     "llds",
     "mars",
@@ -130,5 +137,6 @@ __all__ = [
     "step_apo",
     "step_grpo",
     "summary",
+    "verl",
     "w_dpo",
 ]
