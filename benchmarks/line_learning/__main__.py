@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes, the starts included")
     parser.add_argument("--tokens", type=int, default=4_000_000, help="sampled tokens of a run, with its probes'")
     parser.add_argument("--episodes", type=int, default=12_800, help="attempts up to which evaluations are denser")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3], help="learning rates to try")
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-5, 1e-4, 3e-4], help="learning rates to try")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/line_learning"), help="starts, runs and records")
     parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
