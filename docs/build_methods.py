@@ -52,6 +52,10 @@ RELATIONS = {
     ],
     "d3s": ["`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens."],
     "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "rank_grpo": [
+        "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
+        "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

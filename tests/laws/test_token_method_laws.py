@@ -23,6 +23,7 @@ from groupwise.advantages.token_credit import (
     FirstTokens,
     LineGains,
     PotentialCredit,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -52,6 +53,8 @@ PARTS: dict[str, Any] = {
     "line_gains": LineGains(),
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
+    "rank_credit": RankCredit(),
+    "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
 WEIGHTS_OF_ONE: dict[str, Any] = {
@@ -124,7 +127,7 @@ def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: 
     assert made.trains.all()
 
 
-@pytest.mark.parametrize("name", ["grpo", "gtpo", "d3s", "dcpo", "spo_chain", "spae"])
+@pytest.mark.parametrize("name", ["grpo", "gtpo", "d3s", "dcpo", "spo_chain", "spae", "rank_grpo"])
 def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
     loss = recipes.build(name).loss
     assert loss is not None

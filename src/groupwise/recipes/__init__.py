@@ -28,7 +28,7 @@ from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, dcpo, gtpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -68,6 +68,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "gtpo": gtpo,
     "d3s": d3s,
     "dcpo": dcpo,
+    "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -113,6 +114,7 @@ __all__ = [
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rank_grpo",
     "rec",
     "recipe",
     "red_weight",

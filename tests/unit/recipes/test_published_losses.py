@@ -181,6 +181,16 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
+    (
+        "rank_grpo",
+        {},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="span", length="mean"),
+            surrogate=Clip(low=0.06, high=0.08),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001),),
+        ),
+    ),
     ("spo_chain", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
+from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
@@ -19,6 +20,7 @@ MEASURES: dict[str, type[Part]] = {
     "forced_answers": ForcedAnswers,
     "answer_potential": AnswerPotential,
     "tempered_score": TemperedScore,
+    "item_tokens": ItemTokens,
 }
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
@@ -30,6 +32,7 @@ __all__ = [
     "AnswerPotential",
     "Continuation",
     "ForcedAnswers",
+    "ItemTokens",
     "JudgeQuestion",
     "JudgeScore",
     "PhraseJudge",
