@@ -181,9 +181,9 @@ def test_rank_grpo_compares_rank_by_rank() -> None:
     """numbers, Rank-GRPO: lists [1,0,1], [0,0,1], [0,0,0], [0,1,0]: the first has 1.499700, -0.499900, 0.865875."""
     listed = [[1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 1, 0]]
     answers = [answer(0.0, [4, 5, 6, 0]) for _ in listed]
-    for one, relevance in zip(answers, listed, strict=True):
+    for said, relevance in zip(answers, listed, strict=True):
         places = [[0, 1], [1, 2], [2, 3]]
-        one.facts = {"list_length": 3, "item_relevance": relevance, "item_tokens": places, "end_token": 3}
+        said.facts = {"list_length": 3, "item_relevance": relevance, "item_tokens": places, "end_token": 3}
     table, tokens = tables_of(answers)
     credit = RankCredit()(table, DR_GRPO(table).by_step(), tokens)
     assert by_answer(credit, tokens, answers)[0] == pytest.approx([1.499700, -0.499900, 0.865875, 0.1], abs=1e-6)

@@ -56,16 +56,6 @@ def test_equal_ranks_give_exactly_0_and_so_does_a_task_with_one_attempt() -> Non
     assert credit_of(RankCredit(), TWO, third, task=["s", "t"]).values[[0, 1, 2, 4, 5, 6]].tolist() == [0.0] * 6
 
 
-@pytest.mark.parametrize("reward", ["exp_inf", "log_decay"])
-def test_with_one_rank_an_item_has_the_credit_of_grpo_on_its_relevance(reward: Any) -> None:
-    relevance = [3.0, 0.5, 0.0, 0.5]
-    lists = [{"list_length": 1, "item_relevance": [r], "item_tokens": [[0, 3]], "end_token": None} for r in relevance]
-    made = credit_of(RankCredit(reward=reward), *lists, tokens=3)
-    table = StepTable.from_columns(task=["t"] * 4, attempt=[0, 1, 2, 3], index=[0] * 4, reward=relevance)
-    expected = recipes.grpo(eps=1e-4).advantage(table).values
-    assert np.array_equal(made.values, np.repeat(expected, 3))
-
-
 def test_at_the_first_rank_what_follows_is_the_discounted_gain_of_the_list() -> None:
     relevance = [[3, 0, 1], [0, 2, 2], [1, 1, 0]]
     lists = [{**TWO, "list_length": 3, "item_relevance": r, "item_tokens": [[0, 1], [1, 2], [2, 3]]} for r in relevance]

@@ -67,15 +67,6 @@ def test_spans_share_a_ratio_within_their_sample_alone() -> None:
     assert gradient(ratio_T[0], tokens.logp) == pytest.approx([0.980199, 0, 0, 0, 0], abs=1e-6)
 
 
-def test_spans_of_one_token_and_one_span_an_answer_are_the_other_ratios_to_the_bit() -> None:
-    rows = {"old": [0.0] * 4, "sample": [0, 0, 0, 1]}
-    values = [0.1, -0.2, 0.04, 0.3]
-    alone = columns(values, span=[0, 1, 2, 0], **rows)
-    assert SequenceRatio(unit="span")(alone).tolist() == TokenRatio()(alone).tolist()
-    whole = columns(values, span=[5, 5, 5, 5], **rows)
-    assert SequenceRatio(unit="span")(whole).tolist() == SequenceRatio()(whole).tolist()
-
-
 def test_spans_that_were_not_told_are_asked_for() -> None:
     tokens = columns([0.1])
     with pytest.raises(RecordError, match="the loss needs spans, but column 'span' is missing"):

@@ -32,16 +32,14 @@ class RankCredit(Part, slot="token_credit"):
         exp_inf     r_k = relevance_k
         log_decay   r_k = sum over j >= k of relevance_j / log2(j + 1)
 
-    Tokens of items beyond the last rank get `overflow`; the token that ends the answer gets `exact_end` after just as
-    many items as asked for and `early_end` after fewer. Tokens of an item are a span, so that a loss can give each item
-    one ratio; items beyond the last rank are one span together.
+    Tokens of an item are a span, so that a loss can give each item one ratio; items beyond the last rank are one span
+    together. It reads the facts `item_relevance` and `list_length`, and what the measure `item_tokens` writes.
 
     Source: Rank-GRPO (release yaochenzhu/Rank-GRPO). **Choices.** Sample deviation; a rank that a list does not fill
     earned 0 and is compared; equal at a rank gives exactly 0, and so does a task with one attempt. The end token after
     too many items counts as beyond the last rank, as released, and is otherwise a span of its own, where the release
     has it in the ratio of the last item. What is said around the list has the credit of its step, and one ratio.
-    Attempts are one answer. It reads the facts `item_relevance` and `list_length` of the environment, and what the
-    measure `item_tokens` writes.
+    Attempts are one answer.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"item_tokens", "end_token"})
@@ -61,12 +59,10 @@ class RankCredit(Part, slot="token_credit"):
         items = read_items(table, tokens)
         earned = [self.pay_ranks(relevance, num) for relevance, num in zip(items.relevance, items.length, strict=True)]
         rank_credit = self._compare(table, earned)
-        values, span = np.empty(len(tokens)), items.span
-        for token, (step, number) in enumerate(zip(tokens.step.tolist(), span.tolist(), strict=True)):
-            values[token] = self._credit_span(items, step, number, rank_credit[step], float(credit.values[step]))
-        return TokenCredit(
-            values=values, trains=np.ones(len(tokens), dtype=np.bool_), trace=RankTrace(part=self), span=span
-        )
+        owners = zip(tokens.step.tolist(), items.span.tolist(), strict=True)
+        values = [self._credit_span(items, k, span, rank_credit[k], float(credit.values[k])) for k, span in owners]
+        made, trains = np.array(values, dtype=np.float64), np.ones(len(tokens), dtype=np.bool_)
+        return TokenCredit(values=made, trains=trains, trace=RankTrace(part=self), span=items.span)
 
     def pay_ranks(self, relevance: list[float], num: int) -> list[float]:
         """What each of `num` ranks earned, given the relevance of a list's items.
@@ -92,14 +88,11 @@ class RankCredit(Part, slot="token_credit"):
         return np.split(compared, np.cumsum(lengths)[:-1])
 
     def _credit_span(self, items: RankedItems, step: int, number: int, ranks: FloatArray, own: float) -> float:
-        num, num_items = items.length[step], len(items.relevance[step])
+        num, is_exact = items.length[step], len(items.relevance[step]) == items.length[step]
         if number < num:
             return float(ranks[number])
-        if number == num:
-            return self.overflow
-        if number == num + 1:
-            return self.exact_end if num_items == num else self.early_end
-        return own
+        around = {num: self.overflow, num + 1: self.exact_end if is_exact else self.early_end}
+        return around.get(number, own)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -122,5 +115,5 @@ class RankTrace:
         mean = sum(paid.values()) / len(paid)
         spread = math.sqrt(sum((value - mean) ** 2 for value in paid.values()) / max(len(paid) - 1, 1)) + part.eps
         value = (paid[step] - mean) / spread if len(set(paid.values())) > 1 else 0.0
-        formula = f"rank {number + 1} of {num}: ({paid[step]:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}"
-        return Derivation(value=value, formula=formula)
+        words = f"rank {number + 1} of {num}: ({paid[step]:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=words)

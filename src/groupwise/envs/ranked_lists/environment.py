@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -36,6 +36,9 @@ class RankedLists(Part, slot="env", stays_inside=True):
     just as many items is a success. An answer that names nothing that was offered is refused.
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"items", "item_relevance", "items_exact", "item_spans", "best_relevance", "list_length"}
+    )
     num_offered: Annotated[int, Field(ge=3, le=20)] = 8
     """Things to choose from."""
     list_length: Annotated[int, Field(ge=2, le=20)] = 4
