@@ -1,4 +1,4 @@
-"""Recipes that give tokens of an answer different credit by what was recorded of them: GTPO, D3S, DCPO, Rank-GRPO."""
+"""Recipes that give the tokens of an answer different credit by what was recorded of them: GTPO, D3S, DCPO, VERL."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, RankCredit, TemperedCredit
+from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, RankBonus, TemperedCredit
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ZeroSpread
-from groupwise.losses import Clip, Kl, Plain, PolicyLoss, SequenceMean, SequenceRatio, TokenMean
+from groupwise.losses import Clip, EntropyBonus, Kl, Plain, PolicyLoss, SequenceMean, TokenMean
 from groupwise.recipes.episode import dr_grpo, grpo
 from groupwise.recipes.recipe import Finite, recipe
-from groupwise.rollout.measures import ItemTokens, TemperedScore
+from groupwise.rollout.measures import EffectiveRank, TemperedScore
 
 LN_2 = math.log(2)
 PartOfAll = Annotated[float, Field(gt=0, le=1)]
@@ -85,30 +85,31 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
 
 
 @recipe
-def rank_grpo(
+def verl(
     *,
-    reward: Literal["exp_inf", "log_decay"] = "exp_inf",
-    overflow: Finite = -0.1,
-    exact_end: Finite = 0.1,
-    early_end: Finite = -0.1,
-    kl: Finite = 0.001,
+    stride: Annotated[int, Field(ge=1)] = 40,
+    gain: Finite = 2.0,
+    kappa: Finite = 2.0,
+    new_share: PartOfAll = 0.3,
+    weight: Finite = 1.0,
+    placement: Literal["all", "last"] = "all",
 ) -> Algorithm:
-    """Rank-GRPO (2025, release yaochenzhu/Rank-GRPO): each item of a list is compared, and has a ratio, by its rank.
+    """VERL (2025, arXiv:2509.23808, and code; not the trainer verl): a bonus for states that spread or spread faster.
 
-    A_k = (r_k - mean(r_k)) / (std(r_k) + 1e-4),   w_k = exp(mean over tokens of item k of logp - logp_old), clipped
+    A' = A + min([Phi]_+, |A| / kappa),   Phi = beta * tanh(u_rank) + (1 - beta) * tanh(u_velocity),   A of GRPO
+    beta = sigmoid(gain * u_acceleration),   u = (value - M) / |M|, M a moving average over updates
 
-    Choices: those of the parts `item_tokens` and `rank_credit`; the credit of steps is GRPO's, for reports and for what
-    is said around the list. Clip 0.06 below and 0.08 above, mean over tokens, KL 0.001 as k3, as released. The release
-    begins from a model that imitated lists; so do runs with a warm start.
+    Choices: those of the parts `effective_rank` and `rank_bonus`: the bonus is on all tokens, where the release puts it
+    on the last, and the first update has none. Clip 0.2, mean over tokens, KL 0.001 and entropy bonus 0.001 as in the
+    released script; its groups have 4 answers. `stride` is for answers of hundreds of tokens: a short one needs less.
     """
     return Algorithm(
         advantage=grpo().advantage,
-        token_credit=RankCredit(reward=reward, overflow=overflow, exact_end=exact_end, early_end=early_end),
-        measures=(ItemTokens(),),
+        token_credit=RankBonus(weight=weight, gain=gain, kappa=kappa, new_share=new_share, placement=placement),
+        measures=(EffectiveRank(stride=stride),),
         loss=PolicyLoss(
-            ratio=SequenceRatio(unit="span"),
-            surrogate=Clip(low=0.06, high=0.08),
+            surrogate=Clip(),
             aggregate=TokenMean(),
-            penalties=(Kl(estimator="k3", weight=kl),),
+            penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     )

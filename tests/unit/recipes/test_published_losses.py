@@ -15,11 +15,13 @@ from groupwise.losses import (
     ByVerdict,
     Cispo,
     Clip,
+    ClippedChannels,
     ConstantLength,
     Disco,
     Dpo,
     ElasticClip,
     EntropyBonus,
+    EntropyCorridor,
     Kl,
     Llds,
     P3o,
@@ -168,6 +170,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"stage": 1},
         PolicyLoss(surrogate=Clip(low=0.2, high=0.28), penalties=(EntropyBonus(weight=0.001),)),
     ),
+    (
+        "hdpo",
+        {},
+        PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
+    ),
+    ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
         "r2vpo",
@@ -178,9 +186,29 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("disco", {"score": "ratio", "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
     ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
     ("llds", {}, Llds(of=GRPO, weight=0.1, gate="step", per="active")),
+    (
+        "epo",
+        {"updates": 40},
+        PolicyLoss(
+            aggregate=SequenceMean(),
+            penalties=(
+                Kl(estimator="k3", weight=0.001),
+                EntropyCorridor(weight=0.001, smoothing=1.0, low=0.0, high=2.0, outside=0.1, updates=40),
+            ),
+        ),
+    ),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
+    (
+        "verl",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
+        ),
+    ),
     (
         "rank_grpo",
         {},
