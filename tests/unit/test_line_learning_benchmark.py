@@ -90,7 +90,9 @@ def test_the_teacher_slips_as_often_as_its_policy_and_elsewhere_with_another_see
     tasks = part.panel("train")[:400]
     answers = [part.open(task).expert() or "" for task in tasks]
     checked = [check_answer(said, task.payload["terms"]) for said, task in zip(answers, tasks, strict=True)]
-    share = sum(said.total == sum(task.payload["terms"]) for said, task in zip(checked, tasks, strict=True)) / len(tasks)
+    share = sum(said.total == sum(task.payload["terms"]) for said, task in zip(checked, tasks, strict=True)) / len(
+        tasks
+    )
     expected = sum(TEACHER.chance_of_right(task.payload["terms"], ()) for task in tasks) / len(tasks)
     assert share == pytest.approx(expected, abs=0.1)
     assert answers == [part.open(task).expert() for task in tasks]
