@@ -44,7 +44,14 @@ class ConflictTrace:
         is_unsure = mean_entropy > part.max_entropy > self.initial
         value = 0.0 if is_unsure else factor * (earned - part.entropy_weight * mean_entropy)
         words = f"{factor:.6g} x ({earned:.6g} - {part.entropy_weight:.6g} x entropy {mean_entropy:.6g}) = {value:.6g}"
-        return Derivation(value=value, formula=f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words)
+        lines = (
+            f"mean entropy of the {len(own)} tokens of the answer: {mean_entropy:.6g}; the initial policy's: "
+            f"{self.initial:.6g}; too large above {part.max_entropy:.6g}",
+            f"of the answer, good and bad answers to the task share the first {runs[0]} and the last {runs[1]} tokens; "
+            f"this is number {position + 1}, so its factor is {factor:.6g}",
+        )
+        formula = f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words
+        return Derivation(value=value, formula=formula, lines=lines)
 
 
 def _measure_run(ids: Mapping[int, Sequence[int]], credit: Mapping[int, float], step: int) -> int:
