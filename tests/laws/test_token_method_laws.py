@@ -1,4 +1,4 @@
-"""Laws of the methods that give tokens credit: order of rows, tasks apart, weights of one, what may be missing."""
+"""Laws of the methods that give tokens credit: order of rows, tasks apart, what may be missing."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 
 from groupwise import Credit, Part, RecordError, StepTable, recipes
 from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relative, Sum, Term, Whitened
 from groupwise.advantages.token_credit import (
     ConflictTokens,
-    DiscountedTokens,
     DualDownSampling,
-    FirstTokens,
     LineGains,
     PotentialCredit,
     SegmentCredit,
@@ -29,14 +26,10 @@ from groupwise.advantages.token_credit import (
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.batching import pad_rows
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
-from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import update
-from tests.equivalence.rollouts import make_tangled_samples
 from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer
 
@@ -54,15 +47,6 @@ PARTS: dict[str, Any] = {
     "tempered_credit": TemperedCredit(),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
-WEIGHTS_OF_ONE: dict[str, Any] = {
-    "no discount": DiscountedTokens(gamma=1.0),
-    "all tokens are first": FirstTokens(count=100),
-    "everything is sampled": DualDownSampling(first_samples=1.0, first_tokens=1.0),
-    "lines are paid nothing": LineGains(weight=0.0),
-    "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
-    "the entropy is on target": TemperedCredit(target=0.0),
-}
-"""Parts that leave each token the credit of its step."""
 
 
 def draw_answers(rng: random.Random) -> list[Answer]:
@@ -113,31 +97,6 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
     assert alone == values[: len(alone)]
 
 
-@pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
-@given(seed=SEEDS)
-def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
-    answers = draw_answers(random.Random(seed))
-    table, tokens = tables_of(answers)
-    steps = DR_GRPO(table).by_step()
-    made = WEIGHTS_OF_ONE[name](table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert made.trains.all()
-
-
-@pytest.mark.parametrize("name", ["grpo", "gtpo", "d3s", "dcpo", "spo_chain", "spae"])
-def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
-    loss = recipes.build(name).loss
-    assert loss is not None
-    samples = [replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
-    by_token = [
-        replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids)) for n, sample in enumerate(samples)
-    ]
-    plain = update(build("llama"), loss, samples, pad_rows(samples))
-    spread = update(build("llama"), loss, by_token, pad_rows(by_token))
-    assert plain[0] == spread[0]
-    assert torch.equal(plain[1], spread[1])
-
-
 @given(seed=SEEDS)
 def test_gtpo_leaves_even_groups_their_entropy_alone(seed: int) -> None:
     """All equal: no conflict tokens, and A = 0 leaves -gamma H, which the recipe's filter drops."""
@@ -166,21 +125,6 @@ def test_d3s_takes_no_sample_that_a_filter_drops(seed: int) -> None:
     filtered = table.with_filters((lambda seen: seen.task != 0,))
     made = PARTS["dual_down_sampling"](filtered, DR_GRPO(table).by_step(), tokens)
     assert not made.trains[table.task[tokens.step] == 0].any()
-
-
-@given(seed=SEEDS)
-def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
-    answers = draw_answers(random.Random(seed))
-    for answer in answers:
-        answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
-    table, tokens = tables_of(answers)
-    steps = RLOO(table).by_step()
-    algorithm = recipes.spo_chain(whiten=False)
-    assert algorithm.advantage == RLOO
-    assert algorithm.token_credit is not None
-    made = algorithm.token_credit(table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
 
 
 @given(seed=SEEDS)

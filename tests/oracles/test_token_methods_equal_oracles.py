@@ -23,7 +23,7 @@ from groupwise.advantages.token_credit import (
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.dual_down_sampling import COLUMN, choose_max_variance
+from groupwise.advantages.token_credit.dual_down_sampling import COLUMN
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
 from groupwise.reports.explain.token import explain_token
@@ -70,19 +70,6 @@ def test_gtpo(options: dict[str, Any], own: dict[str, Any]) -> None:
         assert credit.trains.all()
         if number < 8:
             check_derivations(algorithm, table, tokens)
-
-
-@pytest.mark.parametrize("size", range(1, 13))
-def test_the_most_varied_choice_is_that_of_trying_all(size: int) -> None:
-    rng = random.Random(f"d3s {size}")
-    for _ in range(4 if size > 9 else 12):
-        values = [rng.choice([-1.0, 0.0, 0.5, 2.6458, rng.gauss(0, 1)]) for _ in range(size)]
-        for num in range(1, size + 1):
-            chosen = choose_max_variance(np.array(values), num).tolist()
-            assert len(set(chosen)) == num
-            assert np.var([values[place] for place in chosen]) == pytest.approx(
-                oracle.largest_variance(values, num), abs=1e-12
-            )
 
 
 @pytest.mark.parametrize("progress", [None, 0.0, 0.5, 1.0])

@@ -8,6 +8,7 @@ from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
+from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
 from groupwise.rollout.measures.tools import NEEDS, Continuation, JudgeQuestion, Tools
@@ -19,6 +20,7 @@ MEASURES: dict[str, type[Part]] = {
     "forced_answers": ForcedAnswers,
     "answer_potential": AnswerPotential,
     "tempered_score": TemperedScore,
+    "response_embedding": ResponseEmbedding,
 }
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
@@ -34,7 +36,9 @@ __all__ = [
     "JudgeScore",
     "PhraseJudge",
     "ReferenceScore",
+    "ResponseEmbedding",
     "SegmentValues",
     "TemperedScore",
     "Tools",
+    "read_response_states",
 ]

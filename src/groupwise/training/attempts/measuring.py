@@ -18,6 +18,7 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.rewards import score_trajectory
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.measures.tools import Continuation, GivesHidden, JudgeQuestion
+from groupwise.training.learner.answers import read_hidden_states
 from groupwise.training.run import Run
 
 
@@ -121,12 +122,12 @@ class RunTools:
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
     def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """Hidden states by the learner."""
+        """Hidden states by the learner, in float64."""
         self._check_declared("hidden")
         self._count(pairs)
         learner = self._run.learner
         assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
-        return learner.hidden_states(pairs)
+        return read_hidden_states(learner.hidden_states(pairs), pairs, f"the learner {type(learner).__name__}")
 
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """What the algorithm's judge says."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.members import check_methods
+from groupwise.core.score_requests import PromptAndResponse
+from groupwise.core.segments import FloatArray
 from groupwise.core.text.value_words import describe_value
 from groupwise.training.learner.protocol import Learned
 
@@ -60,3 +63,22 @@ def read_scores(answer: Any, num: int, whose: str) -> list[float]:
             "pair, a log-prob for each token of its response"
         )
     return logps
+
+
+def read_hidden_states(answer: Any, pairs: Sequence[PromptAndResponse], whose: str) -> list[FloatArray]:
+    """Read the hidden states of responses, as a learner gave them: finite, tokens by one width; else an error."""
+    if not isinstance(answer, list | tuple) or len(answer) != len(pairs):
+        raise TrainingError(
+            f"{whose} gave {describe_value(answer)} as the hidden states of {len(pairs)} responses; give a list with "
+            "an array of tokens by width for each"
+        )
+    states = []
+    for given, (_, response) in zip(answer, pairs, strict=True):
+        is_table = isinstance(given, np.ndarray) and given.ndim == 2 and given.dtype.kind == "f" and given.shape[1] > 0
+        if not is_table or len(given) != len(response) or not np.isfinite(given).all():
+            raise TrainingError(
+                f"{whose} gave {describe_value(given)} as the hidden states of a response of {len(response)} tokens; "
+                "give a NumPy array of tokens by width, of finite floats"
+            )
+        states.append(given.astype(np.float64, copy=False))
+    return states
