@@ -112,8 +112,8 @@ def test_pairs_are_counted_by_group_and_told_by_attempt(tmp_path: Path) -> None:
     groups = words(invoke("inspect", run, "--update", 1))
     assert groups[0] == "run, update 1: 1 group, 0 without any pair"
     assert groups[1].split()[-1] == "pairs"
-    told = "attempt 0 over attempt 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
-    assert f"pair: {told}" in words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1))
+    described = "attempt 0 over attempt 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
+    assert f"pair: {described}" in words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1))
     assert "attempt 2 is in none of the 1 pairs of the task" in words(
         invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 2)
     )
@@ -137,5 +137,5 @@ def test_why_tells_a_token_with_its_neighbours_and_a_step_its_pairs(run: Path, t
     assert masked == "it does not train: its probability was 0.99005, and only tokens below 0.9 do"
     assert forced == "it was forced on the policy and is read like the prompt: it does not train"
     paired = write_token_run(tmp_path / "paired", PAIRED)
-    told = show_json("explain", paired, "--task", "sum@1", "--attempt", 1, "--step", 0)["pairs"]
-    assert [(pair["winner"], pair["loser"]) for pair in told] == [(0, 1)]
+    pairs_of_step = show_json("explain", paired, "--task", "sum@1", "--attempt", 1, "--step", 0)["pairs"]
+    assert [(pair["winner"], pair["loser"]) for pair in pairs_of_step] == [(0, 1)]

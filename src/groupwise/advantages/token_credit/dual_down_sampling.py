@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.advantages.token_credit.down_sampling_progress import COLUMN, DownSamplingProgress
+from groupwise.advantages.token_credit.entropy_memories import PROGRESS, DownSamplingProgress
 from groupwise.core.column_checks import to_numbers
 from groupwise.core.credit import Credit
 from groupwise.core.parts.part import Part
@@ -81,7 +81,7 @@ class DualDownSampling(Part, slot="token_credit"):
         return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
 
     def _read_progress(self, table: StepTable) -> float:
-        return float(to_numbers(COLUMN, table.column(COLUMN))[0]) if COLUMN in table.extra and len(table) else 0.0
+        return float(to_numbers(PROGRESS, table.column(PROGRESS))[0]) if PROGRESS in table.extra and len(table) else 0.0
 
 
 def choose_max_variance(values: FloatArray, num: int) -> IntArray:

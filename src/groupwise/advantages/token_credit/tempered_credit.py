@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from groupwise.advantages.token_credit.answer_traces import TemperedTrace
 from groupwise.advantages.token_credit.entropy_memories import LAST_ENTROPY, LastEntropy
-from groupwise.advantages.token_credit.tempered_trace import TemperedTrace
 from groupwise.core.column_checks import to_numbers
 from groupwise.core.credit import Credit
 from groupwise.core.errors import RecordError
