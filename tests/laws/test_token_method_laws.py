@@ -20,12 +20,15 @@ from groupwise.advantages.token_credit import (
     DualDownSampling,
     LineGains,
     PotentialCredit,
+    RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
@@ -45,6 +48,9 @@ PARTS: dict[str, Any] = {
     "line_gains": LineGains(),
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
+    "rank_bonus": RankBonus(),
+    "rank_credit": RankCredit(),
+    "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
 
@@ -53,6 +59,13 @@ def draw_answers(rng: random.Random) -> list[Answer]:
     answers = random_answers(rng)
     add_segments(rng, answers)
     return answers
+
+
+def give_levels(rng: random.Random, answers: Sequence[Answer]) -> None:
+    """Moving averages of ranks, as a run remembers them."""
+    levels = [rng.uniform(0, 5), rng.choice([0.0, rng.gauss(0, 1)]), rng.choice([0.0, rng.gauss(0, 0.1)])]
+    for answer in answers:
+        answer.facts |= dict(zip(LEVELS, levels, strict=True))
 
 
 def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
@@ -66,6 +79,7 @@ def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[
 def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
     rng = random.Random(seed)
     answers = draw_answers(rng)
+    give_levels(rng, answers)
     table, tokens = tables_of(answers)
     expected = PARTS[name](table, DR_GRPO(table).by_step(), tokens)
     order = rng.sample(range(len(answers)), len(answers))
@@ -92,6 +106,7 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers:
         answer.facts["initial_entropy"] = 0.3
+    give_levels(random.Random(seed), answers)
     values, _ = credit(PARTS[name], answers)
     alone, _ = credit(PARTS[name], [answer for answer in answers if answer.group == 0])
     assert alone == values[: len(alone)]
@@ -135,6 +150,29 @@ def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> N
     for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
         firsts = [0, *answer.facts["segment_ends"][:-1]]
         assert sum(row[place] for place in firsts) == pytest.approx(own, abs=1e-12)
+
+
+@given(
+    seed=SEEDS,
+    weight=st.floats(0, 50),
+    gain=st.floats(-1e6, 1e6),
+    kappa=st.floats(1, 50),
+    placement=st.sampled_from(["all", "last"]),
+)
+def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
+    seed: int, weight: float, gain: float, kappa: float, placement: Any
+) -> None:
+    answers = draw_answers(random.Random(seed))
+    give_levels(random.Random(seed), answers)
+    part = RankBonus(weight=weight, gain=gain, kappa=kappa, placement=placement)
+    values, _ = credit(part, answers)
+    table, _ = tables_of(answers)
+    for row, own in zip(values, DR_GRPO(table).values.tolist(), strict=True):
+        for place, value in enumerate(row):
+            assert own <= value <= own + abs(own) / kappa + 1e-12
+            assert value * own >= 0
+            assert value == own or placement == "all" or place == len(row) - 1
+        assert own != 0 or row == [0.0] * len(row)
 
 
 @given(seed=SEEDS)
@@ -192,6 +230,17 @@ def test_credit_that_was_divided_is_refused(part: Any) -> None:
     table, tokens = tables_of(answers)
     with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
         part(table, recipes.grpo().advantage(table).by_step(), tokens)
+
+
+@pytest.mark.parametrize("value", [None, "high", math.nan])
+def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
+    answers = draw_answers(random.Random(5))
+    answers[1].facts["rank_velocity"] = value
+    with pytest.raises(RecordError, match="column 'rank_velocity', row 1: "):
+        credit(RankBonus(), answers)
+    del answers[0].facts["effective_rank"], answers[1].facts["effective_rank"]
+    with pytest.raises(RecordError, match=r"'effective_rank', "):
+        credit(RankBonus(), [answers[0]])
 
 
 READS = {

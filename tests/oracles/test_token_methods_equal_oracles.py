@@ -17,6 +17,8 @@ from groupwise.advantages.token_credit import (
     FirstTokens,
     LineGains,
     PotentialCredit,
+    RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -24,6 +26,7 @@ from groupwise.advantages.token_credit import (
     WhitenedTokens,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import PROGRESS
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
 from groupwise.reports.explain.token import explain_token
@@ -127,6 +130,12 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
     ),
+    "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
+    "rank_grpo, what follows counts": (
+        GRPO,
+        RankCredit(reward="log_decay", eps=0.5, overflow=-0.3, exact_end=0.2, early_end=-0.7),
+        lambda a, c: oracle.rank_grpo(a, c, decay=True, eps=0.5, overflow=-0.3, exact=0.2, early=-0.7),
+    ),
     "dcpo": (GRPO, TemperedCredit(), lambda a, c: oracle.dcpo(a, c, target=0.5, last=0.0)),
 }
 """Estimator, part and oracle; the oracle is handed the credit of the steps, which has an oracle of its own."""
@@ -163,6 +172,25 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+@pytest.mark.parametrize("levels", [None, (2.0, 0.3, -0.1), (3.0, 0.0, 0.0), (0.0, -0.5, 1e-9)])
+@pytest.mark.parametrize("options", [{}, {"weight": 0.2, "gain": -7.0, "kappa": 1.0}, {"placement": "last"}])
+def test_verl(levels: tuple[float, ...] | None, options: dict[str, Any]) -> None:
+    rng, part = random.Random(f"verl {levels} {options}"), RankBonus(**options)
+    own = {name: value for name, value in options.items() if name != "placement"} | {"last": "placement" in options}
+    for number in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers if levels else ():
+            answer.facts |= dict(zip(LEVELS, levels or (), strict=True))
+        table, tokens = tables_of(answers)
+        steps = GRPO(table)
+        wanted = oracle.verl(answers, steps.values.tolist(), levels=levels, **own)
+        for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
+            assert got == pytest.approx(row, abs=1e-12)
+        if number < 3:
+            check_derivations(Algorithm(advantage=GRPO, token_credit=part), table, tokens)
 
 
 @pytest.mark.parametrize("inner", [SegmentCredit(), FirstTokens(count=2), DiscountedTokens(gamma=0.5)])

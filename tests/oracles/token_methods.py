@@ -228,3 +228,68 @@ def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, l
         ]
         for answer, own, is_right in zip(answers, credit, right, strict=True)
     ]
+
+
+def verl(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    levels: Sequence[float] | None,
+    weight: float = 1.0,
+    gain: float = 2.0,
+    kappa: float = 2.0,
+    last: bool = False,
+) -> list[list[float]]:
+    """VERL's credit: rank, velocity and acceleration against their moving averages; no averages, no bonus."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        bonus = 0.0
+        if levels is not None:
+            names = ("effective_rank", "rank_velocity", "rank_acceleration")
+            apart = [(answer.facts[name] - m) / (abs(m) + 1e-8) for name, m in zip(names, levels, strict=True)]
+            rank, velocity, acceleration = (max(-5.0, min(5.0, u)) for u in apart)
+            beta = 1 / (1 + math.exp(-gain * acceleration))
+            phi = weight * (beta * math.tanh(rank) + (1 - beta) * math.tanh(velocity))
+            bonus = min(max(0.0, phi), abs(own) / kappa)
+        final = len(answer.ids) - 1
+        result.append([own + (bonus if not last or place == final else 0.0) for place in range(final + 1)])
+    return result
+
+
+def rank_grpo(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    decay: bool = False,
+    eps: float = 1e-4,
+    overflow: float = -0.1,
+    exact: float = 0.1,
+    early: float = -0.1,
+) -> list[list[float]]:
+    """Rank-GRPO's credit, token by token: rank by rank over the group; the end and what is too much are paid flatly."""
+
+    def pay(answer: Answer, rank: int) -> float:
+        degrees, asked = answer.facts["item_relevance"], answer.facts["list_length"]
+        if not decay:
+            return degrees[rank] if rank < len(degrees) else 0.0
+        total = 0.0
+        for later in range(rank, min(asked, len(degrees))):
+            total += degrees[later] / math.log(later + 2, 2)
+        return total
+
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        asked, given = answer.facts["list_length"], len(answer.facts["item_relevance"])
+        values = [own] * len(answer.ids)
+        for rank, (begin, end) in enumerate(answer.facts["item_tokens"]):
+            paid = [pay(other, rank) for other in answers if other.group == answer.group]
+            compared = overflow
+            if rank < asked:
+                spread = math.sqrt(sum((x - mean(paid)) ** 2 for x in paid) / (len(paid) - 1)) if len(paid) > 1 else 0.0
+                compared = 0.0 if len(set(paid)) == 1 else (pay(answer, rank) - mean(paid)) / (spread + eps)
+            for place in range(begin, end):
+                values[place] = compared
+        if answer.facts["end_token"] is not None:
+            values[answer.facts["end_token"]] = exact if given == asked else early if given < asked else overflow
+        result.append(values)
+    return result

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
+from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
+from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
@@ -21,6 +23,8 @@ MEASURES: dict[str, type[Part]] = {
     "answer_potential": AnswerPotential,
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
+    "effective_rank": EffectiveRank,
+    "item_tokens": ItemTokens,
 }
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
@@ -31,7 +35,9 @@ __all__ = [
     "NEEDS",
     "AnswerPotential",
     "Continuation",
+    "EffectiveRank",
     "ForcedAnswers",
+    "ItemTokens",
     "JudgeQuestion",
     "JudgeScore",
     "PhraseJudge",
