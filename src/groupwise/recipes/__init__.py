@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.judged import prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
@@ -69,6 +70,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "prorag": prorag,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -110,6 +112,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "prorag",
     "r2vpo",
     "r3",
     "r3_grpo_ablation",

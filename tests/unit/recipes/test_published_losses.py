@@ -190,6 +190,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     ),
+    ("prorag", {}, TOKENS),
     ("spo_chain", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),
