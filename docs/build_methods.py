@@ -44,8 +44,10 @@ RELATIONS = {
     "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
+    "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
+    "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
     "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
     "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
     "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
@@ -77,6 +79,10 @@ RELATIONS = {
     "prorag": [
         "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`, to the bit.",
         "A constant on all scores of a group, after the sigmoid, changes nothing.",
+    ],
+    "rank_grpo": [
+        "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
+        "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
     ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],

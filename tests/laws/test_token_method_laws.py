@@ -22,6 +22,7 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -50,6 +51,8 @@ PARTS: dict[str, Any] = {
     "tempered_credit": TemperedCredit(),
     "rank_bonus": RankBonus(),
     "judged_credit": JudgedCredit(),
+    "rank_credit": RankCredit(),
+    "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
 

@@ -19,6 +19,7 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -135,6 +136,12 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         GRPO,
         JudgedCredit(weight=2.0, per="segment", squashes=False),
         lambda a, c: oracle.prorag(a, c, weight=2.0, per="segment", squashes=False),
+    ),
+    "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
+    "rank_grpo, what follows counts": (
+        GRPO,
+        RankCredit(reward="log_decay", eps=0.5, overflow=-0.3, exact_end=0.2, early_end=-0.7),
+        lambda a, c: oracle.rank_grpo(a, c, decay=True, eps=0.5, overflow=-0.3, exact=0.2, early=-0.7),
     ),
     "dcpo": (GRPO, TemperedCredit(), lambda a, c: oracle.dcpo(a, c, target=0.5, last=0.0)),
 }

@@ -54,12 +54,15 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
+    "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
     "disco": grpo,
+    "rank_grpo": grpo,
     "reg_grpo": grpo,
     "llds": grpo,
+    "epo": grpo,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -132,6 +135,8 @@ VARIANTS: list[Variant] = [
             "disco",
             "reg_grpo",
             "llds",
+            "epo",
+            "hdpo",
             "simpo",
             "dpo",
             "rpo",
@@ -140,7 +145,10 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "prorag", "spo_chain", "spae", "after_vsrm")],
+    *[
+        Variant(name)
+        for name in ("gtpo", "d3s", "dcpo", "verl", "prorag", "rank_grpo", "spo_chain", "spae", "after_vsrm")
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("after_concise_r"),

@@ -16,6 +16,7 @@ from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
 from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
+from groupwise.losses.entropy_corridor import EntropyCorridor
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -29,8 +30,8 @@ from groupwise.losses.regression import Regression
 from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
-from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
-from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.surrogates import Cispo, Clip, ClippedChannels, Plain, Sapo
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, SPANS, TokenColumns
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 LOSSES: dict[str, type[Part]] = {
@@ -63,6 +64,7 @@ SURROGATES: dict[str, type[Part]] = {
     "cispo": Cispo,
     "sapo": Sapo,
     "elastic_clip": ElasticClip,
+    "clipped_channels": ClippedChannels,
     "reinforce": Reinforce,
     "rec": Rec,
 }
@@ -77,6 +79,7 @@ CORRECTIONS: dict[str, type[Part]] = {
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "entropy_bonus": EntropyBonus,
+    "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
     "ratio_variance": RatioVariance,
 }
@@ -102,17 +105,20 @@ __all__ = [
     "PENALTIES",
     "RATIOS",
     "REFERENCE_LOGP",
+    "SPANS",
     "SURROGATES",
     "AllPairs",
     "BestAgainstWorst",
     "ByVerdict",
     "Cispo",
     "Clip",
+    "ClippedChannels",
     "ConstantLength",
     "Disco",
     "Dpo",
     "ElasticClip",
     "EntropyBonus",
+    "EntropyCorridor",
     "Kl",
     "Llds",
     "LossResult",

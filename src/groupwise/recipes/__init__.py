@@ -21,15 +21,18 @@ from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.judged import prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
+from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
+from groupwise.recipes.regularisers import epo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -51,8 +54,10 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "epo": epo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
+    "hdpo": hdpo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -71,6 +76,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "dcpo": dcpo,
     "verl": verl,
     "prorag": prorag,
+    "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -99,11 +105,13 @@ __all__ = [
     "disco",
     "dpo",
     "dr_grpo",
+    "epo",
     "flow_grpo",
     "gigpo",
     "grpo",
     "gspo",
     "gtpo",
+    "hdpo",
     "hgpo",
     "llds",
     "mars",
@@ -117,6 +125,7 @@ __all__ = [
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rank_grpo",
     "rec",
     "recipe",
     "red_weight",

@@ -6,6 +6,7 @@ from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
+from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
@@ -26,6 +27,7 @@ MEASURES: dict[str, type[Part]] = {
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
     "judged_segments": JudgedSegments,
+    "item_tokens": ItemTokens,
 }
 
 JUDGES: dict[str, type[Part]] = {
@@ -44,6 +46,7 @@ __all__ = [
     "Continuation",
     "EffectiveRank",
     "ForcedAnswers",
+    "ItemTokens",
     "JudgeQuestion",
     "JudgeScore",
     "JudgedSegments",
