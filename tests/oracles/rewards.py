@@ -48,11 +48,11 @@ def refused_action(steps: Steps, solved: bool, *, penalty: float) -> list[float]
     return paid
 
 
-def graded(steps: Steps, solved: bool, *, weight: float, min_grade: float) -> list[float]:
+def grade(steps: Steps, solved: bool, *, weight: float, min_grade: float) -> list[float]:
     paid = [0.0 for _ in steps]
-    grade = math.fsum(one["reward"] for one in steps)
-    if paid and grade >= min_grade:
-        paid[len(paid) - 1] = weight * grade
+    earned = math.fsum(row["reward"] for row in steps)
+    if paid and earned >= min_grade:
+        paid[len(paid) - 1] = weight * earned
     return paid
 
 
@@ -62,8 +62,8 @@ def form(steps: Steps, solved: bool, *, kept: float, broken: float, per: str) ->
         paid = [0.0 for _ in steps]
         if paid:
             paid[len(paid) - 1] = kept
-        for one in steps:
-            if not one["well_formed"]:
+        for row in steps:
+            if not row["well_formed"]:
                 paid[len(paid) - 1] = broken
         return paid
     for one in steps:

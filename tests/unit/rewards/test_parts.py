@@ -175,7 +175,7 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
     ),
     "graded": (
         lambda weight, min_grade: GradedReward(weight=weight, min_grade=min_grade),
-        oracle.graded,
+        oracle.grade,
         {"weight": AMOUNTS, "min_grade": AMOUNTS},
     ),
     "step": (StepReward, oracle.step, {"each": AMOUNTS}),

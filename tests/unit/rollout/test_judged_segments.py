@@ -117,11 +117,11 @@ def test_an_expert_of_lookup_passes_every_step_and_a_detour_does_not() -> None:
     detours = [
         action for action in world.observe().admissible or () if action.startswith("search") and action != needed
     ]
-    told = [world.act(detours[0])]
+    outcomes = [world.act(detours[0])]
     while (action := world.expert()) is not None:
-        told.append(world.act(action))
-    scores = CheckedSteps()([ask(facts=outcome.facts) for outcome in told])
-    assert scores == [-2.0, *[2.0] * (len(told) - 1)]
+        outcomes.append(world.act(action))
+    scores = CheckedSteps()([ask(facts=outcome.facts) for outcome in outcomes])
+    assert scores == [-2.0, *[2.0] * (len(outcomes) - 1)]
 
 
 def test_a_world_that_tells_no_checks_is_named() -> None:
@@ -153,9 +153,9 @@ def test_lines_are_judged_as_worked_sums_checks_them(text: str) -> None:
     world = WorkedSums(num_terms=4)
     task = world.panel("train")[0]
     own = Task(id=task.id, env=task.env, split=task.split, payload={**task.payload, "terms": [1, 2, 3]})
-    told = world.open(own).act(text).facts
-    assert facts[0]["judged_scores"] == [float(is_right) for is_right in told["lines_right"]]
-    assert facts[0]["judged_ends"] == told["line_ends"]
+    checked = world.open(own).act(text).facts
+    assert facts[0]["judged_scores"] == [float(is_right) for is_right in checked["lines_right"]]
+    assert facts[0]["judged_ends"] == checked["line_ends"]
 
 
 def test_a_stray_sign_belongs_to_the_line_before_it() -> None:
