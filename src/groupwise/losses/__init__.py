@@ -17,6 +17,7 @@ from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
 from groupwise.losses.entropy_corridor import EntropyCorridor
+from groupwise.losses.last_turn_first import LastTurnFirst
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -44,6 +45,7 @@ LOSSES: dict[str, type[Part]] = {
     "disco": Disco,
     "regression": Regression,
     "llds": Llds,
+    "last_turn_first": LastTurnFirst,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
@@ -120,6 +122,7 @@ __all__ = [
     "EntropyBonus",
     "EntropyCorridor",
     "Kl",
+    "LastTurnFirst",
     "Llds",
     "LossResult",
     "Mask",
