@@ -17,6 +17,7 @@ from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
 from groupwise.losses.entropy_corridor import EntropyCorridor
+from groupwise.losses.gated_kl import GatedKl
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -78,6 +79,7 @@ CORRECTIONS: dict[str, type[Part]] = {
 
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
+    "gated_kl": GatedKl,
     "entropy_bonus": EntropyBonus,
     "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
@@ -118,6 +120,7 @@ __all__ = [
     "ElasticClip",
     "EntropyBonus",
     "EntropyCorridor",
+    "GatedKl",
     "Kl",
     "Llds",
     "LossResult",
