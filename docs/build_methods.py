@@ -80,6 +80,10 @@ RELATIONS = {
         "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
         "Not the trainer verl, whose files `groupwise audit` reads.",
     ],
+    "rank_grpo": [
+        "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
+        "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

@@ -30,7 +30,7 @@ def doubt(attempts: Signals) -> dict[object, float]:
 
 
 def find_open(attempts: Signals, share: float) -> set[object]:
-    """The attempts that the gate is open for: those of doubt from the (1 - share) percentile of what is not negative."""
+    """Whom the gate is open for: those of doubt from the (1 - share) percentile of what is not negative."""
     if all(len(own) == 1 for own in attempts.values()):
         return set(attempts)
     doubts = doubt(attempts)

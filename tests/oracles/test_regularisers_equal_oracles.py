@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -186,14 +187,19 @@ class StepIndex(Part, slot="signal"):
         return table.index.astype(np.float64)
 
 
+def start_share(means: Iterator[float]) -> GateShare:
+    """A share that hears of these means, one an update."""
+    limits = (0.02, 0.2)
+    return GateShare(
+        "gate_share", lambda table: np.array([next(means)]), first=0.1, limits=limits, change=0.1, window=20
+    )
+
+
 def test_the_share_follows_as_the_oracle_says() -> None:
     rng = random.Random("shares")
     for _ in range(20):
         means = [rng.choice([0.0, 0.25, rng.random()]) for _ in range(60)]
-        queue = iter(means)
-        state = GateShare(
-            "gate_share", lambda table: np.array([next(queue)]), first=0.1, limits=(0.02, 0.2), change=0.1, window=20
-        )
+        state = start_share(iter(means))
         for number in range(1, len(means) + 1):
             attempt = make_update(number, [[(0, [1.0])]])
             state.observe(dataclasses.replace(attempt, credit=[(0.0,)]))

@@ -58,6 +58,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "after_etr": grpo,
     "r2vpo": grpo,
     "disco": grpo,
+    "rank_grpo": grpo,
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
@@ -144,7 +145,7 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm")],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("gardo", {"diversity": False}),
