@@ -54,10 +54,10 @@ def follow(share: float, means: Sequence[float]) -> float:
     return share
 
 
-def angle_distance(one: Sequence[float], other: Sequence[float]) -> float:
+def angle_distance(point: Sequence[float], other: Sequence[float]) -> float:
     """1 - cos; (1, 0) and (0.8, 0.6): 0.2."""
-    product = math.fsum(a * b for a, b in zip(one, other, strict=True))
-    return 1 - product / math.sqrt(math.fsum(a * a for a in one) * math.fsum(b * b for b in other))
+    product = math.fsum(a * b for a, b in zip(point, other, strict=True))
+    return 1 - product / math.sqrt(math.fsum(a * a for a in point) * math.fsum(b * b for b in other))
 
 
 def distances(points: Mapping[object, Sequence[float]]) -> dict[object, float]:
