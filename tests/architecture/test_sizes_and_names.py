@@ -62,6 +62,18 @@ def test_no_file_of_credit_parts_has_more_than_120_lines() -> None:
     assert too_long(paths, LARGEST_PART_FILE) == {}
 
 
+def test_no_part_has_more_than_120_lines() -> None:
+    """Of whatever slot, in whatever package: losses, pairings and measures too, whose files may hold several."""
+    parts = [
+        (f"{name_of(path)}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
+        for path in python_files(PACKAGE)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef) and any(keyword.arg == "slot" for keyword in node.keywords)
+    ]
+    assert len(parts) > 150
+    assert {name: lines for name, lines in parts if lines > LARGEST_PART_FILE and name not in EXCEPTIONS} == {}
+
+
 def test_no_test_file_has_more_than_500_lines() -> None:
     assert too_long(python_files(ROOT / "tests"), LARGEST_TEST_FILE) == {}
 

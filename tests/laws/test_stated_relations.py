@@ -23,6 +23,7 @@ from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
@@ -296,6 +297,7 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "lines are paid nothing": LineGains(weight=0.0),
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
+    "a judge of no weight": JudgedCredit(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -310,6 +312,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
 @given(seed=SEEDS)

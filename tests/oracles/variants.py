@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
 from tests.oracles.doubt import gardo
@@ -51,6 +52,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
     "hdpo": grpo,
@@ -145,7 +147,10 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "spo_chain", "spae", "after_vsrm")],
+    *[
+        Variant(name)
+        for name in ("gtpo", "d3s", "dcpo", "verl", "prorag", "rank_grpo", "spo_chain", "spae", "after_vsrm")
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("gardo", {"diversity": False}),

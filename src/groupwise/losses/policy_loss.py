@@ -122,12 +122,13 @@ class PolicyLoss(Part, slot="loss"):
 
     @model_validator(mode="after")
     def _has_one_trust_region(self) -> PolicyLoss:
-        for penalty in self._list_active_penalties() if getattr(self.surrogate, "is_trust_region", False) else ():
-            if getattr(penalty, "is_trust_region", False):
-                raise ConfigError(
-                    f"{name_of(penalty)} holds ratios near 1 in place of a clip, and {name_of(self.surrogate)} bounds "
-                    "them too: two trust regions; use the surrogate 'plain', or leave the penalty out"
-                )
+        pieces = (self.surrogate, *self._list_active_penalties())
+        regions = [piece for piece in pieces if getattr(piece, "is_trust_region", False)]
+        if len(regions) > 1:
+            raise ConfigError(
+                f"{name_of(regions[1])} holds ratios near 1 in place of a clip, and {name_of(regions[0])} bounds them "
+                "too: two trust regions; use the surrogate 'plain' and one such penalty, or leave the penalty out"
+            )
         return self
 
     @property

@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.judged import prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
@@ -75,6 +76,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "prorag": prorag,
     "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
@@ -120,6 +122,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "prorag",
     "r2vpo",
     "r3",
     "r3_grpo_ablation",

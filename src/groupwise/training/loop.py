@@ -19,6 +19,7 @@ from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
+from groupwise.training.loss_context import report_missing_pairs
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics
 from groupwise.training.observer import ObserverList, RunObserver
@@ -86,6 +87,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     )
     samples = make_samples(batch)
     totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
+    report_missing_pairs(run.config.algorithm, totals, number=number, journal=run.journal)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these

@@ -211,6 +211,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     ),
+    ("prorag", {}, TOKENS),
     (
         "rank_grpo",
         {},
