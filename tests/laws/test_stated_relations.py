@@ -40,6 +40,7 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     Kl,
+    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
@@ -353,6 +354,20 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
     assert not silent.compared.any()
     nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
     assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
+@states(
+    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
+)
+@given(tokens=drawn_updates)
+def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
+    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
+    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
+    assert held.advantage == recipes.dr_grpo().advantage
+    assert isinstance(held.loss, LastTurnFirst)
+    assert held.loss.order_turns(1) == [range(1)]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]

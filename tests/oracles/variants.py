@@ -55,6 +55,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
+    "seeupo": dr_grpo,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -101,7 +102,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
             or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
@@ -139,6 +140,7 @@ VARIANTS: list[Variant] = [
             "llds",
             "epo",
             "hdpo",
+            "seeupo",
             "simpo",
             "dpo",
             "rpo",

@@ -18,6 +18,7 @@ from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
 from groupwise.losses.entropy_corridor import EntropyCorridor
 from groupwise.losses.gated_kl import GatedKl
+from groupwise.losses.last_turn_first import LastTurnFirst
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -45,6 +46,7 @@ LOSSES: dict[str, type[Part]] = {
     "disco": Disco,
     "regression": Regression,
     "llds": Llds,
+    "last_turn_first": LastTurnFirst,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
@@ -123,6 +125,7 @@ __all__ = [
     "EntropyCorridor",
     "GatedKl",
     "Kl",
+    "LastTurnFirst",
     "Llds",
     "LossResult",
     "Mask",

@@ -34,6 +34,7 @@ from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
+from groupwise.recipes.turns import seeupo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -59,6 +60,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
+    "seeupo": seeupo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -138,6 +140,7 @@ __all__ = [
     "rpo",
     "salt",
     "sapo",
+    "seeupo",
     "simpo",
     "spae",
     "spo_chain",

@@ -24,6 +24,7 @@ from groupwise.losses import (
     EntropyCorridor,
     GatedKl,
     Kl,
+    LastTurnFirst,
     Llds,
     P3o,
     Plain,
@@ -175,6 +176,20 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         "hdpo",
         {},
         PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
+    ),
+    (
+        "seeupo",
+        {},
+        LastTurnFirst(
+            of=PolicyLoss(
+                ratio=SequenceRatio(unit="step", length="mean"),
+                surrogate=Clip(low=0.2, high=0.2),
+                aggregate=SequenceMean(),
+            ),
+            stages=8,
+            min_factor=0.5,
+            max_factor=2.0,
+        ),
     ),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
