@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
+from groupwise import StepTable, recipes
 from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
@@ -39,6 +39,7 @@ from groupwise.losses import (
     Dpo,
     ElasticClip,
     EntropyBonus,
+    Kl,
     LastTurnFirst,
     Plain,
     PolicyLoss,
@@ -204,6 +205,20 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
     assert isinstance(plain, PolicyLoss)
     bonus = plain.model_copy(update={"penalties": (*plain.penalties, EntropyBonus(weight=weight))})
     assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
+
+
+@states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
+    method = recipes.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.channels is not None
+    table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
+    assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    gated = dataclasses.replace(columns, channels={"kl_gate": torch.ones(len(tokens), dtype=torch.float64)})
+    plain = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(weight=weight),))
+    assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
