@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
+from groupwise import StepTable, recipes
 from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
@@ -40,6 +40,8 @@ from groupwise.losses import (
     Dpo,
     ElasticClip,
     EntropyBonus,
+    Kl,
+    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
@@ -219,6 +221,20 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
     assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
 
 
+@states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
+    method = recipes.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.channels is not None
+    table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
+    assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    gated = dataclasses.replace(columns, channels={"kl_gate": torch.ones(len(tokens), dtype=torch.float64)})
+    plain = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(weight=weight),))
+    assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -358,6 +374,20 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
     assert not silent.compared.any()
     nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
     assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
+@states(
+    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
+)
+@given(tokens=drawn_updates)
+def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
+    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
+    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
+    assert held.advantage == recipes.dr_grpo().advantage
+    assert isinstance(held.loss, LastTurnFirst)
+    assert held.loss.order_turns(1) == [range(1)]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]

@@ -162,12 +162,16 @@ class PolicyLoss(Part, slot="loss"):
         is_ours = _find_computing_class(self) is PolicyLoss
         return scales and is_ours and self.unit == "sample" and not self._list_active_penalties()
 
-    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+    def select_columns(self, columns: TokenColumns) -> TokenColumns:
+        """The tokens that train, measured against the policy that `old` names, or the one that sampled them."""
         if self.old == "engine":
             columns = replace(columns, logp_old=columns.logp_behaviour)
         for need in sorted(self.needs):
             columns.require(need)
-        columns = columns.select_trained().use_sampler_logps()
+        return columns.select_trained().use_sampler_logps()
+
+    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+        columns = self.select_columns(columns)
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)
