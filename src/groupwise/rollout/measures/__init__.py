@@ -1,4 +1,4 @@
-"""What a model or a judge says of attempts before credit is given: measures, and the judges that they may ask."""
+"""What a model or a judge says of attempts before credit is given: measures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.judge_score import JudgeScore
-from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
-from groupwise.rollout.measures.tools import NEEDS, Continuation, JudgeQuestion, Tools
+from groupwise.rollout.measures.tools import NEEDS, Continuation, Tools
 
 MEASURES: dict[str, type[Part]] = {
     "judge_score": JudgeScore,
@@ -25,19 +24,14 @@ MEASURES: dict[str, type[Part]] = {
     "effective_rank": EffectiveRank,
 }
 
-JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
-
 __all__ = [
-    "JUDGES",
     "MEASURES",
     "NEEDS",
     "AnswerPotential",
     "Continuation",
     "EffectiveRank",
     "ForcedAnswers",
-    "JudgeQuestion",
     "JudgeScore",
-    "PhraseJudge",
     "ReferenceScore",
     "ResponseEmbedding",
     "SegmentValues",
