@@ -76,6 +76,14 @@ RELATIONS = {
         "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
         "Not the trainer verl, whose files `groupwise audit` reads.",
     ],
+    "prorag": [
+        "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`, to the bit.",
+        "A constant on all scores of a group, after the sigmoid, changes nothing.",
+    ],
+    "rank_grpo": [
+        "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
+        "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

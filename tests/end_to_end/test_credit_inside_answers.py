@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.main import app
 from groupwise.core.journal.journal import Journal
+from groupwise.envs.kit.words import split_words
 from tests.equivalence.example_runs import EXAMPLES, play_example
 
 FACTS = {
@@ -25,8 +26,10 @@ FACTS = {
     "spo_chain": {"segment_ends", "segment_values"},
     "spae": {"potential_ends", "potentials"},
     "after_vsrm": {"line_token_ends", "line_accuracy"},
+    "rank_grpo": {"item_tokens", "end_token"},
 }
-OF_THE_WORLD = {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+OF_SUMS = {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+OF_LISTS = {"items", "item_relevance", "items_exact", "item_spans", "best_relevance", "list_length"}
 
 
 @pytest.fixture(scope="module", params=FACTS)
@@ -39,21 +42,30 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def list_answers(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each attempt of the second update, with its one step."""
+    for trajectory in list_attempts(run):
+        (row,) = trajectory["steps"]
+        yield trajectory, row
+
+
+def list_attempts(run: Path) -> list[dict[str, Any]]:
+    """The attempts of the second update."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
-        for trajectory in journal.trajectories(2):
-            (row,) = trajectory["steps"]
-            yield trajectory, row
+        return list(journal.trajectories(2))
 
 
 def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> None:
     name, run = played
     for _, row in list_answers(run):
         facts, num = row["extra"], len(row["response_ids"])
-        assert set(facts) == OF_THE_WORLD | FACTS[name]
+        assert set(facts) == (OF_LISTS if name == "rank_grpo" else OF_SUMS) | FACTS[name]
         for ends in {"segment_ends", "potential_ends", "line_token_ends"} & FACTS[name]:
             assert facts[ends][-1] == num
         if name == "after_vsrm" and "; ;" not in f"; {row['action']} ;":  # a line of nothing is none to the world
             assert facts["line_token_ends"][:-1] == facts["line_ends"][:-1], "the measure cuts where the world does"
+        if name == "rank_grpo":  # the tiny model's tokens are words, and ; is one
+            widths = [len(split_words(row["action"][begin:end])) for begin, end in facts["item_spans"]]
+            assert [end - begin for begin, end in facts["item_tokens"]] == widths
+            assert facts["end_token"] == (None if row["cut"] else num - 1)
         if name == "dcpo":
             assert len(facts["logp_hot"]) == len(facts["logp_cold"]) == num
 
@@ -72,3 +84,18 @@ def test_the_credit_of_tokens_is_derived_again_from_the_journal(played: tuple[st
                 assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)
                 assert explained["not_derived"] == ""
     assert trained
+
+
+def test_judged_steps_of_several_are_derived_again_from_the_journal(tmp_path: Path) -> None:
+    play_example(EXAMPLES / "recipes" / "prorag.toml", tmp_path)
+    attempts = list_attempts(tmp_path)
+    scores = [row["extra"]["judged_scores"] for attempt in attempts for row in attempt["steps"]]
+    assert {score for of_step in scores for score in of_step} == {2.0, -2.0}
+    trajectory = next(attempt for attempt in attempts if len(attempt["steps"]) > 1)
+    asked = ["inspect", tmp_path, "--update", 2, "--task", trajectory["task"], "--attempt", trajectory["attempt"]]
+    for why in range(len(trajectory["steps"])):
+        result = CliRunner().invoke(app, [*map(str, asked), "--why", str(why), "--token", "0", "--json"])
+        assert result.exit_code == 0, result.output
+        explained = json.loads(result.stdout)["token"]
+        assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)
+        assert explained["not_derived"] == ""

@@ -57,6 +57,8 @@ BY_HEART = (
 """A warm start on the very tasks that are trained on, where a tiny model solves no others."""
 SUMS = ("env.num_terms=4", "rollout.max_tokens=24", "warm_start.epochs=90")
 """Shorter sums, known a little better."""
+LISTS = ("env.num_offered=4", "env.list_length=2", "rollout.max_tokens=8")
+"""Shorter lists."""
 SHORT = ("rollout.max_tokens=8", "rewards=[{kind='environment'}, {kind='overlong', limit=8, buffer=7}]")
 """A charge for long responses, where a tiny model solves nothing at all: so attempts still differ in what they earn."""
 OWN: dict[str, tuple[str, ...]] = {
@@ -162,6 +164,8 @@ def overrides_of(path: Path) -> tuple[str, ...]:
         changes.append("training.curriculum={kind='shuffled', first=4}")  # tasks come round: there is a past to recall
     if content["env"]["kind"] == "worked_sums":
         changes += [*BY_HEART, *SUMS]
+    if content["env"]["kind"] == "ranked_lists":
+        changes += [*BY_HEART, *LISTS]
     return (*changes, *OWN.get(name, ()))
 
 

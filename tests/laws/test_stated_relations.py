@@ -23,9 +23,11 @@ from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
@@ -42,6 +44,7 @@ from groupwise.losses import (
     Rec,
     Regression,
     SequenceMean,
+    SequenceRatio,
     Simpo,
 )
 from tests.equivalence.models import build
@@ -279,6 +282,7 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "lines are paid nothing": LineGains(weight=0.0),
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
+    "a judge of no weight": JudgedCredit(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -293,6 +297,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
 @given(seed=SEEDS)
@@ -366,6 +371,38 @@ def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> Non
     made = algorithm.token_credit(table, steps, tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
     assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
+
+
+@states("rank_grpo", "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance")
+@pytest.mark.parametrize("reward", ["exp_inf", "log_decay"])
+@given(seed=SEEDS)
+def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: int) -> None:
+    rng, answers = random.Random(seed), draw_answers(seed)
+    for answer in answers:
+        places = {"item_tokens": [[0, len(answer.ids)]], "end_token": None, "list_length": 1}
+        answer.reward = rng.choice([0.0, 1.0, 2.5, 0.1])
+        answer.facts = {**places, "item_relevance": [answer.reward]}
+    table, tokens = tables_of(answers)
+    steps = recipes.grpo(eps=1e-4).advantage(table).by_step()
+    made = RankCredit(reward=reward)(table, recipes.rank_grpo().advantage(table).by_step(), tokens)
+    assert np.array_equal(made.values, steps.values[tokens.step])
+
+
+@states("rank_grpo", "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's")
+@given(tokens=drawn_updates)
+def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_bit(tokens: list[Token]) -> None:
+    kept = [token for token in tokens if token.trains]
+    near = [dataclasses.replace(t, old=t.logp) if abs(t.logp - t.old) > 10 else t for t in kept]
+    loss: Any = recipes.rank_grpo().loss
+    by_token = loss.model_copy(update={"ratio": PolicyLoss().ratio})
+    by_answer = loss.model_copy(update={"ratio": SequenceRatio(unit="step")})
+    totals = totals_of(near)
+    alone = columns_of([dataclasses.replace(token, span=number) for number, token in enumerate(near)])
+    assert run(loss, alone, totals) == run(by_token, alone, totals)
+    whole = columns_of(
+        [dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near]
+    )
+    assert run(loss, whole, totals) == run(by_answer, whole, totals)
 
 
 @states("d3s", "The answers that `d3s` chooses are those of the largest variance among all choices of as many")

@@ -15,16 +15,18 @@ from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.dual_down_sampling import COLUMN
+from groupwise.advantages.token_credit.dual_down_sampling import PROGRESS
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
@@ -81,7 +83,7 @@ def test_d3s(progress: float | None) -> None:
     for number in range(NUM_TABLES // 2):
         answers = random_answers(rng, groups=2)
         for answer in answers:
-            answer.facts = {} if progress is None else {COLUMN: progress}
+            answer.facts = {} if progress is None else {PROGRESS: progress}
         table, tokens = tables_of(answers)
         steps = algorithm.credit(table)
         assert algorithm.token_credit is not None
@@ -129,6 +131,18 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
     ),
+    "prorag": (GRPO, JudgedCredit(), oracle.prorag),
+    "prorag, other settings": (
+        GRPO,
+        JudgedCredit(weight=2.0, per="segment", squashes=False),
+        lambda a, c: oracle.prorag(a, c, weight=2.0, per="segment", squashes=False),
+    ),
+    "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
+    "rank_grpo, what follows counts": (
+        GRPO,
+        RankCredit(reward="log_decay", eps=0.5, overflow=-0.3, exact_end=0.2, early_end=-0.7),
+        lambda a, c: oracle.rank_grpo(a, c, decay=True, eps=0.5, overflow=-0.3, exact=0.2, early=-0.7),
+    ),
     "dcpo": (GRPO, TemperedCredit(), lambda a, c: oracle.dcpo(a, c, target=0.5, last=0.0)),
 }
 """Estimator, part and oracle; the oracle is handed the credit of the steps, which has an oracle of its own."""
@@ -165,6 +179,23 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+@pytest.mark.parametrize("per", ["token", "segment"])
+def test_prorag_with_the_form_as_it_was_meant(per: Any) -> None:
+    rng, part = random.Random(f"form {per}"), JudgedCredit(per=per, step_format="intended")
+    for number in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers:
+            answer.facts["well_formed"] = rng.random() < 0.8
+        table, tokens = tables_of(answers)
+        steps = GRPO(table)
+        wanted = oracle.prorag(answers, steps.values.tolist(), per=per, intended=True)
+        for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
+            assert got == pytest.approx(row, abs=1e-12)
+        if number < 3:
+            check_derivations(Algorithm(advantage=GRPO, token_credit=part), table, tokens)
 
 
 @pytest.mark.parametrize("levels", [None, (2.0, 0.3, -0.1), (3.0, 0.0, 0.0), (0.0, -0.5, 1e-9)])

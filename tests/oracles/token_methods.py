@@ -230,6 +230,41 @@ def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, l
     ]
 
 
+def prorag(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    weight: float = 0.3,
+    per: str = "token",
+    squashes: bool = True,
+    intended: bool = False,
+) -> list[list[float]]:
+    """ProRAG's credit: scores z-scored over the tokens, or the segments, of all answers of the group."""
+
+    def score_of(answer: Answer, number: float) -> float:
+        value = 1 / (1 + math.exp(-number)) if squashes else number
+        return value + (0.0 if not intended else 1.0 if answer.facts["well_formed"] else -2.0)
+
+    by_token = []
+    for answer in answers:
+        ends, values = answer.facts["judged_ends"], []
+        for place in range(len(answer.ids)):
+            number = min(n for n, end in enumerate(ends) if place < end)
+            values.append(score_of(answer, answer.facts["judged_scores"][number]))
+        by_token.append(values)
+    result = []
+    for answer, own, values in zip(answers, credit, by_token, strict=True):
+        if per == "token":
+            members = [v for a, vs in zip(answers, by_token, strict=True) if a.group == answer.group for v in vs]
+        else:
+            members = [score_of(a, n) for a in answers if a.group == answer.group for n in a.facts["judged_scores"]]
+        middle = mean(members)
+        spread = math.sqrt(mean([(v - middle) ** 2 for v in members]) + 1e-8) if len(members) > 1 else 1.0
+        even = len(set(members)) == 1
+        result.append([own + (0.0 if even else weight * (v - middle) / spread) for v in values])
+    return result
+
+
 def verl(
     answers: Sequence[Answer],
     credit: Sequence[float],
@@ -253,4 +288,43 @@ def verl(
             bonus = min(max(0.0, phi), abs(own) / kappa)
         final = len(answer.ids) - 1
         result.append([own + (bonus if not last or place == final else 0.0) for place in range(final + 1)])
+    return result
+
+
+def rank_grpo(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    decay: bool = False,
+    eps: float = 1e-4,
+    overflow: float = -0.1,
+    exact: float = 0.1,
+    early: float = -0.1,
+) -> list[list[float]]:
+    """Rank-GRPO's credit, token by token: rank by rank over the group; the end and what is too much are paid flatly."""
+
+    def pay(answer: Answer, rank: int) -> float:
+        degrees, asked = answer.facts["item_relevance"], answer.facts["list_length"]
+        if not decay:
+            return degrees[rank] if rank < len(degrees) else 0.0
+        total = 0.0
+        for later in range(rank, min(asked, len(degrees))):
+            total += degrees[later] / math.log(later + 2, 2)
+        return total
+
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        asked, given = answer.facts["list_length"], len(answer.facts["item_relevance"])
+        values = [own] * len(answer.ids)
+        for rank, (begin, end) in enumerate(answer.facts["item_tokens"]):
+            paid = [pay(other, rank) for other in answers if other.group == answer.group]
+            compared = overflow
+            if rank < asked:
+                spread = math.sqrt(sum((x - mean(paid)) ** 2 for x in paid) / (len(paid) - 1)) if len(paid) > 1 else 0.0
+                compared = 0.0 if len(set(paid)) == 1 else (pay(answer, rank) - mean(paid)) / (spread + eps)
+            for place in range(begin, end):
+                values[place] = compared
+        if answer.facts["end_token"] is not None:
+            values[answer.facts["end_token"]] = exact if given == asked else early if given < asked else overflow
+        result.append(values)
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
 from tests.oracles.edges import salt
@@ -50,6 +51,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
     "hdpo": grpo,
@@ -57,6 +59,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "after_etr": grpo,
     "r2vpo": grpo,
     "disco": grpo,
+    "rank_grpo": grpo,
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
@@ -142,7 +145,10 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm")],
+    *[
+        Variant(name)
+        for name in ("gtpo", "d3s", "dcpo", "verl", "prorag", "rank_grpo", "spo_chain", "spae", "after_vsrm")
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("after_concise_r"),

@@ -31,7 +31,7 @@ from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, ClippedChannels, Plain, Sapo
-from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, SPANS, TokenColumns
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 LOSSES: dict[str, type[Part]] = {
@@ -105,6 +105,7 @@ __all__ = [
     "PENALTIES",
     "RATIOS",
     "REFERENCE_LOGP",
+    "SPANS",
     "SURROGATES",
     "AllPairs",
     "BestAgainstWorst",

@@ -19,7 +19,9 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.judged import prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
+from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
@@ -73,6 +75,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "prorag": prorag,
+    "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -116,10 +120,12 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "prorag",
     "r2vpo",
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rank_grpo",
     "rec",
     "recipe",
     "red_weight",

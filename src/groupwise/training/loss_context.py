@@ -6,7 +6,7 @@ Axes: N rows of the table, in the order of the trajectories' steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
-from groupwise.losses.token_columns import COLUMN_OF, PAIRS
+from groupwise.losses.token_columns import COLUMN_OF, PAIRS, SPANS
 
 OWN_COLUMNS = ("reward", "index", "episode_return")
 """What every step table has, beside its named columns."""
@@ -63,6 +63,11 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         raise ConfigError(
             f"algorithm.pairing: {name_of(loss)} reads no pairs; leave the pairing out, or choose a loss that needs "
             f"{PAIRS!r}"
+        )
+    if SPANS in loss.needs and not getattr(algorithm.token_credit, "gives_spans", False):
+        raise ConfigError(
+            "algorithm.loss: it takes ratios by span, and no part says which tokens belong together; choose a "
+            "token_credit that gives spans, or take ratios by step"
         )
     _check_kept_credit(algorithm, get_declared(loss, "columns") or frozenset(algorithm.channels or {}))
     read, offered = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
@@ -144,8 +149,5 @@ def _find_pairs(
                 f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
                 "pair can hold whole; record each attempt as one trajectory"
             )
-    trains = np.empty(len(table), dtype=np.bool_)
-    trains[table.step_of_row] = keep
-    # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
-    pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
+    pairs = algorithm.find_pairs(table, keep)
     return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)

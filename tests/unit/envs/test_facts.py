@@ -26,6 +26,7 @@ OTHER_ACTIONS: dict[str, tuple[str, ...]] = {
     "search_qa": ("no idea", "<search>Kilburne</search>", "<answer>a mill</answer>", "<answer></answer>"),
     "storefront": ("no idea", "search[lamp]", "click[nowhere]", BUY_ANY),
     "bfcl": ("no idea", "pwd()", "nothing_of_the_kind(1, a=2)", "[]"),
+    "ranked_lists": ("no idea", "egg ; ruby ; egg", "ant ; ;\n coal"),
     "lookup": ("no idea", "search boss of nobody", "search city", "answer atlantis"),
 }
 """What is said beside the expert's actions: nonsense, what is not allowed, what is wrong."""

@@ -173,6 +173,7 @@ def test_a_missing_column_is_named_before_anything_is_computed() -> None:
         (PolicyLoss(aggregate=TrajectoryMean()), "sample"),
         (PolicyLoss(aggregate=TrajectoryMean(within="step")), "step"),
         (PolicyLoss(ratio=SequenceRatio()), "step"),
+        (PolicyLoss(ratio=SequenceRatio(unit="span")), "sample"),
         (PolicyLoss(ratio=SequenceRatio(unit="trajectory"), aggregate=StepMean()), "trajectory"),
         (PolicyLoss(corrections=(Truncate(), Reject())), "step"),
         (PolicyLoss(corrections=(Mask(unit="trajectory"),)), "trajectory"),

@@ -209,6 +209,17 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     ),
+    ("prorag", {}, TOKENS),
+    (
+        "rank_grpo",
+        {},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="span", length="mean"),
+            surrogate=Clip(low=0.06, high=0.08),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001),),
+        ),
+    ),
     ("spo_chain", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),

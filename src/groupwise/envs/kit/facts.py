@@ -189,5 +189,28 @@ FACTS: Mapping[str, KnownFact] = {
         EVERY,
     ),
     "line_ends": KnownFact(is_integers, "a list of integers", "words up to the end of each line", EVERY),
+    "items": KnownFact(
+        _is_list_of(is_text),
+        "a list of texts",
+        "what each item of a list names, in order; empty where it names nothing that was offered",
+        EVERY,
+    ),
+    "item_relevance": KnownFact(
+        is_integers, "a list of integers", "how relevant each item is; 0 where it is not offered or comes again", EVERY
+    ),
+    "items_exact": KnownFact(
+        _is_list_of(is_flag),
+        "a list of true or false",
+        "whether each item, up to the last rank, is as relevant as the best list's at its rank",
+        EVERY,
+    ),
+    "item_spans": KnownFact(
+        _is_list_of(lambda span: is_integers(span) and len(span) == 2),
+        "a list of pairs of integers",
+        "where each item begins and ends in the action, in characters, the sign that ends it included",
+        EVERY,
+    ),
+    "best_relevance": KnownFact(is_integers, "a list of integers", "relevance by rank of the best list", EVERY),
+    "list_length": KnownFact(is_count, "an integer from 0 upwards", "how many items are asked for", EVERY),
 }
 """Every fact that the environments of groupwise tell, by name."""

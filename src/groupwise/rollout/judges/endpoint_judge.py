@@ -35,8 +35,9 @@ class EndpointJudge(Part, slot="judge"):
     model: Annotated[str, Field(min_length=1)]
     """What the server calls the model."""
     prompt: str = DEFAULT_PROMPT
-    """What is asked: {answer} is what is judged, {context} what was shown before it, {task} the task's payload as JSON,
-    {task.NAME} an entry of it, {task_id} its id."""
+    """What is asked. In it stand {answer}, what is judged; {said}, what the response said before that; {context}, what
+    was shown; {task}, the task's payload, and {facts} of the step, as JSON; {task.NAME} and {facts.NAME}, an entry of
+    these; {task_id}."""
     system: str = ""
     """What the model is told before; empty = nothing."""
     pattern: str = NUMBER_AFTER_SCORE

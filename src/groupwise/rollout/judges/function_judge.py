@@ -12,15 +12,16 @@ from pydantic import Field, field_validator
 from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import PLACE, load_outside
+from groupwise.core.records import Task
 from groupwise.core.text.safe_text import escape_surrogates, quote_line
 from groupwise.core.text.value_words import describe_value
 from groupwise.rollout.judges.protocol import JudgeCall, Judgement, JudgeQuestion
 
 
 class FunctionJudge(Part, slot="judge"):
-    """Call a function with each answer, what was shown before it, and the task's payload; it returns the score.
+    """Call a function with each question; it returns the score.
 
-        def score(answer: str, context: str, task: dict) -> float: ...
+        def score(question: JudgeQuestion) -> float: ...
 
     What it returns is written down in the run's folder (judge.jsonl) and read from there where the same is asked again:
     it may ask whomever it likes, and a run that goes on comes to the same numbers.
@@ -56,14 +57,9 @@ class FunctionJudge(Part, slot="judge"):
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
         """The function, and what it is called with."""
-        return [
-            {
-                "function": self.function,
-                "answer": escape_surrogates(question.answer),
-                "context": escape_surrogates(question.context),
-                "task": dict(question.task.payload),
-            }
-        ]
+        texts = {name: escape_surrogates(getattr(question, name)) for name in ("context", "answer", "said")}
+        task = {"id": question.task.id, "payload": dict(question.task.payload)}
+        return [{"function": self.function, "task": task, **texts, "facts": dict(question.facts)}]
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
         """Call the function, one question after the other; nothing is asked after one without a score."""
@@ -81,7 +77,7 @@ class FunctionJudge(Part, slot="judge"):
     def _settle(self, function: Callable[..., Any], sample: Mapping[str, Any]) -> Judgement:
         began, fault, score = time.monotonic(), "", None
         try:
-            score = function(answer=sample["answer"], context=sample["context"], task=dict(sample["task"]))
+            score = function(_read_question(sample))
         except Exception as error:  # a function of somebody else's may raise anything
             fault = f"raised {type(error).__name__}: {quote_line(str(error))}"
         if not fault and (isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score)):
@@ -97,3 +93,9 @@ class FunctionJudge(Part, slot="judge"):
         if not callable(function):
             raise ConfigError(f"algorithm.judge: {self.function!r} is no function; name one")
         return function
+
+
+def _read_question(sample: Mapping[str, Any]) -> JudgeQuestion:
+    """The question as it is written down: the function sees no more than that."""
+    texts = {name: sample[name] for name in ("context", "answer", "said")}
+    return JudgeQuestion(task=Task(**sample["task"]), facts=sample["facts"], **texts)

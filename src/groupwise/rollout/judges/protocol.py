@@ -8,7 +8,7 @@ down as they come: they are `RecordedJudge`s.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from groupwise.core.records import Task
@@ -27,6 +27,10 @@ class JudgeQuestion:
     """What was shown before the answer."""
     answer: str
     """What was said or done."""
+    said: str = ""
+    """What was said before it in the same response, where it is a piece of one."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of its step already, such as what the environment tells."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,9 @@ from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
+from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
+from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
 from groupwise.rollout.measures.segment_values import SegmentValues
@@ -22,6 +24,8 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "judged_segments": JudgedSegments,
+    "item_tokens": ItemTokens,
 }
 
 __all__ = [
@@ -31,7 +35,9 @@ __all__ = [
     "Continuation",
     "EffectiveRank",
     "ForcedAnswers",
+    "ItemTokens",
     "JudgeScore",
+    "JudgedSegments",
     "ReferenceScore",
     "ResponseEmbedding",
     "SegmentValues",

@@ -42,6 +42,13 @@ def test_what_is_asked_and_read() -> None:
         }
 
 
+def test_facts_and_what_was_said_before_can_be_shown() -> None:
+    question = JudgeQuestion(task=TASK, context="", answer="b", said="a;", facts={"exact": True, "calls": []})
+    with serve() as endpoint:
+        judge(endpoint.url, prompt="{said}{answer} {facts} {facts.exact} {facts.nothing}.")([question])
+    assert endpoint.requests[0]["messages"][0]["content"] == 'a;b {"calls": [], "exact": true} true .'
+
+
 def test_the_key_is_sent_and_comes_from_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_JUDGE_KEY", "very-secret-value")
     with serve() as endpoint:
