@@ -21,6 +21,7 @@ from groupwise.core.errors import EngineFault
 from groupwise.core.journal.journal import Journal
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
+from tests.equivalence.example_runs import EXAMPLES, overrides_of
 from tests.unit.rollout.judges.fake_endpoint import FakeEndpoint, say_digest, serve
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +110,30 @@ def test_any_kind_of_judge_by_configuration(judge: str, tmp_path: Path) -> None:
         assert len(endpoint.requests) == len(lines)
     for path in (tmp_path / "run").rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+
+
+LOGITS = {
+    "rule": "checked_steps",
+    "function": JUDGES["function"],
+    "endpoint": "{ kind = 'endpoint_judge', url = 'URL', model = 'm', choices = [['good', 2.0], ['bad', -2.0]] }",
+}
+
+
+@pytest.mark.parametrize("judge", LOGITS)
+def test_a_recipe_that_reads_a_judge_takes_any_kind(judge: str, tmp_path: Path) -> None:
+    def say_grade(request: dict[str, Any]) -> str:
+        return "good" if say_digest(request)[-1] in "02468" else "bad"
+
+    example = EXAMPLES / "recipes" / "prorag.toml"
+    with serve(say_grade) as endpoint:
+        override = f"algorithm.judge={LOGITS[judge].replace('URL', endpoint.url)}"
+        train(open_run(load_run(example, overrides=[*overrides_of(example), override]), tmp_path))
+    with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
+        rows = [row for attempt in journal.trajectories(2) for row in attempt["steps"]]
+    scores = {score for row in rows for score in row["extra"]["judged_scores"]}
+    assert len(scores) > 1
+    if judge == "endpoint":
+        assert scores == {2.0, -2.0}
 
 
 def test_killed_in_the_middle_of_its_questions_a_run_resumes_to_the_bit(tmp_path: Path) -> None:

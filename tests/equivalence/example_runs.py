@@ -139,7 +139,8 @@ def find_obstacle(path: Path) -> str | None:
 def play_example(path: Path, folder: Path) -> None:
     """Run an example, small, in a folder that is new or empty."""
     content = content_of(path)
-    asks_server = content["algorithm"].get("judge", {}).get("kind") == "endpoint_judge"
+    judge = content["algorithm"].get("judge")
+    asks_server = isinstance(judge, dict) and judge["kind"] == "endpoint_judge"
     with (
         server(sessions=64) if content["env"]["kind"] == "openenv" else nullcontext() as running,
         serve() if asks_server else nullcontext() as judging,

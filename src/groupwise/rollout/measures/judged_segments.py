@@ -24,8 +24,8 @@ class JudgedSegments(Part, slot="measure"):
     context, the segment as its answer, and in `said` what the response said before it.
 
     Source: process reward models, which score an answer step by step; ProRAG (arXiv:2601.21912) and BCPG-NSA
-    (arXiv:2505.14403) read such scores. **Choices.** The scorer is whatever `algorithm.judge` is: a rule, a function, or
-    a model behind a server. Without separators a response is one segment, as where every search is a step of its own;
+    (arXiv:2505.14403) read such scores. **Choices.** The scorer is whatever `algorithm.judge` is: a rule, a function,
+    or a model behind a server. Without separators a response is one segment, as where every search is a step by itself;
     with them a segment ends as a line of `forced_answers` does. Forced tokens are said before the first segment. A step
     without a sampled token has no segment, and nobody is asked about it.
     """
