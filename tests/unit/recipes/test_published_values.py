@@ -209,6 +209,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    ("seeupo", {}, relative(scale=NO_SCALE)),
     (
         "srpo",
         {"k": 2, "best": 3.0},
