@@ -13,9 +13,15 @@ from groupwise.core.parts.part import Part
 from groupwise.core.text.secrets import resolve_references
 from groupwise.engines.remote.http_client import ServerClient, read_url
 from groupwise.rollout.judges.endpoint_calls import EndpointCalls, explain_failure
-from groupwise.rollout.judges.judge_prompt import DEFAULT_PROMPT, check_prompt, fill_prompt
+from groupwise.rollout.judges.prompt_and_score import (
+    DEFAULT_PROMPT,
+    NUMBER_AFTER_SCORE,
+    check_prompt,
+    fill_prompt,
+    read_choice,
+    read_number,
+)
 from groupwise.rollout.judges.protocol import Judgement, JudgeQuestion
-from groupwise.rollout.judges.read_score import NUMBER_AFTER_SCORE, read_choice, read_number
 
 SETTING = "algorithm.judge.url"
 MAX_PLACE_CHARACTERS = 20_000
@@ -75,24 +81,7 @@ class EndpointJudge(Part, slot="judge"):
 
     @model_validator(mode="after")
     def _can_be_meant(self) -> EndpointJudge:
-        try:
-            read_url(self.url, SETTING)
-            groups = re.compile(self.pattern).groups
-        except ConfigError as error:
-            raise ValueError(str(error).removeprefix(f"{SETTING}: ")) from None
-        except re.error as error:
-            raise ValueError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(f"pattern {self.pattern!r} has {groups} groups; put the score alone into ( )")
-        if self.lowest is not None and self.highest is not None and self.lowest >= self.highest:
-            raise ValueError(
-                f"lowest {self.lowest:g} is not below highest {self.highest:g}; no number would be a score"
-            )
-        if self.samples > 1 and (self.temperature == 0 or self.seed is None):
-            raise ValueError(
-                "several samples at temperature 0, or without a seed, are one; raise temperature, give a seed"
-            )
-        check_prompt(self.prompt)
+        _check_settings(self)
         return self
 
     @field_validator("api_key")
@@ -123,18 +112,7 @@ class EndpointJudge(Part, slot="judge"):
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
         """The requests about a question, one a sample, and how their answers are read."""
-        messages = [{"role": "system", "content": self.system}] if self.system else []
-        filled = fill_prompt(self.prompt, question, max_characters=MAX_PLACE_CHARACTERS)
-        request: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": filled}]}
-        request["max_tokens"] = self.max_tokens
-        if self.temperature is not None:
-            request["temperature"] = self.temperature
-        reading = {"pattern": self.pattern, "lowest": self.lowest, "highest": self.highest}
-        how = {"choices": [list(choice) for choice in self.choices]} if self.choices else reading
-        return [
-            {"request": request | ({} if self.seed is None else {"seed": self.seed + sample}) | dict(self.body), **how}
-            for sample in range(self.samples)
-        ]
+        return _write_requests(self, question)
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
         """Ask the server, several at a time; after an answer without a score, nothing else is begun."""
@@ -169,3 +147,36 @@ class EndpointJudge(Part, slot="judge"):
 
     def _make_headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {resolve_references(self.api_key)}"} if self.api_key else {}
+
+
+def _check_settings(judge: EndpointJudge) -> None:
+    """Refuse a URL, a pattern, bounds, samples or a prompt that cannot be meant."""
+    try:
+        read_url(judge.url, SETTING)
+        groups = re.compile(judge.pattern).groups
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix(f"{SETTING}: ")) from None
+    except re.error as error:
+        raise ValueError(f"pattern {judge.pattern!r} is no regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"pattern {judge.pattern!r} has {groups} groups; put the score alone into ( )")
+    if judge.lowest is not None and judge.highest is not None and judge.lowest >= judge.highest:
+        raise ValueError(f"lowest {judge.lowest:g} is not below highest {judge.highest:g}; no number would be a score")
+    if judge.samples > 1 and (judge.temperature == 0 or judge.seed is None):
+        raise ValueError("several samples at temperature 0, or without a seed, are one; raise temperature, give a seed")
+    check_prompt(judge.prompt)
+
+
+def _write_requests(judge: EndpointJudge, question: JudgeQuestion) -> list[Mapping[str, Any]]:
+    messages = [{"role": "system", "content": judge.system}] if judge.system else []
+    filled = fill_prompt(judge.prompt, question, max_characters=MAX_PLACE_CHARACTERS)
+    request: dict[str, Any] = {"model": judge.model, "messages": [*messages, {"role": "user", "content": filled}]}
+    request["max_tokens"] = judge.max_tokens
+    if judge.temperature is not None:
+        request["temperature"] = judge.temperature
+    reading = {"pattern": judge.pattern, "lowest": judge.lowest, "highest": judge.highest}
+    how = {"choices": [list(choice) for choice in judge.choices]} if judge.choices else reading
+    return [
+        {"request": request | ({} if judge.seed is None else {"seed": judge.seed + sample}) | dict(judge.body), **how}
+        for sample in range(judge.samples)
+    ]

@@ -16,7 +16,7 @@ def count_words(question: JudgeQuestion) -> int:
     return len(question.answer.split()) + len(question.task.payload)
 
 
-def fail_as_told(question: JudgeQuestion) -> Any:
+def fail_or_return_oddly(question: JudgeQuestion) -> Any:
     """Raise, or return something odd, as the answer says."""
     if question.answer == "raise":
         raise KeyError("no such thing")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from groupwise import ConfigError, Task
 from groupwise.core.errors import EngineFault
 from groupwise.rollout.judges import EndpointJudge, JudgeQuestion
-from groupwise.rollout.judges.read_score import NUMBER_AFTER_SCORE, read_choice, read_number
+from groupwise.rollout.judges.prompt_and_score import NUMBER_AFTER_SCORE, read_choice, read_number
 from tests.unit.rollout.judges.fake_endpoint import serve
 
 TASK = Task(id="q", payload={"gold": "4", "terms": [2, 2]})

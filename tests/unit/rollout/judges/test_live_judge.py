@@ -171,7 +171,7 @@ def test_a_function_is_called_once_for_equal_questions(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_fails_ends_in_a_sentence_or_the_fallback(tmp_path: Path, answer: str, did: str) -> None:
-    place, path = f"{PLACE}:fail_as_told", tmp_path / "judge.jsonl"
+    place, path = f"{PLACE}:fail_or_return_oddly", tmp_path / "judge.jsonl"
     with pytest.raises(EngineFault) as raised:
         LiveJudge(FunctionJudge(function=place), path).ask(ask_about("fine", answer), JudgeCost(), update=1)
     assert str(raised.value) == (
