@@ -390,6 +390,22 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@given(
+    returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
+)
+def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
+    rows = [
+        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
+        for number, reward in enumerate(returns)
+    ]
+    num = len(returns)
+    factor = max(num - size, 0) / (size * (num - 1))
+    for variety in ("beyond_first", "share"):
+        shared = values(rows, "after_polychromic", size=size, variety=variety)
+        np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
+
+
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
 
 

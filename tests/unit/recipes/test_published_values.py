@@ -211,6 +211,11 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("rec", {}, relative(scale=NO_SCALE)),
     ("seeupo", {}, relative(scale=NO_SCALE)),
     (
+        "after_polychromic",
+        {},
+        {"kind": "set_shared", "of": EPISODE, "key": "action", "size": 4, "variety": "beyond_first"},
+    ),
+    (
         "srpo",
         {"k": 2, "best": 3.0},
         {
