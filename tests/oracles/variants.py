@@ -11,6 +11,7 @@ from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.homogeneous import after_vgpo, copo_off
 from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
@@ -66,6 +67,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "llds": grpo,
     "epo": grpo,
     "gardo": gardo,
+    "after_vgpo": after_vgpo,
+    "copo": copo_off,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -156,6 +159,8 @@ VARIANTS: list[Variant] = [
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("gardo", {"diversity": False}),
+    Variant("after_vgpo", {"k": 0.0}),
+    Variant("copo", {"mode": "off"}),
     Variant("after_concise_r"),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
