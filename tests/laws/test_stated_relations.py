@@ -34,6 +34,7 @@ from groupwise.advantages.token_credit.dual_down_sampling import choose_max_vari
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
 from groupwise.losses import (
+    AllPairs,
     Clip,
     Disco,
     Dpo,
@@ -114,6 +115,19 @@ def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempt
     plain = learn_whole(recipes.dpo(beta=beta).loss, paired)
     assert learn_whole(recipes.rpo(beta=beta, eta=0.0).loss, paired) == plain
     assert learn_whole(recipes.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
+
+
+@states("w_dpo", "Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
+@given(attempts=drawn_attempts, seed=SEEDS)
+def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts: Attempts, seed: int) -> None:
+    rng = random.Random(seed)
+    distinct = dataclasses.replace(attempts, rewards=rng.sample(range(attempts.num), attempts.num))
+    method = recipes.w_dpo()
+    table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(attempts.num)])
+    assert method.pairing is not None
+    judged = learn_whole(method.loss, distinct.with_pairs(method.pairing(table)))
+    plain = learn_whole(recipes.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
+    assert judged == plain
 
 
 @states("disco", "For large tau, `disco` = `disco(negatives='mean')`")
@@ -291,6 +305,12 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
 
 
+@states("srpo", "Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
+@given(rows=step_rows(rewards=st.sampled_from([0.0, 0.125, 0.25]), max_steps=2))
+def test_srpo_without_an_exact_attempt_has_the_credit_of_grpo(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "srpo"), values(rows, "grpo"))
+
+
 @states("rec", "the credit of `dr_grpo`")
 @states("asymre", "`asymre(shift=c)` = `dr_grpo` + c")
 @states("red_weight", "For large temperatures, `red_weight` = `dr_grpo`")
@@ -407,6 +427,22 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@given(
+    returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
+)
+def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
+    rows = [
+        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
+        for number, reward in enumerate(returns)
+    ]
+    num = len(returns)
+    factor = max(num - size, 0) / (size * (num - 1))
+    for variety in ("beyond_first", "share"):
+        shared = values(rows, "after_polychromic", size=size, variety=variety)
+        np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
+
+
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
 
 
@@ -422,6 +458,23 @@ def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: 
     spread = update(build("llama"), loss, by_token, pad_rows(by_token))
     assert plain[0] == spread[0]
     assert torch.equal(plain[1], spread[1])
+
+
+@states(
+    "gtpo", "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one"
+)
+@given(seed=SEEDS)
+def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int) -> None:
+    answers = draw_answers(seed)
+    for number, answer in enumerate(answers):  # no token stands in two answers
+        answer.ids = [1000 * number + place for place in range(len(answer.ids))]
+        answer.facts["initial_entropy"] = 99.0  # the run began unsure: none is left out for being so
+    table, tokens = tables_of(answers)
+    method = recipes.gtpo(boost=1.0, entropy_weight=0.0)
+    steps = recipes.dr_grpo().advantage(table).by_step()
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.token_credit is not None
+    assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
 
 @states("spo_chain", "`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit")
