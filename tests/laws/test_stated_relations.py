@@ -28,6 +28,7 @@ from groupwise.advantages.token_credit import (
     PotentialCredit,
     RankBonus,
     RankCredit,
+    SparedSegments,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
@@ -284,6 +285,8 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
     "a judge of no weight": JudgedCredit(weight=0.0),
+    "blame is whole": SparedSegments(beta=1.0),
+    "no segment is right": SparedSegments(right_above=1e9),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -298,6 +301,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit")
 @states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
@@ -308,6 +312,17 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     made = WEIGHTS_OF_ONE[name](table, steps, tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
     assert made.trains.all()
+
+
+@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
+@given(tokens=drawn_updates)
+def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
+    part, plain = recipes.bcpg_nsa(beta=1.0, tau=0.0).loss, recipes.asymre(shift=0.0).loss
+    assert isinstance(part, PolicyLoss)
+    assert isinstance(plain, PolicyLoss)
+    alike = plain.model_copy(update={"aggregate": part.aggregate})
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(part, columns, totals) == run(alike, columns, totals)
 
 
 @states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")

@@ -51,6 +51,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "bcpg_nsa": dr_grpo,
     "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
@@ -101,7 +102,7 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "seeupo"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -149,7 +150,18 @@ VARIANTS: list[Variant] = [
     ],
     *[
         Variant(name)
-        for name in ("gtpo", "d3s", "dcpo", "verl", "prorag", "rank_grpo", "spo_chain", "spae", "after_vsrm")
+        for name in (
+            "gtpo",
+            "d3s",
+            "dcpo",
+            "verl",
+            "prorag",
+            "bcpg_nsa",
+            "rank_grpo",
+            "spo_chain",
+            "spae",
+            "after_vsrm",
+        )
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
