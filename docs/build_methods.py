@@ -45,6 +45,10 @@ RELATIONS = {
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
     "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
+    "gardo": [
+        "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with the clip "
+        "0.2 and a KL of the same weight, to the bit."
+    ],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
     "seeupo": ["On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
@@ -65,6 +66,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
+    "gardo": gardo,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -101,7 +103,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "seeupo"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
             or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
@@ -165,6 +167,7 @@ VARIANTS: list[Variant] = [
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
+    Variant("gardo", {"diversity": False}),
     Variant("after_concise_r"),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

@@ -27,7 +27,7 @@ from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
-from groupwise.recipes.regularisers import epo
+from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
@@ -56,6 +56,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "reg_grpo": reg_grpo,
     "llds": llds,
     "epo": epo,
+    "gardo": gardo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
@@ -111,6 +112,7 @@ __all__ = [
     "dr_grpo",
     "epo",
     "flow_grpo",
+    "gardo",
     "gigpo",
     "grpo",
     "gspo",
