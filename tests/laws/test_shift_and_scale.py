@@ -69,10 +69,11 @@ SHIFT: dict[str, str] = {
     "ngrpo": "with best",
     "dgpo": "with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "changes",
 }
 """outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
-changes: a return is read as a success rate, so its level matters."""
+changes: a return is read as a success rate, so its level matters (of a set, times its variety)."""
 
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
@@ -128,6 +129,7 @@ SCALE: dict[str, str] = {
     "ngrpo": "invariant with best up to eps",
     "dgpo": "invariant with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "linear within [0, 1]",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 

@@ -30,7 +30,7 @@ from groupwise.advantages.token_credit import (
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.rank_memory import LEVELS
+from groupwise.advantages.token_credit.rank_memory import LEVELS, UNKNOWN
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
@@ -177,6 +177,17 @@ def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
             assert value * own >= 0
             assert value == own or placement == "all" or place == len(row) - 1
         assert own != 0 or row == [0.0] * len(row)
+
+
+@pytest.mark.parametrize("level", [None, UNKNOWN])
+@given(seed=SEEDS)
+def test_before_there_is_a_moving_average_there_is_no_bonus(level: float | None, seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers if level is not None else ():
+        answer.facts |= dict.fromkeys(LEVELS, level)
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    assert np.array_equal(RankBonus()(table, steps, tokens).values, steps.values[tokens.step])
 
 
 @given(seed=SEEDS)

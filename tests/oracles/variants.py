@@ -15,6 +15,7 @@ from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
+from tests.oracles.sets import after_polychromic
 from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
 
@@ -57,6 +58,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "srpo": srpo,
     "after_concise_r": grpo,
     "seeupo": dr_grpo,
+    "after_polychromic": after_polychromic,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -104,7 +106,7 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -169,6 +171,7 @@ VARIANTS: list[Variant] = [
     Variant("rec"),
     Variant("gardo", {"diversity": False}),
     Variant("after_concise_r"),
+    *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
     *_variants("asymre", {}, {"shift": -0.5}),

@@ -30,6 +30,7 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
+from groupwise.advantages.set_shared import SetShared
 from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
 from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
@@ -80,6 +81,7 @@ ESTIMATORS: dict[str, type[Part]] = {
     "doubt_gate": DoubtGate,
     "distinct_credit": DistinctCredit,
     "pass_at_bonus": PassAtBonus,
+    "set_shared": SetShared,
 }
 
 __all__ = [
@@ -117,6 +119,7 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "SetShared",
     "ShiftedMean",
     "StepRewardSignal",
     "Sum",

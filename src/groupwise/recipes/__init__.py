@@ -7,6 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
+from groupwise.recipes.diversity import after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -61,6 +62,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
     "seeupo": seeupo,
+    "after_polychromic": after_polychromic,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -98,6 +100,7 @@ __all__ = [
     "a_grae",
     "after_concise_r",
     "after_etr",
+    "after_polychromic",
     "after_vsrm",
     "asymre",
     "bcpg_nsa",

@@ -212,6 +212,11 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("rec", {}, relative(scale=NO_SCALE)),
     ("seeupo", {}, relative(scale=NO_SCALE)),
     (
+        "after_polychromic",
+        {},
+        {"kind": "set_shared", "of": EPISODE, "key": "action", "size": 4, "variety": "beyond_first"},
+    ),
+    (
         "srpo",
         {"k": 2, "best": 3.0},
         {
@@ -271,12 +276,13 @@ def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
     assert own <= {name for name, _, _ in EXPECTED}
 
 
-def test_three_of_them_drop_rows_and_the_others_keep_all() -> None:
+def test_four_of_them_drop_rows_and_the_others_keep_all() -> None:
     filters = {name: recipes.build(name).config()["filters"] for name, _, _ in EXPECTED}
     assert {name: names for name, names in filters.items() if names} == {
         "mc_grpo": [{"kind": "drop_pivot"}],
         "ngrpo": [{"kind": "drop_solved", "best": 1.0}],
         "gtpo": [{"kind": "zero_spread", "alone": "drop"}],
+        "bcpg_nsa": [{"kind": "zero_spread", "alone": "drop"}],
     }
     assert recipes.ngrpo(best=3.0).config()["filters"] == [{"kind": "drop_solved", "best": 3.0}]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise import Part, StepTable, recipes
-from groupwise.advantages import Blend, Merged, PassAtBonus, Relative, Sum, Whitened
+from groupwise.advantages import Blend, Merged, PassAtBonus, Relative, SetShared, Sum, Whitened
 from groupwise.groups import ByEdge, ByHistory, ByPlayer, ByRole, ByState, ByTask
 from groupwise.reports.explain.step import Explanation, explain_step
 from tests.strategies import UNIT, Row, columns_of, random_rows
@@ -125,7 +125,7 @@ def comparisons(part: Part, explanation: Explanation) -> Iterator[tuple[Part, Ex
         return
     if isinstance(part, Whitened | Merged):
         yield part, explanation
-    if isinstance(part, PassAtBonus):  # it derives its own number, from the attempts of the task
+    if isinstance(part, PassAtBonus | SetShared):  # it derives its own number, from the attempts of the task
         return
     inner = [term.of for term in part.terms] if isinstance(part, Sum | Blend) else [part.of]
     for below, (_, below_explanation) in zip(inner, explanation.inner, strict=True):
@@ -137,7 +137,9 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
     algorithm = recipes.build(name, **options)
     rng = random.Random(f"explain {name} {sorted(options)}")
     for _ in range(NUM_TABLES):
-        rows = random_rows(rng, regimes=UNIT if name in ("a_grae", "ngrpo") else DYADIC, max_rows=30)
+        rows = random_rows(
+            rng, regimes=UNIT if name in ("a_grae", "ngrpo", "after_polychromic") else DYADIC, max_rows=30
+        )
         table = StepTable.from_columns(**columns_of(rows))
         credit, groups = algorithm.advantage(table), Groups(rows)
         for position, row in enumerate(rows):
