@@ -45,6 +45,14 @@ RELATIONS = {
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
     "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
+    "after_vgpo": [
+        "`after_vgpo(k=0)` = the credit of `grpo`, to the bit.",
+        "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R and `grpo` 0.",
+    ],
+    "copo": [
+        "`copo(mode='off')` = `grpo`'s credit, to the bit, with the clip 0.2, the dual clip 3 and no KL.",
+        "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit.",
+    ],
     "gardo": [
         "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with the clip "
         "0.2 and a KL of the same weight, to the bit."

@@ -38,6 +38,8 @@ SHIFT: dict[str, str] = {
     "llds": "outcome",
     "epo": "outcome",
     "gardo": "outcome",
+    "after_vgpo": "changes",
+    "copo": "outcome",
     "gtpo": "outcome",
     "d3s": "outcome",
     "dcpo": "outcome",
@@ -73,7 +75,8 @@ SHIFT: dict[str, str] = {
 }
 """outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
-changes: a return is read as a success rate, so its level matters (of a set, times its variety)."""
+changes: the level of a return matters: it is read as a success rate (of a set, times its variety), or counts
+itself."""
 
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
@@ -104,6 +107,8 @@ SCALE: dict[str, str] = {
     "llds": "invariant up to eps",
     "epo": "invariant up to eps",
     "gardo": "linear",
+    "after_vgpo": "changes",
+    "copo": "invariant up to eps",
     "d3s": "invariant up to eps",
     "dcpo": "invariant up to eps",
     "verl": "invariant up to eps",
@@ -150,6 +155,7 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
 SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
     "gardo": {"diversity": False},  # which reads what only a measure knows
+    "copo": {"mode": "off"},  # which reads answers
 }
 """Under which settings it is so."""
 SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)

@@ -11,6 +11,7 @@ from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.homogeneous import after_vgpo, copo_off
 from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
@@ -69,6 +70,8 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "llds": grpo,
     "epo": grpo,
     "gardo": gardo,
+    "after_vgpo": after_vgpo,
+    "copo": copo_off,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -82,6 +85,14 @@ DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
 """Recipes that read other tasks by design."""
+
+
+WITHOUT_FACTS: dict[str, dict[str, object]] = {
+    "gardo": {"diversity": False},
+    "after_vgpo": {"k": 0.0},
+    "copo": {"mode": "off"},
+}
+"""Settings under which recipes take tables of any returns, without what an environment or a measure tells."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +180,7 @@ VARIANTS: list[Variant] = [
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
-    Variant("gardo", {"diversity": False}),
+    *[Variant(name, hyper) for name, hyper in WITHOUT_FACTS.items()],
     Variant("after_concise_r"),
     *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),

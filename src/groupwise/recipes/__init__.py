@@ -20,6 +20,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.homogeneous import after_vgpo, copo
 from groupwise.recipes.judged import bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
@@ -56,6 +57,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "after_vgpo": after_vgpo,
+    "copo": copo,
     "epo": epo,
     "gardo": gardo,
     "srpo": srpo,
@@ -101,11 +104,13 @@ __all__ = [
     "after_concise_r",
     "after_etr",
     "after_polychromic",
+    "after_vgpo",
     "after_vsrm",
     "asymre",
     "bcpg_nsa",
     "build",
     "cispo",
+    "copo",
     "d3s",
     "dapo",
     "dcpo",

@@ -215,6 +215,14 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             ),
         ),
     ),
+    ("after_vgpo", {}, PolicyLoss(aggregate=SequenceMean())),
+    (
+        "copo",
+        {},
+        PolicyLoss(
+            surrogate=ClippedChannels(low=0.2, high=0.2, dual=3.0, weights={"global": 1.0}), aggregate=SequenceMean()
+        ),
+    ),
     ("gardo", {}, PolicyLoss(aggregate=SequenceMean(), penalties=(GatedKl(weight=0.04, max_kl=0.05, every=15),))),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
