@@ -22,6 +22,7 @@ from groupwise.advantages.token_credit import (
     PotentialCredit,
     RankBonus,
     RankCredit,
+    SparedSegments,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
@@ -53,6 +54,9 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
     "a judge of no weight": JudgedCredit(weight=0.0),
+    "blame is whole": SparedSegments(beta=1.0),
+    "no segment is right": SparedSegments(right_above=1e9),
+    "a bonus of no weight": RankBonus(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -61,12 +65,16 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
     rng = random.Random(seed)
     answers = random_answers(rng)
     add_segments(rng, answers)
+    for answer in answers:
+        answer.facts |= dict.fromkeys(LEVELS, 2.0)
     return answers
 
 
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit")
+@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
 @states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
@@ -79,19 +87,15 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     assert made.trains.all()
 
 
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
-@pytest.mark.parametrize("level", [None, -1.0, 2.0])
-@given(seed=SEEDS)
-def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
-    answers = draw_answers(seed)
-    for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
-    table, tokens = tables_of(answers)
-    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
-    assert algorithm.advantage == recipes.grpo().advantage
-    assert isinstance(algorithm.token_credit, RankBonus)
-    steps = algorithm.advantage(table).by_step()
-    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
+@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
+@given(tokens=drawn_updates)
+def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
+    part, plain = recipes.bcpg_nsa(beta=1.0, tau=0.0).loss, recipes.asymre(shift=0.0).loss
+    assert isinstance(part, PolicyLoss)
+    assert isinstance(plain, PolicyLoss)
+    alike = plain.model_copy(update={"aggregate": part.aggregate})
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(part, columns, totals) == run(alike, columns, totals)
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
@@ -187,6 +191,21 @@ def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:
             assert len(set(chosen)) == num
             of_chosen = np.var([credit[place] for place in chosen])
             assert of_chosen == pytest.approx(oracle.largest_variance(credit, num), abs=1e-12)
+
+
+@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
+@pytest.mark.parametrize("level", [None, -1.0, 2.0])
+@given(seed=SEEDS)
+def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
+    answers = draw_answers(seed)
+    for answer in answers if level is not None else ():
+        answer.facts |= dict.fromkeys(LEVELS, level)
+    table, tokens = tables_of(answers)
+    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
+    assert algorithm.advantage == recipes.grpo().advantage
+    assert isinstance(algorithm.token_credit, RankBonus)
+    steps = algorithm.advantage(table).by_step()
+    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
 
 @pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))
