@@ -1,7 +1,4 @@
-"""Signals: what is compared, a number a step.
-
-Axis: S steps.
-"""
+"""Signals: what is compared, a number a step. Axis: S steps."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def check_algorithm(config: RunConfig) -> Loss:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
     check_measures(config.algorithm)
-    _check_told_facts(config)
+    _check_environment_facts(config)
     _check_solved_groups(config)
     at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
     for part in config.algorithm.parts():
@@ -45,7 +45,7 @@ def check_algorithm(config: RunConfig) -> Loss:
     return loss
 
 
-def _check_told_facts(config: RunConfig) -> None:
+def _check_environment_facts(config: RunConfig) -> None:
     """Refuse a part that reads a fact which environments tell, where the run's own does not and no measure writes it.
 
     A part says what it reads in `reads`, an environment what it tells in `writes`. One from outside groupwise without
