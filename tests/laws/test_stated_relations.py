@@ -28,6 +28,7 @@ from groupwise.advantages.token_credit import (
     PotentialCredit,
     RankBonus,
     RankCredit,
+    SparedSegments,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
@@ -41,7 +42,6 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     Kl,
-    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
@@ -356,6 +356,9 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
     "a judge of no weight": JudgedCredit(weight=0.0),
+    "blame is whole": SparedSegments(beta=1.0),
+    "no segment is right": SparedSegments(right_above=1e9),
+    "a bonus of no weight": RankBonus(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -364,12 +367,16 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
     rng = random.Random(seed)
     answers = random_answers(rng)
     add_segments(rng, answers)
+    for answer in answers:
+        answer.facts |= dict.fromkeys(LEVELS, 2.0)
     return answers
 
 
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit")
+@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
 @states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
@@ -382,65 +389,15 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     assert made.trains.all()
 
 
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
-@pytest.mark.parametrize("level", [None, -1.0, 2.0])
-@given(seed=SEEDS)
-def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
-    answers = draw_answers(seed)
-    for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
-    table, tokens = tables_of(answers)
-    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
-    assert algorithm.advantage == recipes.grpo().advantage
-    assert isinstance(algorithm.token_credit, RankBonus)
-    steps = algorithm.advantage(table).by_step()
-    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
-
-
-@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
-@given(tokens=drawn_updates, rows=step_rows())
-def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
-    tokens: list[Token], rows: list[Row]
-) -> None:
-    columns, totals = columns_of(tokens), totals_of(tokens)
-    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), recipes.grpo()
-    held, whole = recipes.hdpo(tool_weight=0.0), recipes.hdpo(calls=None, solved_above=1e300)
-    assert (held.loss, held.channels, held.advantage, whole.advantage) == (plain, None, base.advantage, base.advantage)
-    silent = whole.channel_credit(table_of(rows))["economy"]
-    assert not silent.values.any()
-    assert not silent.compared.any()
-    nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
-    assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
-
-
-@states(
-    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
-)
+@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
 @given(tokens=drawn_updates)
-def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
-    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
-    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
-    assert held.advantage == recipes.dr_grpo().advantage
-    assert isinstance(held.loss, LastTurnFirst)
-    assert held.loss.order_turns(1) == [range(1)]
+def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
+    part, plain = recipes.bcpg_nsa(beta=1.0, tau=0.0).loss, recipes.asymre(shift=0.0).loss
+    assert isinstance(part, PolicyLoss)
+    assert isinstance(plain, PolicyLoss)
+    alike = plain.model_copy(update={"aggregate": part.aggregate})
     columns, totals = columns_of(tokens), totals_of(tokens)
-    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
-
-
-@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
-@given(
-    returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
-)
-def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
-    rows = [
-        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
-        for number, reward in enumerate(returns)
-    ]
-    num = len(returns)
-    factor = max(num - size, 0) / (size * (num - 1))
-    for variety in ("beyond_first", "share"):
-        shared = values(rows, "after_polychromic", size=size, variety=variety)
-        np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
+    assert run(part, columns, totals) == run(alike, columns, totals)
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]

@@ -21,7 +21,7 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.homogeneous import after_vgpo, copo
-from groupwise.recipes.judged import prorag
+from groupwise.recipes.judged import bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
@@ -84,6 +84,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "dcpo": dcpo,
     "verl": verl,
     "prorag": prorag,
+    "bcpg_nsa": bcpg_nsa,
     "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
@@ -106,6 +107,7 @@ __all__ = [
     "after_vgpo",
     "after_vsrm",
     "asymre",
+    "bcpg_nsa",
     "build",
     "cispo",
     "copo",

@@ -40,6 +40,7 @@ from groupwise.losses import (
     Siblings,
     Simpo,
     SquaredChange,
+    SquaredDrift,
     StepApo,
     TokenMean,
     TokenRatio,
@@ -236,6 +237,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("prorag", {}, TOKENS),
+    (
+        "bcpg_nsa",
+        {},
+        PolicyLoss(
+            surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=1e-3),), old="engine"
+        ),
+    ),
     (
         "rank_grpo",
         {},
