@@ -80,6 +80,10 @@ RELATIONS = {
         "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
         "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
     ],
+    "after_webstar": [
+        "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed, `above=10` on those "
+        "that are not praised."
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

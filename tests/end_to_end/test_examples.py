@@ -44,8 +44,10 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
 SHOWN_ON = {
     **dict.fromkeys(("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"),
     "rank_grpo": "ranked_lists.toml",
+    "after_webstar": "household.toml",
 }
-"""Recipes that give credit inside an answer: they are shown where answers are long enough for it."""
+"""Recipes that are shown elsewhere than on the lake: where answers are long enough for credit inside them, where an
+expert can judge steps."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
     "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},
     "dapo": {"plan": {"kind": "top_up", "attempts": 8, "rounds": 4}, "max_tokens": 4},

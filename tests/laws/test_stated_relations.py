@@ -402,6 +402,18 @@ def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_
     assert run(loss, whole, totals) == run(by_answer, whole, totals)
 
 
+@states("after_webstar", "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed")
+@given(rows=step_rows(), seed=SEEDS)
+def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blamed(rows: list[Row], seed: int) -> None:
+    rng = random.Random(seed)
+    table = table_of([{**row, "step_score": rng.uniform(0, 10)} for row in rows])
+    for above, sign in ((-1.0, 1), (10.0, -1)):
+        method = recipes.after_webstar(above=above)
+        credit = method.credit(table)
+        assert np.array_equal(credit.values, recipes.grpo().credit(table).values)
+        assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & recipes.grpo().keep(table))
+
+
 @states("d3s", "The answers that `d3s` chooses are those of the largest variance among all choices of as many")
 @pytest.mark.parametrize("size", range(1, 13))
 def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:

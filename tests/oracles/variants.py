@@ -58,6 +58,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "r2vpo": grpo,
     "disco": grpo,
     "rank_grpo": grpo,
+    "after_webstar": grpo,
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
@@ -143,7 +144,10 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "spo_chain", "spae", "after_vsrm")],
+    *[
+        Variant(name)
+        for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "after_webstar", "spo_chain", "spae", "after_vsrm")
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("after_concise_r"),

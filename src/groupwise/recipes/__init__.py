@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.judged_steps import after_webstar
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
@@ -75,6 +76,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "dcpo": dcpo,
     "verl": verl,
     "rank_grpo": rank_grpo,
+    "after_webstar": after_webstar,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -93,6 +95,7 @@ __all__ = [
     "after_concise_r",
     "after_etr",
     "after_vsrm",
+    "after_webstar",
     "asymre",
     "build",
     "cispo",

@@ -209,6 +209,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     ),
+    ("after_webstar", {}, GRPO),
     (
         "rank_grpo",
         {},
