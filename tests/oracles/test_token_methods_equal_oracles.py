@@ -25,7 +25,7 @@ from groupwise.advantages.token_credit import (
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.dual_down_sampling import COLUMN
+from groupwise.advantages.token_credit.dual_down_sampling import PROGRESS
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
@@ -82,7 +82,7 @@ def test_d3s(progress: float | None) -> None:
     for number in range(NUM_TABLES // 2):
         answers = random_answers(rng, groups=2)
         for answer in answers:
-            answer.facts = {} if progress is None else {COLUMN: progress}
+            answer.facts = {} if progress is None else {PROGRESS: progress}
         table, tokens = tables_of(answers)
         steps = algorithm.credit(table)
         assert algorithm.token_credit is not None

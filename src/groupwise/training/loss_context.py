@@ -6,7 +6,7 @@ Axes: N rows of the table, in the order of the trajectories' steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -149,8 +149,5 @@ def _find_pairs(
                 f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
                 "pair can hold whole; record each attempt as one trajectory"
             )
-    trains = np.empty(len(table), dtype=np.bool_)
-    trains[table.step_of_row] = keep
-    # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
-    pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
+    pairs = algorithm.find_pairs(table, keep)
     return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)

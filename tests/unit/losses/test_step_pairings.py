@@ -118,3 +118,20 @@ def test_a_run_of_lone_attempts_can_have_no_pair(pairing: Any) -> None:
     assert str(caught.value).endswith(
         "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts at least 2"
     )
+
+
+def test_a_pair_of_steps_says_what_they_were_worth() -> None:
+    pair = siblings()(walk())[0]
+    assert siblings().describe_pair(walk(), pair) == "two steps in one state: ReturnToGo(gamma=1.0) 3 against 0"
+
+
+def test_a_pair_by_verdict_says_which_judge_told_the_two_apart() -> None:
+    rows = StepTable.from_columns(
+        task=["t"] * 3, attempt=[0, 1, 2], index=[0] * 3, reward=[1.0, 0.0, 0.0], verdict=[0.0, 0.25, 0.75]
+    )
+    pairing = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="verdict"))
+    assert [pairing.describe_pair(rows, pair) for pair in pairing(rows)] == [
+        "their outcomes differ: 1 against 0",
+        "their outcomes differ: 1 against 0",
+        "equal outcomes, verdicts differ: 0.75 against 0.25",
+    ]
