@@ -17,7 +17,13 @@ FOLDER = Path(__file__).parent / "methods"
 RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
-    "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "rloo": [
+        "`rloo` = n / (n - 1) x `dr_grpo`.",
+        "Where every answer is as likely as under the reference, `rloo(kl_in_reward=b)` = `rloo` for any b.",
+    ],
+    "reinforce_pp": [
+        "Where every token is as likely as under the reference, `reinforce_pp(kl_in_reward=b)` = `reinforce_pp`."
+    ],
     "dpo": ["`rpo(eta=0)` = `dpo` at the beta of `rpo`; `step_apo(alpha=0)` = `dpo` between steps."],
     "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
     "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],

@@ -52,8 +52,8 @@ def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> Non
     name, run = played
     for _, row in list_answers(run):
         facts, num = row["extra"], len(row["response_ids"])
-        told = (OF_LISTS if name == "rank_grpo" else OF_SUMS) | FACTS[name]
-        assert set(facts) in (told, told - {"graded_match"})  # what is no list has none
+        names = (OF_LISTS if name == "rank_grpo" else OF_SUMS) | FACTS[name]
+        assert set(facts) in (names, names - {"graded_match"})  # what is no list has none
         for ends in {"segment_ends", "potential_ends", "line_token_ends"} & FACTS[name]:
             assert facts[ends][-1] == num
         if name == "after_vsrm" and "; ;" not in f"; {row['action']} ;":  # a line of nothing is none to the world

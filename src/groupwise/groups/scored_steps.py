@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -50,9 +50,9 @@ class ScoredSteps(Part, slot="filter"):
 
     def _find_mean(self, table: StepTable, step: int, score: Any) -> float:
         """The score of a step, or the mean of its distribution."""
-        chances = score.items() if isinstance(score, Mapping) else [(None if isinstance(score, str) else score, 1.0)]
+        chances: Iterable[tuple[Any, Any]] = score.items() if isinstance(score, Mapping) else [(score, 1.0)]
         try:
-            pairs = [(float(value), float(chance)) for value, chance in chances]
+            pairs = [] if isinstance(score, str) else [(float(value), float(chance)) for value, chance in chances]
         except (TypeError, ValueError):
             pairs = []
         total = math.fsum(chance for _, chance in pairs)
