@@ -83,6 +83,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "recipes/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.attempts=8"),
     "recipes/after_webstar": (*BY_HEART, "warm_start.epochs=8", "env.max_steps=6"),
     "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
+    "recipes/prorag": BY_HEART,
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),
     "search_qa": (*BY_HEART, "warm_start.epochs=20"),
     "storefront": (*BY_HEART, "warm_start.epochs=15", "env.max_steps=5"),

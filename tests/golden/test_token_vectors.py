@@ -11,6 +11,7 @@ from groupwise import recipes
 from groupwise.advantages.token_credit import (
     ConflictTokens,
     DualDownSampling,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
@@ -207,6 +208,41 @@ def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
     assert values.tolist() == pytest.approx([shaped] * 2, abs=1e-6)
     last = RankBonus(placement="last")(table, credit.by_step(), tokens).values
     assert last.tolist() == pytest.approx([own, shaped], abs=1e-6)
+
+
+def prorag_answers() -> list[Answer]:
+    """Four answers that earned 2.8, 1, 1 and -1; the first and the last were judged, the others have no token."""
+    answers = [answer(reward, [1] * size) for reward, size in ((2.8, 5), (1.0, 0), (1.0, 0), (-1.0, 4))]
+    for made, ends, scores in zip(answers, ([3, 5], [], [], [4]), ([2.0, -1.0], [], [], [0.0]), strict=True):
+        made.facts = {"judged_ends": ends, "judged_scores": scores, "well_formed": made.reward > 0}
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last"),
+    [
+        ({}, (1.583877, 0.797507), -1.353169),
+        ({"per": "segment"}, (1.191613 + 0.3 * 1.311627, 1.191613 - 0.3 * 1.113772), -1.256025 - 0.3 * 0.197855),
+        ({"step_format": "intended"}, (1.503865, 1.387266), -1.588040),
+    ],
+)
+def test_prorag_adds_how_steps_were_judged(options: dict[str, str], first: tuple[float, float], last: float) -> None:
+    """numbers, ProRAG: 3 tokens with logit 2, 2 with -1, and 4 with 0 in another answer."""
+    algorithm, answers = recipes.prorag(**options), prorag_answers()
+    table, tokens = tables_of(answers)
+    steps = algorithm.advantage(table)
+    assert steps.values.tolist() == pytest.approx([1.191613, 0.032206, 0.032206, -1.256025], abs=1e-6)
+    assert isinstance(algorithm.token_credit, JudgedCredit)
+    rows = by_answer(algorithm.token_credit(table, steps.by_step(), tokens), tokens, answers)
+    assert rows[0] == pytest.approx([first[0]] * 3 + [first[1]] * 2, abs=2e-6)
+    assert rows[3] == pytest.approx([last] * 4, abs=2e-6)
+
+
+def test_prorag_compares_what_answers_earned() -> None:
+    """numbers, ProRAG: F1 of 1, .5, .1, 0 with a malformed last one earn 3, 2, 1, -1."""
+    table, _ = tables_of([answer(reward, [1]) for reward in (3.0, 2.0, 1.0, -1.0)])
+    values = recipes.prorag().advantage(table).values.tolist()
+    assert values == pytest.approx([1.0246, 0.4391, -0.1464, -1.3174], abs=1e-4)
 
 
 def test_rank_grpo_compares_rank_by_rank() -> None:

@@ -18,11 +18,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
+from groupwise import StepTable, recipes
 from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
@@ -33,11 +34,14 @@ from groupwise.advantages.token_credit.dual_down_sampling import choose_max_vari
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
 from groupwise.losses import (
+    AllPairs,
     Clip,
     Disco,
     Dpo,
     ElasticClip,
     EntropyBonus,
+    Kl,
+    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
@@ -111,6 +115,19 @@ def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempt
     plain = learn_whole(recipes.dpo(beta=beta).loss, paired)
     assert learn_whole(recipes.rpo(beta=beta, eta=0.0).loss, paired) == plain
     assert learn_whole(recipes.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
+
+
+@states("w_dpo", "Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
+@given(attempts=drawn_attempts, seed=SEEDS)
+def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts: Attempts, seed: int) -> None:
+    rng = random.Random(seed)
+    distinct = dataclasses.replace(attempts, rewards=rng.sample(range(attempts.num), attempts.num))
+    method = recipes.w_dpo()
+    table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(attempts.num)])
+    assert method.pairing is not None
+    judged = learn_whole(method.loss, distinct.with_pairs(method.pairing(table)))
+    plain = learn_whole(recipes.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
+    assert judged == plain
 
 
 @states("disco", "For large tau, `disco` = `disco(negatives='mean')`")
@@ -204,6 +221,20 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
     assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
 
 
+@states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
+    method = recipes.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.channels is not None
+    table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
+    assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    gated = dataclasses.replace(columns, channels={"kl_gate": torch.ones(len(tokens), dtype=torch.float64)})
+    plain = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(weight=weight),))
+    assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -235,6 +266,12 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
         loss: Any = recipes.build(name).loss
         plain = loss.model_copy(update={"surrogate": Plain()})
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
+
+
+@states("srpo", "Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
+@given(rows=step_rows(rewards=st.sampled_from([0.0, 0.125, 0.25]), max_steps=2))
+def test_srpo_without_an_exact_attempt_has_the_credit_of_grpo(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "srpo"), values(rows, "grpo"))
 
 
 @states("rec", "the credit of `dr_grpo`")
@@ -281,6 +318,7 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "lines are paid nothing": LineGains(weight=0.0),
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
+    "a judge of no weight": JudgedCredit(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -295,6 +333,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
 @given(seed=SEEDS)
@@ -337,6 +376,20 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
     assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
+@states(
+    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
+)
+@given(tokens=drawn_updates)
+def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
+    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
+    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
+    assert held.advantage == recipes.dr_grpo().advantage
+    assert isinstance(held.loss, LastTurnFirst)
+    assert held.loss.order_turns(1) == [range(1)]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
+
+
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
 
 
@@ -352,6 +405,23 @@ def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: 
     spread = update(build("llama"), loss, by_token, pad_rows(by_token))
     assert plain[0] == spread[0]
     assert torch.equal(plain[1], spread[1])
+
+
+@states(
+    "gtpo", "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one"
+)
+@given(seed=SEEDS)
+def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int) -> None:
+    answers = draw_answers(seed)
+    for number, answer in enumerate(answers):  # no token stands in two answers
+        answer.ids = [1000 * number + place for place in range(len(answer.ids))]
+        answer.facts["initial_entropy"] = 99.0  # the run began unsure: none is left out for being so
+    table, tokens = tables_of(answers)
+    method = recipes.gtpo(boost=1.0, entropy_weight=0.0)
+    steps = recipes.dr_grpo().advantage(table).by_step()
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.token_credit is not None
+    assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
 
 @states("spo_chain", "`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit")

@@ -18,6 +18,7 @@ from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relat
 from groupwise.advantages.token_credit import (
     ConflictTokens,
     DualDownSampling,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
@@ -49,6 +50,7 @@ PARTS: dict[str, Any] = {
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
     "rank_bonus": RankBonus(),
+    "judged_credit": JudgedCredit(),
     "rank_credit": RankCredit(),
     "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
@@ -243,7 +245,56 @@ def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
         credit(RankBonus(), [answers[0]])
 
 
+@given(seed=SEEDS, shift=st.floats(-5, 5), per=st.sampled_from(["token", "segment"]))
+def test_a_constant_on_all_scores_changes_nothing(seed: int, shift: float, per: Any) -> None:
+    answers, part = draw_answers(random.Random(seed)), JudgedCredit(squashes=False, per=per, eps=0.0)
+    values, _ = credit(part, answers)
+    for answer in answers:
+        answer.facts["judged_scores"] = [score + shift for score in answer.facts["judged_scores"]]
+    for row, moved in zip(values, credit(part, answers)[0], strict=True):
+        assert moved == pytest.approx(row, abs=1e-6)
+
+
+@given(seed=SEEDS, score=st.floats(-1e300, 1e300))
+def test_equal_scores_add_exactly_nothing(seed: int, score: float) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.facts["judged_scores"] = [score for _ in answer.facts["judged_scores"]]
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    for part in (JudgedCredit(), JudgedCredit(per="segment", squashes=False)):
+        assert np.array_equal(part(table, steps, tokens).values, steps.values[tokens.step])
+
+
+@given(seed=SEEDS)
+def test_what_is_judged_adds_up_to_nothing_over_the_tokens_of_a_task(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, _ = credit(JudgedCredit(weight=1.0), answers)
+    table, _ = tables_of(answers)
+    own = DR_GRPO(table).values.tolist()
+    for group in {answer.group for answer in answers}:
+        added = [v - own[n] for n, row in enumerate(values) if answers[n].group == group for v in row]
+        assert sum(added) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(seed=SEEDS)
+def test_scores_of_steps_that_a_filter_drops_count_for_nobody(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    dropped = int(np.random.default_rng(seed).integers(len(answers)))
+    filtered = table.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
+    others = [n for n in range(len(answers)) if n != dropped]
+    before = by_answer(JudgedCredit()(filtered, steps, tokens), tokens, answers)
+    answers[dropped].facts["judged_scores"] = [99.0 for _ in answers[dropped].facts["judged_scores"]]
+    changed, _ = tables_of(answers)
+    changed = changed.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
+    after = by_answer(JudgedCredit()(changed, steps, tokens), tokens, answers)
+    assert [after[n] for n in others] == [before[n] for n in others]
+
+
 READS = {
+    "judged_credit": ("judged_ends", "judged_scores"),
     "segment_credit": ("segment_ends", "segment_values"),
     "line_gains": ("line_token_ends", "line_accuracy"),
     "potential_credit": ("potential_ends", "potentials"),

@@ -15,6 +15,7 @@ from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
@@ -130,6 +131,12 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
     ),
+    "prorag": (GRPO, JudgedCredit(), oracle.prorag),
+    "prorag, other settings": (
+        GRPO,
+        JudgedCredit(weight=2.0, per="segment", squashes=False),
+        lambda a, c: oracle.prorag(a, c, weight=2.0, per="segment", squashes=False),
+    ),
     "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
     "rank_grpo, what follows counts": (
         GRPO,
@@ -172,6 +179,23 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+@pytest.mark.parametrize("per", ["token", "segment"])
+def test_prorag_with_the_form_as_it_was_meant(per: Any) -> None:
+    rng, part = random.Random(f"form {per}"), JudgedCredit(per=per, step_format="intended")
+    for number in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers:
+            answer.facts["well_formed"] = rng.random() < 0.8
+        table, tokens = tables_of(answers)
+        steps = GRPO(table)
+        wanted = oracle.prorag(answers, steps.values.tolist(), per=per, intended=True)
+        for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
+            assert got == pytest.approx(row, abs=1e-12)
+        if number < 3:
+            check_derivations(Algorithm(advantage=GRPO, token_credit=part), table, tokens)
 
 
 @pytest.mark.parametrize("levels", [None, (2.0, 0.3, -0.1), (3.0, 0.0, 0.0), (0.0, -0.5, 1e-9)])

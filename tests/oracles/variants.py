@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
@@ -50,8 +52,10 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
+    "seeupo": dr_grpo,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -62,6 +66,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
+    "gardo": gardo,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -98,7 +103,7 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
             or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
@@ -136,6 +141,7 @@ VARIANTS: list[Variant] = [
             "llds",
             "epo",
             "hdpo",
+            "seeupo",
             "simpo",
             "dpo",
             "rpo",
@@ -146,10 +152,22 @@ VARIANTS: list[Variant] = [
     ],
     *[
         Variant(name)
-        for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "after_webstar", "spo_chain", "spae", "after_vsrm")
+        for name in (
+            "gtpo",
+            "d3s",
+            "dcpo",
+            "verl",
+            "prorag",
+            "rank_grpo",
+            "after_webstar",
+            "spo_chain",
+            "spae",
+            "after_vsrm",
+        )
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
+    Variant("gardo", {"diversity": False}),
     Variant("after_concise_r"),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),

@@ -15,6 +15,8 @@ from groupwise.advantages.baselines import (
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.distinct_credit import DistinctCredit
+from groupwise.advantages.doubt_gate import DoubtGate
 from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.outcome_spread import OutcomeSpread
@@ -28,7 +30,7 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
+from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
 from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
@@ -38,6 +40,7 @@ SIGNALS: dict[str, type[Part]] = {
     "return_to_go": ReturnToGo,
     "step_reward": StepRewardSignal,
     "column": ColumnSignal,
+    "column_mean": ColumnMean,
     "penalised": Penalised,
     "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
@@ -74,6 +77,8 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
     "exponentially_weighted": ExponentiallyWeighted,
     "outcome_spread": OutcomeSpread,
+    "doubt_gate": DoubtGate,
+    "distinct_credit": DistinctCredit,
     "pass_at_bonus": PassAtBonus,
 }
 
@@ -87,10 +92,13 @@ __all__ = [
     "Blend",
     "Bounded",
     "Centred",
+    "ColumnMean",
     "ColumnSignal",
     "Deviation",
+    "DistinctCredit",
     "DistinctDeviation",
     "DistinctMean",
+    "DoubtGate",
     "EpisodeReturn",
     "ExponentiallyWeighted",
     "LeaveOneOut",

@@ -17,6 +17,8 @@ from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
 from groupwise.losses.entropy_corridor import EntropyCorridor
+from groupwise.losses.gated_kl import GatedKl
+from groupwise.losses.last_turn_first import LastTurnFirst
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -44,6 +46,7 @@ LOSSES: dict[str, type[Part]] = {
     "disco": Disco,
     "regression": Regression,
     "llds": Llds,
+    "last_turn_first": LastTurnFirst,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
@@ -78,6 +81,7 @@ CORRECTIONS: dict[str, type[Part]] = {
 
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
+    "gated_kl": GatedKl,
     "entropy_bonus": EntropyBonus,
     "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
@@ -119,7 +123,9 @@ __all__ = [
     "ElasticClip",
     "EntropyBonus",
     "EntropyCorridor",
+    "GatedKl",
     "Kl",
+    "LastTurnFirst",
     "Llds",
     "LossResult",
     "Mask",

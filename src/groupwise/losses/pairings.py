@@ -74,7 +74,7 @@ def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
     if attempts < 2:
         raise ConfigError(
             f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "
-            f"{attempts}; give rollout.plan.attempts at least 2"
+            f"{attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
         )
 
 

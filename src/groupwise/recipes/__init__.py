@@ -19,6 +19,7 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.judged import prorag
 from groupwise.recipes.judged_steps import after_webstar
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
@@ -27,13 +28,14 @@ from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
-from groupwise.recipes.regularisers import epo
+from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
+from groupwise.recipes.turns import seeupo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -55,9 +57,11 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "reg_grpo": reg_grpo,
     "llds": llds,
     "epo": epo,
+    "gardo": gardo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
+    "seeupo": seeupo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -75,6 +79,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "prorag": prorag,
     "rank_grpo": rank_grpo,
     "after_webstar": after_webstar,
     "spo_chain": spo_chain,
@@ -108,6 +113,7 @@ __all__ = [
     "dr_grpo",
     "epo",
     "flow_grpo",
+    "gardo",
     "gigpo",
     "grpo",
     "gspo",
@@ -121,6 +127,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "prorag",
     "r2vpo",
     "r3",
     "r3_grpo_ablation",
@@ -136,6 +143,7 @@ __all__ = [
     "rpo",
     "salt",
     "sapo",
+    "seeupo",
     "simpo",
     "spae",
     "spo_chain",

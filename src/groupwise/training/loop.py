@@ -19,6 +19,7 @@ from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
+from groupwise.training.loss_context import report_missing_pairs
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics
 from groupwise.training.observer import ObserverList, RunObserver
@@ -63,7 +64,8 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
     with open_source(run, done) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
-            if _is_due(number, config.training.checkpoint_every, run):
+            # A policy that became the reference is kept, so that a resumed run has it.
+            if _is_due(number, config.training.checkpoint_every, run) or run.part_states.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
             observer.on_update(update)
@@ -85,6 +87,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     )
     samples = make_samples(batch)
     totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
+    report_missing_pairs(run.config.algorithm, totals, number=number, journal=run.journal)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
@@ -95,6 +98,8 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     metrics = compute_update_metrics(
         run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
+    if run.part_states.reference is not None:
+        metrics["learner/reference"] = float(run.part_states.reference)
     update = _describe_update(number, attempts, batch, metrics, ahead)
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update

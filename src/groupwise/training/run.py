@@ -135,11 +135,13 @@ class Run:
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
     ) -> None:
-        """Tell curriculum and stateful parts how an update went."""
+        """Tell curriculum and stateful parts how an update went, and hold its policy if it is the new reference."""
         with self.state_lock:
             self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
             self.part_states.observe(number, survivors, batch, learned)
+        if self.needs_reference and self.part_states.reference == number:
+            self.learner.hold_reference()
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""

@@ -15,6 +15,7 @@ from groupwise.core.text.json_text import is_plain
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.groups import AtMost
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
 from groupwise.rollout.measures.tools import check_measures
 from groupwise.rollout.plans.plan import TopUp
@@ -33,8 +34,9 @@ def check_algorithm(config: RunConfig) -> Loss:
     check_loss_context(config.algorithm, loss)
     check_measures(config.algorithm)
     _check_solved_groups(config)
+    at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
     for part in config.algorithm.parts():
-        part.check_attempts(config.rollout.plan.attempts)
+        part.check_attempts(min([config.rollout.plan.attempts, *at_most]))
     if config.rollout.lag:
         _check_lag(config)
     return loss

@@ -116,7 +116,8 @@ def test_a_run_of_lone_attempts_can_have_no_pair(pairing: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         pairing.check_attempts(1)
     assert str(caught.value).endswith(
-        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts at least 2"
+        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts, and at_most "
+        "where it is used, at least 2"
     )
 
 

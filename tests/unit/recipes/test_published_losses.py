@@ -22,7 +22,9 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     EntropyCorridor,
+    GatedKl,
     Kl,
+    LastTurnFirst,
     Llds,
     P3o,
     Plain,
@@ -175,6 +177,20 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {},
         PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
     ),
+    (
+        "seeupo",
+        {},
+        LastTurnFirst(
+            of=PolicyLoss(
+                ratio=SequenceRatio(unit="step", length="mean"),
+                surrogate=Clip(low=0.2, high=0.2),
+                aggregate=SequenceMean(),
+            ),
+            stages=8,
+            min_factor=0.5,
+            max_factor=2.0,
+        ),
+    ),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
@@ -198,6 +214,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             ),
         ),
     ),
+    ("gardo", {}, PolicyLoss(aggregate=SequenceMean(), penalties=(GatedKl(weight=0.04, max_kl=0.05, every=15),))),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
@@ -210,6 +227,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
         ),
     ),
+    ("prorag", {}, TOKENS),
     ("after_webstar", {}, GRPO),
     (
         "rank_grpo",

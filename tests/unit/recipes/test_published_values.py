@@ -111,6 +111,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("gtpo", {}, relative(scale=NO_SCALE)),
     ("spae", {}, relative(scale=NO_SCALE)),
     ("after_vsrm", {}, relative(scale=NO_SCALE)),
+    ("prorag", {}, relative(scale={"kind": "deviation", "ddof": 1, "eps": 1e-4, "factor": 1.0})),
     ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
@@ -208,6 +209,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    ("seeupo", {}, relative(scale=NO_SCALE)),
     (
         "srpo",
         {"k": 2, "best": 3.0},

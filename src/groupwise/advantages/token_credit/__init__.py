@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groupwise.advantages.token_credit.conflict_tokens import ConflictTokens
 from groupwise.advantages.token_credit.dual_down_sampling import DualDownSampling
+from groupwise.advantages.token_credit.judged_credit import JudgedCredit
 from groupwise.advantages.token_credit.line_gains import LineGains
 from groupwise.advantages.token_credit.plain_tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.token_credit.potential_credit import PotentialCredit
@@ -29,6 +30,7 @@ TOKEN_CREDITS: dict[str, type[Part]] = {
     "potential_credit": PotentialCredit,
     "tempered_credit": TemperedCredit,
     "rank_bonus": RankBonus,
+    "judged_credit": JudgedCredit,
     "rank_credit": RankCredit,
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "DiscountedTokens",
     "DualDownSampling",
     "FirstTokens",
+    "JudgedCredit",
     "LineGains",
     "PotentialCredit",
     "RankBonus",

@@ -9,9 +9,11 @@ from groupwise.rollout.measures.expert_score import ExpertScore
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
+from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
+from groupwise.rollout.measures.rule_judges import CheckedLines, CheckedSteps
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
 from groupwise.rollout.measures.tools import NEEDS, Continuation, JudgeQuestion, Tools
@@ -25,17 +27,24 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
     "expert_score": ExpertScore,
 }
 
-JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
+JUDGES: dict[str, type[Part]] = {
+    "phrase_judge": PhraseJudge,
+    "checked_steps": CheckedSteps,
+    "checked_lines": CheckedLines,
+}
 
 __all__ = [
     "JUDGES",
     "MEASURES",
     "NEEDS",
     "AnswerPotential",
+    "CheckedLines",
+    "CheckedSteps",
     "Continuation",
     "EffectiveRank",
     "ExpertScore",
@@ -43,6 +52,7 @@ __all__ = [
     "ItemTokens",
     "JudgeQuestion",
     "JudgeScore",
+    "JudgedSegments",
     "PhraseJudge",
     "ReferenceScore",
     "ResponseEmbedding",

@@ -32,7 +32,12 @@ class JudgeScore(Part, slot="measure"):
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         """The judge's number for each step."""
         questions = [
-            JudgeQuestion(task=trajectory.task, context=step.observation or "", answer=self._answer(step, tools))
+            JudgeQuestion(
+                task=trajectory.task,
+                context=step.observation or "",
+                answer=self._answer(step, tools),
+                facts=step.facts,
+            )
             for group in groups
             for trajectory in group
             for step in trajectory.steps

@@ -5,9 +5,9 @@ A protocol; the trainer fills it. What is asked is counted, and what comes of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
@@ -36,6 +36,10 @@ class JudgeQuestion:
     """What was shown before the answer."""
     answer: str
     """What was said or done."""
+    said: str = ""
+    """What was said before it in the same response, where it is a piece of one."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of its step already, such as what the environment tells."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -252,6 +252,12 @@ METRICS: dict[str, Metric] = {
         "steps",
         "Above the number of updates: passes or mini-batches are more than one, and later steps are off-policy.",
     ),
+    "learner/reference": Metric(
+        "the update whose policy is the reference from the next update on, 0 = the one the run started from; where a "
+        "part chooses",
+        "update",
+        "Moving on at every update: the bound on the KL is too tight, and the penalty holds nothing.",
+    ),
     "engine/canary_gap": Metric(
         "largest difference between the engine's and the learner's log-probs of a fixed prompt after the hand-over",
         "nats",
