@@ -38,7 +38,7 @@ class PairSums:
         """Sum up a micro-batch: `columns` are its tokens that train, `values` what is summed (T each)."""
         places, num = _find_places(columns, totals), len(_list_members(totals))
         # In float64: a pair holds the sums of two long attempts against each other, and their last digits decide.
-        ones_T = columns.logp.detach().double() * 0 + 1
+        ones_T = columns.logp.detach().new_ones(len(columns)).double()
 
         def add_up(value_T: Tensor) -> Tensor:
             sum_M = ones_T.new_zeros(num + 1)

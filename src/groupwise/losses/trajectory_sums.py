@@ -55,7 +55,7 @@ class TrajectorySums:
                 f"trajectory {int(columns.trajectory.max())} is not among the {num} of the totals; count the totals "
                 "over all samples of the update (Totals.count) and number trajectories from 0"
             )
-        ones_T = columns.logp.detach().double() * 0 + 1
+        ones_T = columns.logp.detach().new_ones(len(columns)).double()
         empty_R = ones_T.new_zeros(num)
         return cls(
             tokens=empty_R.index_add(0, columns.trajectory, ones_T),
