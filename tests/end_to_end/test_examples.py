@@ -42,7 +42,9 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
 
 
 SHOWN_ON = {
-    **dict.fromkeys(("gardo", "gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"),
+    **dict.fromkeys(
+        ("copo", "gardo", "gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"
+    ),
     "rank_grpo": "ranked_lists.toml",
     "after_webstar": "household.toml",
     "prorag": "lookup.toml",

@@ -235,6 +235,43 @@ def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: fl
     assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_vgpo", "`after_vgpo(k=0)` = the credit of `grpo`, to the bit")
+@states("after_vgpo", "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R")
+@given(rows=step_rows(), k=st.floats(0, 2), level=st.floats(0, 100))
+def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float) -> None:
+    assert np.array_equal(values(rows, "after_vgpo", k=0.0), values(rows, "grpo"))
+    same = [row | {"outcome": level} for row in rows]
+    assert np.array_equal(values(same, "after_vgpo", k=k), np.full(len(rows), k * level))
+
+
+@states("copo", "`copo(mode='off')` = `grpo`'s credit, to the bit")
+@given(rows=step_rows())
+def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
+    method = recipes.copo(mode="off")
+    assert np.array_equal(values(rows, "copo", mode="off"), values(rows, "grpo"))
+    assert method.channels is not None
+    between = method.channels["global"](table_of([row | {"answer": "x"} for row in rows]))
+    assert not between.values.any()
+
+
+@states("copo", "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit")
+@given(tokens=drawn_updates, between=st.floats(-2, 2), weight=st.floats(0, 1))
+def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], between: float, weight: float) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    method: Any = recipes.copo().loss
+    plain = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
+    of_tasks = torch.full((len(tokens),), between, dtype=torch.float64)
+    weighed = dataclasses.replace(
+        columns, advantage=weight * columns.advantage, channels={"global": (1 - weight) * of_tasks}
+    )
+    blended = run(method, weighed, totals)
+    local = run(plain, columns, totals)
+    against = run(plain, dataclasses.replace(columns, advantage=of_tasks), totals)
+    assert blended.loss == pytest.approx(weight * local.loss + (1 - weight) * against.loss, rel=1e-9, abs=1e-9)
+    expected = [weight * a + (1 - weight) * b for a, b in zip(local.by_logp, against.by_logp, strict=True)]
+    assert blended.by_logp == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -388,6 +425,22 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert held.loss.order_turns(1) == [range(1)]
     columns, totals = columns_of(tokens), totals_of(tokens)
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
+
+
+@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@given(
+    returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
+)
+def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
+    rows = [
+        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
+        for number, reward in enumerate(returns)
+    ]
+    num = len(returns)
+    factor = max(num - size, 0) / (size * (num - 1))
+    for variety in ("beyond_first", "share"):
+        shared = values(rows, "after_polychromic", size=size, variety=variety)
+        np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
+from groupwise.recipes.diversity import after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -19,10 +20,9 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
-from groupwise.recipes.judged import prorag
-from groupwise.recipes.judged_steps import after_webstar
+from groupwise.recipes.homogeneous import after_vgpo, copo
+from groupwise.recipes.judged import after_webstar, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
-from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
@@ -32,7 +32,7 @@ from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 from groupwise.recipes.turns import seeupo
@@ -56,12 +56,15 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "after_vgpo": after_vgpo,
+    "copo": copo,
     "epo": epo,
     "gardo": gardo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
     "seeupo": seeupo,
+    "after_polychromic": after_polychromic,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -99,11 +102,14 @@ __all__ = [
     "a_grae",
     "after_concise_r",
     "after_etr",
+    "after_polychromic",
+    "after_vgpo",
     "after_vsrm",
     "after_webstar",
     "asymre",
     "build",
     "cispo",
+    "copo",
     "d3s",
     "dapo",
     "dcpo",

@@ -191,6 +191,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             max_factor=2.0,
         ),
     ),
+    ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
@@ -212,6 +213,14 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
                 Kl(estimator="k3", weight=0.001),
                 EntropyCorridor(weight=0.001, smoothing=1.0, low=0.0, high=2.0, outside=0.1, updates=40),
             ),
+        ),
+    ),
+    ("after_vgpo", {}, PolicyLoss(aggregate=SequenceMean())),
+    (
+        "copo",
+        {},
+        PolicyLoss(
+            surrogate=ClippedChannels(low=0.2, high=0.2, dual=3.0, weights={"global": 1.0}), aggregate=SequenceMean()
         ),
     ),
     ("gardo", {}, PolicyLoss(aggregate=SequenceMean(), penalties=(GatedKl(weight=0.04, max_kl=0.05, every=15),))),

@@ -209,7 +209,24 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    ("gardo", {}, {"kind": "distinct_credit", "of": relative(scale=NO_SCALE), "fact": "embedding"}),
+    ("gardo", {"diversity": False}, relative(scale=NO_SCALE)),
+    ("after_vgpo", {}, {"kind": "anchored", "of": relative(), "by": TASK, "level": EPISODE, "k": 0.1}),
+    (
+        "copo",
+        {},
+        {
+            "kind": "local_share",
+            "of": relative(),
+            "blend": {"mode": "soft_forced", "gain": 5.0, "midpoint": 1.0, "answers": "answer"},
+        },
+    ),
     ("seeupo", {}, relative(scale=NO_SCALE)),
+    (
+        "after_polychromic",
+        {},
+        {"kind": "set_shared", "of": EPISODE, "key": "action", "size": 4, "variety": "beyond_first"},
+    ),
     (
         "srpo",
         {"k": 2, "best": 3.0},
