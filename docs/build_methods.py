@@ -98,6 +98,10 @@ RELATIONS = {
         "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
         "Not the trainer verl, whose files `groupwise audit` reads.",
     ],
+    "bcpg_nsa": [
+        "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit.",
+        "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer counts the same.",
+    ],
     "prorag": [
         "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`, to the bit.",
         "A constant on all scores of a group, after the sigmoid, changes nothing.",

@@ -54,6 +54,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "bcpg_nsa": dr_grpo,
     "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
@@ -117,7 +118,7 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "after_polychromic"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -171,8 +172,8 @@ VARIANTS: list[Variant] = [
             "dcpo",
             "verl",
             "prorag",
+            "bcpg_nsa",
             "rank_grpo",
-            "after_webstar",
             "spo_chain",
             "spae",
             "after_vsrm",

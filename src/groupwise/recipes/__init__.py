@@ -21,7 +21,7 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.homogeneous import after_vgpo, copo
-from groupwise.recipes.judged import after_webstar, prorag
+from groupwise.recipes.judged import after_webstar, bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
@@ -83,6 +83,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "dcpo": dcpo,
     "verl": verl,
     "prorag": prorag,
+    "bcpg_nsa": bcpg_nsa,
     "rank_grpo": rank_grpo,
     "after_webstar": after_webstar,
     "spo_chain": spo_chain,
@@ -107,6 +108,7 @@ __all__ = [
     "after_vsrm",
     "after_webstar",
     "asymre",
+    "bcpg_nsa",
     "build",
     "cispo",
     "copo",

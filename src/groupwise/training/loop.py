@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
@@ -19,12 +18,11 @@ from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
-from groupwise.training.loss_context import report_missing_pairs
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics
 from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.run import Run
-from groupwise.training.samples import CreditedBatch, credit_batch, make_samples
+from groupwise.training.samples import CreditedBatch, count_update, credit_batch, make_samples
 
 
 def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> None:
@@ -86,8 +84,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
     )
     samples = make_samples(batch)
-    totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
-    report_missing_pairs(run.config.algorithm, totals, number=number, journal=run.journal)
+    totals = count_update(run.config, batch, samples, number=number, journal=run.journal)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these

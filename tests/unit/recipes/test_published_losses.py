@@ -40,6 +40,7 @@ from groupwise.losses import (
     Siblings,
     Simpo,
     SquaredChange,
+    SquaredDrift,
     StepApo,
     TokenMean,
     TokenRatio,
@@ -238,6 +239,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("prorag", {}, TOKENS),
     ("after_webstar", {}, GRPO),
+    (
+        "bcpg_nsa",
+        {},
+        PolicyLoss(
+            surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=1e-3),), old="engine"
+        ),
+    ),
     (
         "rank_grpo",
         {},
