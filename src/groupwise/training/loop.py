@@ -63,7 +63,7 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
             # A policy that became the reference is kept, so that a resumed run has it.
-            if _is_due(number, config.training.checkpoint_every, run) or run.part_states.reference == number:
+            if _is_due(number, config.training.checkpoint_every, run) or run.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
             observer.on_update(update)
@@ -95,8 +95,8 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     metrics = compute_update_metrics(
         run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
-    if run.part_states.reference is not None:
-        metrics["learner/reference"] = float(run.part_states.reference)
+    if run.reference is not None:
+        metrics["learner/reference"] = float(run.reference)
     update = _describe_update(number, attempts, batch, metrics, ahead)
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update
