@@ -174,6 +174,7 @@ VARIANTS: list[Variant] = [
             "prorag",
             "bcpg_nsa",
             "rank_grpo",
+            "after_webstar",
             "spo_chain",
             "spae",
             "after_vsrm",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from groupwise.advantages.token_credit import TokenReturn, WhitenedTokens
-from groupwise.rewards import ReferenceKl
-from groupwise.rollout.measures import ReferenceScore
 
 
 def take_kl_off_answers(weight: float) -> dict[str, Any]:
     """Parts that take the KL of each answer off what it earned, before anybody is compared; none where it weighs 0."""
     if not weight:
         return {}
-    return {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=weight),)}
+    return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}
 
 
 def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, Any]:
@@ -21,6 +19,6 @@ def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, 
     if not weight:
         return {}
     return {
-        "measures": (ReferenceScore(by_token=True),),
+        "measures": ({"kind": "reference_score", "by_token": True},),
         "token_credit": WhitenedTokens(of=TokenReturn(gamma=gamma, kl=weight), eps=eps),
     }

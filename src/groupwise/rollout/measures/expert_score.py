@@ -24,6 +24,9 @@ class ExpertScore(Part, slot="measure"):
     Source: ours; WebSTAR has a language model score steps (10 = surely succeeds and nothing is better, 5 = borderline,
     at most 6 where another action is better), and this rule stands in its place. **Choices.** Another action that is
     just as good as the expert's is not told apart: it is borderline. So is a step for which the expert knows nothing.
+
+    Worked example: where the expert would "open drawer 1", that step has 10, "look" has 5, and "sing", which the
+    environment refuses, has 0.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"expert"})
