@@ -21,7 +21,7 @@ HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_
 
 def tools_of(env: Any) -> RunTools:
     run: Any = SimpleNamespace(config=SimpleNamespace(env=env))
-    tools = RunTools(run)
+    tools = RunTools(run, 1)
     tools.lend_to(ExpertScore())
     return tools
 
