@@ -33,6 +33,7 @@ def check_algorithm(config: RunConfig) -> Loss:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
     check_measures(config.algorithm)
+    _check_facts(config)
     _check_solved_groups(config)
     at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
     for part in config.algorithm.parts():
@@ -51,6 +52,23 @@ def _check_lag(config: RunConfig) -> None:
             f"{name_of(config.engine)} cannot; set rollout.lag to 1, or use an engine of servers"
         )
     check_staleness(config.algorithm, max_age=config.rollout.max_age if is_free else 1)
+
+
+def _check_facts(config: RunConfig) -> None:
+    """Refuse credit that reads facts which neither the environment nor a measure tells, where both say what they do.
+
+    Those that say nothing may tell anything; token credit is looked at with the measures.
+    """
+    tellers = [config.env, *(config.algorithm.measures or ())]
+    if any(not hasattr(teller, "writes") for teller in tellers):
+        return
+    told = {fact for teller in tellers for fact in getattr(teller, "writes", ())}
+    for part in config.algorithm.parts():
+        for fact in sorted(getattr(part, "reads", frozenset()) - told) if part.slot != "token_credit" else ():
+            raise ConfigError(
+                f"algorithm: {type(part).__name__} reads the fact {fact!r}, which {type(config.env).__name__} does not "
+                "tell and no measure writes; choose an environment that tells it, or add a measure"
+            )
 
 
 def _check_solved_groups(config: RunConfig) -> None:

@@ -10,6 +10,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, StepTable, recipes
 from groupwise.advantages import AnswerBlend, GlobalShare
 from groupwise.core.errors import RecordError
+from groupwise.envs import WorkedSums
 from groupwise.rollout import TopUp
 from groupwise.training.run_checks import check_algorithm
 from tests.oracles import homogeneous as oracle
@@ -105,7 +106,7 @@ def random_rows(rng: random.Random) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize("mode", ["soft_forced", "soft", "forced", "zero_only", "global_only", "off"])
+@pytest.mark.parametrize("mode", ["soft_forced", "soft", "forced", "zero_only", "global_only"])
 @pytest.mark.parametrize("consistency", [True, False])
 def test_copo_is_what_the_oracle_says(mode: Any, consistency: bool) -> None:
     rng = random.Random(f"copo {mode}")
@@ -130,6 +131,30 @@ def test_after_vgpo_is_what_the_oracle_says() -> None:
         made = recipes.after_vgpo(k=0.3).advantage(table_of(rows))
         assert made.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
         assert made.compared.tolist() == compared
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "part", "fact"),
+    [
+        (recipes.copo(answers="reply"), "AnswerBlend", "reply"),
+        (recipes.copo(mode="forced", answers="reply"), "GlobalShare", "reply"),
+        (recipes.gardo().model_copy(update={"measures": None}), "DistinctCredit", "embedding"),
+    ],
+)
+def test_facts_that_nobody_tells_are_refused_before_a_model_loads(algorithm: Algorithm, part: str, fact: str) -> None:
+    config = small_config().model_copy(update={"algorithm": algorithm, "env": WorkedSums()})
+    with pytest.raises(ConfigError) as error:
+        check_algorithm(config)
+    assert str(error.value) == (
+        f"algorithm: {part} reads the fact {fact!r}, which WorkedSums does not tell and no measure writes; choose an "
+        "environment that tells it, or add a measure"
+    )
+
+
+def test_facts_that_are_told_are_not_refused() -> None:
+    for algorithm in (recipes.copo(), recipes.gardo(), recipes.copo(mode="forced", consistency=False, answers="x")):
+        check_algorithm(small_config().model_copy(update={"algorithm": algorithm, "env": WorkedSums()}))
+    check_algorithm(small_config().model_copy(update={"algorithm": recipes.copo()}))  # an environment that says nothing
 
 
 def test_a_table_without_answers_is_refused() -> None:
