@@ -36,8 +36,8 @@ class AnswerBlend(Part):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The facts that the rule reads."""
-        return frozenset({self.answers} if self.mode in ("soft", "soft_forced") else ())
+        """The columns that it reads."""
+        return frozenset({self.answers}) if self.mode.startswith("soft") else frozenset()
 
     def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
         """w of each step, given its credit within the task (S)."""
