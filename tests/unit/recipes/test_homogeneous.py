@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from groupwise import Algorithm, ConfigError, StepTable, recipes
+from groupwise import ConfigError, StepTable, recipes
 from groupwise.advantages import AnswerBlend, GlobalShare
 from groupwise.core.errors import RecordError
 from groupwise.envs import Household
-from groupwise.rollout import TopUp
 from groupwise.training.run_checks import check_algorithm
 from tests.oracles import homogeneous as oracle
 from tests.oracles.rows import Row
@@ -148,11 +147,3 @@ def test_a_table_without_answers_is_refused() -> None:
     rows = [{name: value for name, value in row.items() if name != "answer"} for row in rows_of(MIXED)]
     with pytest.raises(RecordError, match="answer"):
         credit(rows, "copo")
-
-
-@pytest.mark.parametrize("algorithm", [recipes.after_vgpo(), recipes.copo()], ids=["after_vgpo", "copo"])
-def test_dynamic_sampling_beside_them_is_refused(algorithm: Algorithm) -> None:
-    small = small_config()
-    rollout = small.rollout.model_copy(update={"plan": TopUp(attempts=4, rounds=2)})
-    with pytest.raises(ConfigError, match="leaves out the tasks that every attempt solved"):
-        check_algorithm(small.model_copy(update={"algorithm": algorithm, "rollout": rollout}))
