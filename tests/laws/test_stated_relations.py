@@ -362,6 +362,18 @@ def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: lis
         np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
 
 
+@states("after_webstar", "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed")
+@given(rows=step_rows(), seed=SEEDS)
+def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blamed(rows: list[Row], seed: int) -> None:
+    rng = random.Random(seed)
+    table = table_of([{**row, "step_score": rng.uniform(0, 10)} for row in rows])
+    for above, sign in ((-1.0, 1), (10.0, -1)):
+        method = recipes.after_webstar(above=above)
+        credit = method.credit(table)
+        assert np.array_equal(credit.values, recipes.grpo().credit(table).values)
+        assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & recipes.grpo().keep(table))
+
+
 @pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))
 def test_the_page_states_what_is_tested(recipe: str, words: str) -> None:
     check_page(recipe, words)
