@@ -25,6 +25,7 @@ FACTS = {
     "verl": {"effective_rank", "rank_velocity", "rank_acceleration"},
     "spo_chain": {"segment_ends", "segment_values"},
     "spae": {"potential_ends", "potentials"},
+    "bcpg_nsa": {"judged_ends", "judged_scores"},
     "after_vsrm": {"line_token_ends", "line_accuracy"},
     "rank_grpo": {"item_tokens", "end_token"},
 }

@@ -42,7 +42,8 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
 
 
 SHOWN_ON = {
-    **dict.fromkeys(("gardo", "gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"),
+    **dict.fromkeys(("copo", "gardo", "gtpo", "d3s", "dcpo", "verl"), "worked_sums.toml"),
+    **dict.fromkeys(("spo_chain", "spae", "after_vsrm", "bcpg_nsa"), "worked_sums.toml"),
     "rank_grpo": "ranked_lists.toml",
     "prorag": "lookup.toml",
 }

@@ -38,11 +38,14 @@ SHIFT: dict[str, str] = {
     "llds": "outcome",
     "epo": "outcome",
     "gardo": "outcome",
+    "after_vgpo": "changes",
+    "copo": "outcome",
     "gtpo": "outcome",
     "d3s": "outcome",
     "dcpo": "outcome",
     "verl": "outcome",
     "prorag": "outcome",
+    "bcpg_nsa": "outcome",
     "rank_grpo": "outcome",
     "spo_chain": "outcome",
     "spae": "outcome",
@@ -68,10 +71,12 @@ SHIFT: dict[str, str] = {
     "ngrpo": "with best",
     "dgpo": "with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "changes",
 }
 """outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
-changes: a return is read as a success rate, so its level matters."""
+changes: the level of a return matters: it is read as a success rate (of a set, times its variety), or counts
+itself."""
 
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
@@ -80,6 +85,7 @@ SCALE: dict[str, str] = {
     "spo_chain": "linear",
     "spae": "linear",
     "after_vsrm": "linear",
+    "bcpg_nsa": "linear",
     "rec": "linear",
     "opmd": "linear",
     "asymre": "linear with its shift",
@@ -101,6 +107,8 @@ SCALE: dict[str, str] = {
     "llds": "invariant up to eps",
     "epo": "invariant up to eps",
     "gardo": "linear",
+    "after_vgpo": "changes",
+    "copo": "invariant up to eps",
     "d3s": "invariant up to eps",
     "dcpo": "invariant up to eps",
     "verl": "invariant up to eps",
@@ -126,6 +134,7 @@ SCALE: dict[str, str] = {
     "ngrpo": "invariant with best up to eps",
     "dgpo": "invariant with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "linear within [0, 1]",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 
@@ -146,6 +155,7 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
 SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
     "gardo": {"diversity": False},  # which reads what only a measure knows
+    "copo": {"mode": "off"},  # which reads answers
 }
 """Under which settings it is so."""
 SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)

@@ -28,6 +28,7 @@ from groupwise.advantages.token_credit import (
     PotentialCredit,
     RankBonus,
     RankCredit,
+    SparedSegments,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
@@ -41,7 +42,6 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     Kl,
-    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
@@ -235,6 +235,43 @@ def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: fl
     assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_vgpo", "`after_vgpo(k=0)` = the credit of `grpo`, to the bit")
+@states("after_vgpo", "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R")
+@given(rows=step_rows(), k=st.floats(0, 2), level=st.floats(0, 100))
+def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float) -> None:
+    assert np.array_equal(values(rows, "after_vgpo", k=0.0), values(rows, "grpo"))
+    same = [row | {"outcome": level} for row in rows]
+    assert np.array_equal(values(same, "after_vgpo", k=k), np.full(len(rows), k * level))
+
+
+@states("copo", "`copo(mode='off')` = `grpo`'s credit, to the bit")
+@given(rows=step_rows())
+def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
+    method = recipes.copo(mode="off")
+    assert np.array_equal(values(rows, "copo", mode="off"), values(rows, "grpo"))
+    assert method.channels is not None
+    between = method.channels["global"](table_of([row | {"answer": "x"} for row in rows]))
+    assert not between.values.any()
+
+
+@states("copo", "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit")
+@given(tokens=drawn_updates, between=st.floats(-2, 2), weight=st.floats(0, 1))
+def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], between: float, weight: float) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    method: Any = recipes.copo().loss
+    plain = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
+    of_tasks = torch.full((len(tokens),), between, dtype=torch.float64)
+    weighed = dataclasses.replace(
+        columns, advantage=weight * columns.advantage, channels={"global": (1 - weight) * of_tasks}
+    )
+    blended = run(method, weighed, totals)
+    local = run(plain, columns, totals)
+    against = run(plain, dataclasses.replace(columns, advantage=of_tasks), totals)
+    assert blended.loss == pytest.approx(weight * local.loss + (1 - weight) * against.loss, rel=1e-9, abs=1e-9)
+    expected = [weight * a + (1 - weight) * b for a, b in zip(local.by_logp, against.by_logp, strict=True)]
+    assert blended.by_logp == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -319,6 +356,9 @@ WEIGHTS_OF_ONE: dict[str, Any] = {
     "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
     "the entropy is on target": TemperedCredit(target=0.0),
     "a judge of no weight": JudgedCredit(weight=0.0),
+    "blame is whole": SparedSegments(beta=1.0),
+    "no segment is right": SparedSegments(right_above=1e9),
+    "a bonus of no weight": RankBonus(weight=0.0),
 }
 """Parts that leave each token the credit of its step."""
 
@@ -327,12 +367,16 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
     rng = random.Random(seed)
     answers = random_answers(rng)
     add_segments(rng, answers)
+    for answer in answers:
+        answer.facts |= dict.fromkeys(LEVELS, 2.0)
     return answers
 
 
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
 @states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
 @states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit")
+@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
 @states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
 @states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
@@ -345,49 +389,15 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     assert made.trains.all()
 
 
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
-@pytest.mark.parametrize("level", [None, -1.0, 2.0])
-@given(seed=SEEDS)
-def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
-    answers = draw_answers(seed)
-    for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
-    table, tokens = tables_of(answers)
-    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
-    assert algorithm.advantage == recipes.grpo().advantage
-    assert isinstance(algorithm.token_credit, RankBonus)
-    steps = algorithm.advantage(table).by_step()
-    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
-
-
-@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
-@given(tokens=drawn_updates, rows=step_rows())
-def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
-    tokens: list[Token], rows: list[Row]
-) -> None:
-    columns, totals = columns_of(tokens), totals_of(tokens)
-    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), recipes.grpo()
-    held, whole = recipes.hdpo(tool_weight=0.0), recipes.hdpo(calls=None, solved_above=1e300)
-    assert (held.loss, held.channels, held.advantage, whole.advantage) == (plain, None, base.advantage, base.advantage)
-    silent = whole.channel_credit(table_of(rows))["economy"]
-    assert not silent.values.any()
-    assert not silent.compared.any()
-    nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
-    assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
-
-
-@states(
-    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
-)
+@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
 @given(tokens=drawn_updates)
-def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
-    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
-    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
-    assert held.advantage == recipes.dr_grpo().advantage
-    assert isinstance(held.loss, LastTurnFirst)
-    assert held.loss.order_turns(1) == [range(1)]
+def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
+    part, plain = recipes.bcpg_nsa(beta=1.0, tau=0.0).loss, recipes.asymre(shift=0.0).loss
+    assert isinstance(part, PolicyLoss)
+    assert isinstance(plain, PolicyLoss)
+    alike = plain.model_copy(update={"aggregate": part.aggregate})
     columns, totals = columns_of(tokens), totals_of(tokens)
-    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
+    assert run(part, columns, totals) == run(alike, columns, totals)
 
 
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]

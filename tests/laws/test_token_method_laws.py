@@ -24,12 +24,13 @@ from groupwise.advantages.token_credit import (
     RankBonus,
     RankCredit,
     SegmentCredit,
+    SparedSegments,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.rank_memory import LEVELS
+from groupwise.advantages.token_credit.rank_memory import LEVELS, UNKNOWN
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
@@ -51,6 +52,7 @@ PARTS: dict[str, Any] = {
     "tempered_credit": TemperedCredit(),
     "rank_bonus": RankBonus(),
     "judged_credit": JudgedCredit(),
+    "spared_segments": SparedSegments(),
     "rank_credit": RankCredit(),
     "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
@@ -177,6 +179,17 @@ def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
         assert own != 0 or row == [0.0] * len(row)
 
 
+@pytest.mark.parametrize("level", [None, UNKNOWN])
+@given(seed=SEEDS)
+def test_before_there_is_a_moving_average_there_is_no_bonus(level: float | None, seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers if level is not None else ():
+        answer.facts |= dict.fromkeys(LEVELS, level)
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    assert np.array_equal(RankBonus()(table, steps, tokens).values, steps.values[tokens.step])
+
+
 @given(seed=SEEDS)
 def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
@@ -293,7 +306,36 @@ def test_scores_of_steps_that_a_filter_drops_count_for_nobody(seed: int) -> None
     assert [after[n] for n in others] == [before[n] for n in others]
 
 
+@given(seed=SEEDS, beta=st.floats(-1, 1), right_above=st.floats(-3, 3))
+def test_only_blame_is_weighed_and_some_of_it_stays(seed: int, beta: float, right_above: float) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, trains = credit(SparedSegments(beta=beta, right_above=right_above), answers)
+    table, _ = tables_of(answers)
+    for row, own in zip(values, DR_GRPO(table).values.tolist(), strict=True):
+        assert own in row if own < 0 else row == [own] * len(row), "the last right one keeps its blame"
+        assert set(row) <= {own, beta * own}
+    assert all(map(all, trains)), "a weight is no mask"
+
+
+def test_an_attempt_of_right_steps_keeps_the_blame_on_its_last() -> None:
+    """Two attempts of two steps, one segment each: all of the first were judged right, one of the second."""
+    scores = [[1.0], [1.0], [1.0], [0.0], [1.0]]
+    table = StepTable.from_columns(
+        task=["t"] * 5,
+        attempt=[0, 0, 1, 1, 2],
+        index=[0, 1, 0, 1, 0],
+        reward=[0.0, 0.0, 0.0, 0.0, 3.0],
+        tokens=[1] * 5,
+        judged_ends=[[1]] * 5,
+        judged_scores=scores,
+    )
+    tokens = TokenTable.from_rows(table, [{"response_ids": [7]}] * 5)
+    made = SparedSegments()(table, DR_GRPO(table).by_step(), tokens)
+    assert made.values.tolist() == [-0.5, -1.0, -0.5, -1.0, 2.0]
+
+
 READS = {
+    "spared_segments": ("judged_ends", "judged_scores"),
     "judged_credit": ("judged_ends", "judged_scores"),
     "segment_credit": ("segment_ends", "segment_values"),
     "line_gains": ("line_token_ends", "line_accuracy"),

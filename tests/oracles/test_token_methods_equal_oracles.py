@@ -21,6 +21,7 @@ from groupwise.advantages.token_credit import (
     RankBonus,
     RankCredit,
     SegmentCredit,
+    SparedSegments,
     TemperedCredit,
     TokenGae,
     TokenReturn,
@@ -131,6 +132,12 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
     ),
+    "bcpg_nsa": (DR_GRPO, SparedSegments(), oracle.bcpg_nsa),
+    "bcpg_nsa, other settings": (
+        GRPO,
+        SparedSegments(beta=-0.5, right_above=-1.0),
+        lambda a, c: oracle.bcpg_nsa(a, c, beta=-0.5, above=-1.0),
+    ),
     "prorag": (GRPO, JudgedCredit(), oracle.prorag),
     "prorag, other settings": (
         GRPO,
@@ -179,6 +186,19 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+def test_bcpg_nsa_spares_nothing_where_a_response_was_cut_off() -> None:
+    rng, part = random.Random("cut"), SparedSegments(beta=0.0)
+    for _ in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers:
+            answer.facts["cut"] = rng.random() < 0.5
+        table, tokens = tables_of(answers)
+        steps = DR_GRPO(table)
+        wanted = oracle.bcpg_nsa(answers, steps.values.tolist(), beta=0.0)
+        assert by_answer(part(table, steps.by_step(), tokens), tokens, answers) == wanted
 
 
 @pytest.mark.parametrize("per", ["token", "segment"])

@@ -265,6 +265,25 @@ def prorag(
     return result
 
 
+def bcpg_nsa(
+    answers: Sequence[Answer], credit: Sequence[float], *, beta: float = 0.5, above: float = 0.5
+) -> list[list[float]]:
+    """BCPG-NSA's step weight: beta on right steps of answers with negative credit; an answer is one step here."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        labels = [score > above for score in answer.facts["judged_scores"]]
+        if answer.facts.get("cut"):
+            labels[-1] = False
+        if False not in labels:
+            labels[-1] = False
+        values = []
+        for place in range(len(answer.ids)):
+            number = min(n for n, end in enumerate(answer.facts["judged_ends"]) if place < end)
+            values.append(beta * own if own < 0 and labels[number] else own)
+        result.append(values)
+    return result
+
+
 def verl(
     answers: Sequence[Answer],
     credit: Sequence[float],

@@ -23,7 +23,7 @@ from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
-from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
+from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange, SquaredDrift
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratio_variance import RatioVariance
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
@@ -85,6 +85,7 @@ PENALTIES: dict[str, type[Part]] = {
     "entropy_bonus": EntropyBonus,
     "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
+    "squared_drift": SquaredDrift,
     "ratio_variance": RatioVariance,
 }
 
@@ -148,6 +149,7 @@ __all__ = [
     "Siblings",
     "Simpo",
     "SquaredChange",
+    "SquaredDrift",
     "StepApo",
     "StepMean",
     "Tally",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
+from groupwise.recipes.diversity import after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -19,7 +20,8 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
-from groupwise.recipes.judged import prorag
+from groupwise.recipes.homogeneous import after_vgpo, copo
+from groupwise.recipes.judged import bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
@@ -55,12 +57,15 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "after_vgpo": after_vgpo,
+    "copo": copo,
     "epo": epo,
     "gardo": gardo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
     "seeupo": seeupo,
+    "after_polychromic": after_polychromic,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -79,6 +84,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "dcpo": dcpo,
     "verl": verl,
     "prorag": prorag,
+    "bcpg_nsa": bcpg_nsa,
     "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
@@ -97,10 +103,14 @@ __all__ = [
     "a_grae",
     "after_concise_r",
     "after_etr",
+    "after_polychromic",
+    "after_vgpo",
     "after_vsrm",
     "asymre",
+    "bcpg_nsa",
     "build",
     "cispo",
+    "copo",
     "d3s",
     "dapo",
     "dcpo",

@@ -21,6 +21,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Host
+from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.player import Player
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -63,6 +64,8 @@ class Run:
     """The training panel."""
     curriculum: LiveCurriculum
     """Which task comes next."""
+    judge: LiveJudge | None
+    """Whom measures ask, with the record of what was said; None = nobody."""
     part_states: PartStates
     """The states of stateful parts, by path."""
     panels: Mapping[str, str]

@@ -40,6 +40,7 @@ from groupwise.losses import (
     Siblings,
     Simpo,
     SquaredChange,
+    SquaredDrift,
     StepApo,
     TokenMean,
     TokenRatio,
@@ -191,6 +192,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             max_factor=2.0,
         ),
     ),
+    ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
@@ -213,6 +215,14 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             ),
         ),
     ),
+    ("after_vgpo", {}, PolicyLoss(aggregate=SequenceMean())),
+    (
+        "copo",
+        {},
+        PolicyLoss(
+            surrogate=ClippedChannels(low=0.2, high=0.2, dual=3.0, weights={"global": 1.0}), aggregate=SequenceMean()
+        ),
+    ),
     ("gardo", {}, PolicyLoss(aggregate=SequenceMean(), penalties=(GatedKl(weight=0.04, max_kl=0.05, every=15),))),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
@@ -227,6 +237,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("prorag", {}, TOKENS),
+    (
+        "bcpg_nsa",
+        {},
+        PolicyLoss(
+            surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=1e-3),), old="engine"
+        ),
+    ),
     (
         "rank_grpo",
         {},

@@ -11,7 +11,8 @@ from groupwise import RecordError, Step, Task, Trajectory, recipes
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.envs.lookup import Lookup
 from groupwise.envs.worked_sums.environment import WorkedSums
-from groupwise.rollout.measures import CheckedLines, CheckedSteps, JudgedSegments, JudgeQuestion
+from groupwise.rollout.judges import CheckedLines, CheckedSteps, JudgeQuestion
+from groupwise.rollout.measures import JudgedSegments
 from groupwise.rollout.measures.tools import check_measures
 
 WORDS = ["", "a", "b", ";", "1", "2", "3", "+", "=", "answer", "6", "5"]

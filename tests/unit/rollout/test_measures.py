@@ -11,7 +11,8 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
 from groupwise.rewards import ReferenceKl, shape_group
-from groupwise.rollout.measures import JudgeQuestion, JudgeScore, PhraseJudge, ReferenceScore
+from groupwise.rollout.judges import JudgeQuestion, PhraseJudge
+from groupwise.rollout.measures import JudgeScore, ReferenceScore
 from groupwise.rollout.measures.tools import check_measures
 
 TASK = Task(id="q", payload={"answer": "door"})

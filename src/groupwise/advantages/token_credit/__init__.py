@@ -11,6 +11,7 @@ from groupwise.advantages.token_credit.potential_credit import PotentialCredit
 from groupwise.advantages.token_credit.rank_bonus import RankBonus
 from groupwise.advantages.token_credit.rank_credit import RankCredit
 from groupwise.advantages.token_credit.segment_credit import SegmentCredit
+from groupwise.advantages.token_credit.spared_segments import SparedSegments
 from groupwise.advantages.token_credit.tempered_credit import TemperedCredit
 from groupwise.advantages.token_credit.token_gae import TokenGae
 from groupwise.advantages.token_credit.token_return import TokenReturn
@@ -31,6 +32,7 @@ TOKEN_CREDITS: dict[str, type[Part]] = {
     "tempered_credit": TemperedCredit,
     "rank_bonus": RankBonus,
     "judged_credit": JudgedCredit,
+    "spared_segments": SparedSegments,
     "rank_credit": RankCredit,
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "RankBonus",
     "RankCredit",
     "SegmentCredit",
+    "SparedSegments",
     "TemperedCredit",
     "TokenGae",
     "TokenReturn",

@@ -101,7 +101,7 @@ class Measure(Protocol):
 
 
 class Judge(Protocol):
-    """Answers questions about attempts, `groupwise.rollout.measures.JudgeQuestion`: a finite number for each."""
+    """Answers questions about attempts, `groupwise.rollout.judges.JudgeQuestion`: a finite number for each."""
 
     def __call__(self, questions: Sequence[Any]) -> list[float]: ...
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Step, Trajectory
-from groupwise.rollout.measures.tools import JudgeQuestion, Tools
+from groupwise.rollout.judges.protocol import JudgeQuestion
+from groupwise.rollout.measures.tools import Tools
 
 
 class JudgeScore(Part, slot="measure"):

@@ -11,8 +11,9 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Step, Trajectory
+from groupwise.rollout.judges.protocol import JudgeQuestion
 from groupwise.rollout.measures.segment_cuts import cut_after_separators, take_sampled
-from groupwise.rollout.measures.tools import JudgeQuestion, Tools
+from groupwise.rollout.measures.tools import Tools
 
 
 class JudgedSegments(Part, slot="measure"):
@@ -23,8 +24,8 @@ class JudgedSegments(Part, slot="measure"):
     context, the segment as its answer, and in `said` what the response said before it.
 
     Source: process reward models, which score an answer step by step; ProRAG (arXiv:2601.21912) and BCPG-NSA
-    (arXiv:2505.14403) read such scores. **Choices.** The scorer is whatever `algorithm.judge` is: a rule, or a model
-    behind a part of yours. Without separators a response is one segment, as where every search is a step of its own;
+    (arXiv:2505.14403) read such scores. **Choices.** The scorer is whatever `algorithm.judge` is: a rule, a function,
+    or a model behind a server. Without separators a response is one segment, as where every search is a step by itself;
     with them a segment ends as a line of `forced_answers` does. Forced tokens are said before the first segment. A step
     without a sampled token has no segment, and nobody is asked about it.
     """

@@ -5,9 +5,9 @@ A protocol; the trainer fills it. What is asked is counted, and what comes of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, nearest
@@ -16,29 +16,11 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
+from groupwise.rollout.judges.protocol import JudgeQuestion
 
 NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
 started from; `play` has attempts played to their end in the run's environments."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeQuestion:
-    """Something that a judge is asked about.
-
-    Worked example: `JudgeQuestion(task=task, context="You see a door.", answer="open door")`.
-    """
-
-    task: Task
-    """The task that was attempted; its payload may hold what is right."""
-    context: str
-    """What was shown before the answer."""
-    answer: str
-    """What was said or done."""
-    said: str = ""
-    """What was said before it in the same response, where it is a piece of one."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of its step already, such as what the environment tells."""
 
 
 @dataclass(frozen=True, kw_only=True)

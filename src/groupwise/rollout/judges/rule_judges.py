@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
 from groupwise.envs.worked_sums.lines import check_answer
-from groupwise.rollout.measures.tools import JudgeQuestion
+from groupwise.rollout.judges.protocol import JudgeQuestion
 
 Points = Annotated[float, Field(allow_inf_nan=False)]
 
