@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.advantages import NoScale, Relative, ReturnToGo
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Comparison
+from groupwise.core.credit import Comparison, Credit
 from groupwise.core.errors import ConfigError
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
@@ -80,12 +80,10 @@ def audit_tables(
     names = list(algorithms)
     if not names:
         raise ConfigError("an audit needs at least one recipe; name one, such as hgpo")
-    returns = ReturnToGo(gamma=gamma)
-    levels = [Relative(by=ByHistory(depth=k), of=returns, scale=NoScale(), average="step") for k in range(depth + 1)]
+    levels = _make_levels(depth, ReturnToGo(gamma=gamma))
     census, level_tally = CensusTally(), LevelTally(len(levels))
     recipe_tally, movers = RecipeTally(names), MoverTally(NUM_MOVERS)
-    token_tally = TokenTally(algorithms) if read_tokens and gives_token_credit(algorithms) else None
-    token_movers = TokenMoverTally(NUM_MOVERS)
+    of_tokens = _TokenTallies(algorithms, read_tokens)
     for number, table in enumerate(tables):
         if number:
             _refuse_batchwide(algorithms)
@@ -94,14 +92,10 @@ def audit_tables(
         level_tally.add(table, [_compare(level, table) for level in levels])
         recipe_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
-        if token_tally is not None and read_tokens is not None:
-            sampled = read_tokens(table)
-            valued = [value_tokens(name, algorithms[name], table, credits[name], sampled) for name in names]
-            token_tally.add(sampled, valued)
-            token_movers.add(table, sampled, valued[0], valued[-1])
+        of_tokens.add(table, credits)
     gains, losses = movers.result()
     result = census.result(), level_tally.result(), recipe_tally.result()
-    token_recipes = None if token_tally is None else token_tally.result()
+    token_recipes, token_movers = of_tokens.result()
     return Audit(
         census=result[0],
         levels=result[1],
@@ -111,13 +105,43 @@ def audit_tables(
         memories=None if tokens is None else count_memory_costs(tokens, memories or {}),
         findings=[*write_findings(*result), *write_token_findings(token_recipes or ())],
         token_recipes=token_recipes,
-        token_movers=None if token_tally is None else token_movers.result(),
+        token_movers=token_movers,
     )
+
+
+class _TokenTallies:
+    """Counts what recipes give the sampled tokens of each table; nothing where none gives them credit of their own."""
+
+    def __init__(
+        self, algorithms: Mapping[str, Algorithm], read_tokens: Callable[[StepTable], TokenTable] | None
+    ) -> None:
+        self._columns, self._movers = TokenTally(algorithms), TokenMoverTally(NUM_MOVERS)
+        self._algorithms = algorithms
+        self._read_tokens = read_tokens if gives_token_credit(algorithms) else None
+
+    def add(self, table: StepTable, credits: Mapping[str, Credit]) -> None:
+        """Count the tokens of a table, given the credit of its steps under each recipe."""
+        if self._read_tokens is None:
+            return
+        tokens = self._read_tokens(table)
+        valued = [
+            value_tokens(name, algorithm, table, credits[name], tokens) for name, algorithm in self._algorithms.items()
+        ]
+        self._columns.add(tokens, valued)
+        self._movers.add(table, tokens, valued[0], valued[-1])
+
+    def result(self) -> tuple[list[TokenColumn] | None, list[TokenMover] | None]:
+        """A column a recipe and the tokens that change most; None where nothing was compared."""
+        return (None, None) if self._read_tokens is None else (self._columns.result(), self._movers.result())
 
 
 def gives_token_credit(algorithms: Mapping[str, Algorithm]) -> bool:
     """Whether any of the recipes gives tokens credit of their own."""
     return any(algorithm.token_credit is not None for algorithm in algorithms.values())
+
+
+def _make_levels(depth: int, of: ReturnToGo) -> list[Relative]:
+    return [Relative(by=ByHistory(depth=k), of=of, scale=NoScale(), average="step") for k in range(depth + 1)]
 
 
 def _compare(level: Relative, table: StepTable) -> Comparison:
