@@ -17,7 +17,13 @@ FOLDER = Path(__file__).parent / "methods"
 RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
-    "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "rloo": [
+        "`rloo` = n / (n - 1) x `dr_grpo`.",
+        "Where every answer is as likely as under the reference, `rloo(kl_in_reward=b)` = `rloo` for any b.",
+    ],
+    "reinforce_pp": [
+        "Where every token is as likely as under the reference, `reinforce_pp(kl_in_reward=b)` = `reinforce_pp`."
+    ],
     "dpo": ["`rpo(eta=0)` = `dpo` at the beta of `rpo`; `step_apo(alpha=0)` = `dpo` between steps."],
     "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
     "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],
@@ -103,6 +109,10 @@ RELATIONS = {
     "rank_grpo": [
         "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
         "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
+    ],
+    "after_webstar": [
+        "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed, `above=10` on those "
+        "that are not praised."
     ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],

@@ -24,7 +24,7 @@ from groupwise.core.sample import Sample
 from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, Cispo, Kl, P3o, Rec, Regression, SequenceRatio, TokenColumns
 from groupwise.models import logps
 from groupwise.training.learner.first_pass import has_first_pass
-from groupwise.training.learner.stages import split_into_stages
+from groupwise.training.learner.micro_batches import split_into_stages
 from tests.equivalence.catalogue_losses import PIECES, list_losses
 from tests.equivalence.models import VOCABULARY, build
 from tests.equivalence.recipe_losses import apart, give_context, pair_up, update

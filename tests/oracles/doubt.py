@@ -25,7 +25,7 @@ def doubt(attempts: Signals) -> dict[object, float]:
             win_rate(value, [other[place] for key, other in attempts.items() if key != name])
             for place, value in enumerate(own)
         ]
-        doubts[name] = rates[0] - sum(rates[1:]) / max(len(rates) - 1, 1)
+        doubts[name] = round(rates[0] - sum(rates[1:]) / max(len(rates) - 1, 1), 9)
     return doubts
 
 

@@ -35,6 +35,11 @@ class AnswerBlend(Part):
     answers: Annotated[str, Field(min_length=1)] = "answer"
     """The column that says what was answered: the last one that an attempt says."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.answers}) if self.mode.startswith("soft") else frozenset()
+
     def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
         """w of each step, given its credit within the task (S)."""
         if self.mode in ("global_only", "off"):

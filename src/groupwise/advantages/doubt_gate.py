@@ -84,7 +84,8 @@ class DoubtGate(Part, slot="estimator"):
     def measure_doubt(self, table: StepTable) -> FloatArray:
         """U of each attempt (A)."""
         own, *others = (win_rates(table.attempts.mean(table.ask_once(signal))) for signal in (self.of, *self.auxiliary))
-        return own - np.mean(others, axis=0) if others else own
+        # Rounded, since it is compared with 0: 2/3 less the mean of 1/3 and 1 may miss it by a digit.
+        return np.round(own - np.mean(others, axis=0), 12) if others else own
 
     def start(self, *, seed: int) -> GateShare:
         """Begin with the first share; nothing here is random."""

@@ -33,7 +33,7 @@ class GateTrace:
         attempts, part = table.attempt.tolist(), self.part
         own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (part.of, *part.auxiliary))
         doubts = {
-            attempt: rate - math.fsum(other[attempt] for other in others) / max(len(others), 1)
+            attempt: round(rate - math.fsum(other[attempt] for other in others) / max(len(others), 1), 12)
             for attempt, rate in own.items()
         }
         bound = _find_quantile([doubt for doubt in doubts.values() if doubt >= 0], 1 - self.share)

@@ -8,20 +8,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations, pairwise
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from groupwise.advantages.baselines import centre_values
+from groupwise.advantages.set_trace import SetTrace, find_kinds
 from groupwise.advantages.signals import EpisodeReturn
-from groupwise.core.credit import Credit, Derivation
+from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import SignalPart
-from groupwise.core.segments import BoolArray, FloatArray, Segments
+from groupwise.core.segments import FloatArray, Segments
 from groupwise.core.step_table import StepTable
 
 
@@ -75,13 +74,11 @@ class SetShared(Part, slot="estimator"):
             compared=(tasks.size > 1)[table.task],
             value=value_A,
             kind=kind_A,
+            size=self.size,
+            counts_clones=self.variety == "share",
             part=self,
         )
         return Credit.of(table, trace)
-
-    def score_set(self, values: Sequence[float], kinds: Sequence[object]) -> float:
-        """What a set of attempts is worth."""
-        return math.fsum(values) / len(values) * self._measure_variety(len(set(kinds)))
 
     def _measure_variety(self, num_kinds: float) -> float:
         return num_kinds / self.size if self.variety == "share" else (num_kinds - 1) / (self.size - 1)
@@ -115,50 +112,6 @@ class SetShared(Part, slot="estimator"):
                 f"{table.describe_step(int(table.attempts.first[outside[0]]))}: the attempt brought "
                 f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
             )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SetTrace:
-    """How credit shared by sets came about."""
-
-    values: FloatArray
-    """The credit of each step's attempt (S)."""
-    compared: BoolArray
-    """Whether the task had more than one attempt (S)."""
-    value: FloatArray
-    """What each attempt brought (A)."""
-    kind: Sequence[object]
-    """The kind of each attempt (A)."""
-    part: SetShared
-    """The estimator."""
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        """Every set of the task's attempts, one by one."""
-        places = table.attempts.first.tolist()
-        own = [number for number, place in enumerate(places) if table.task[place] == table.task[step]]
-        size, value, num_sets, num_with = min(self.part.size, len(own)), 0.0, 0, 0
-        if len(own) > self.part.size:
-            worth = {
-                chosen: self.part.score_set([self.value[i] for i in chosen], [self.kind[i] for i in chosen])
-                for chosen in combinations(own, size)
-            }
-            having = [score for chosen, score in worth.items() if table.attempt[step] in chosen]
-            num_sets, num_with = len(worth), len(having)
-            value = math.fsum(having) / num_with - math.fsum(worth.values()) / num_sets
-        return Derivation(
-            value=value,
-            formula=f"mean of {num_with} sets less that of all {num_sets} = {value:.6g}",
-            members=tuple((places[number], float(self.value[number])) for number in own),
-        )
-
-
-def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
-    """The kind of each attempt (A): what a column says, step by step."""
-    if not len(table):
-        return []
-    entries = table.codes(key).tolist()
-    bounds = [*table.attempts.first.tolist(), len(entries)]
-    return [tuple(entries[start:end]) for start, end in pairwise(bounds)]
 
 
 def _miss(num: int, size: int, num_of_kind: int) -> float:

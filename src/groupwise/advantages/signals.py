@@ -1,7 +1,4 @@
-"""Signals: what is compared, a number a step.
-
-Axis: S steps.
-"""
+"""Signals: what is compared, a number a step. Axis: S steps."""
 
 from __future__ import annotations
 
@@ -39,6 +36,11 @@ class ColumnSignal(Part, slot="signal"):
     name: str
     """Name of the column, as handed to `from_columns`."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.name})
+
     def __call__(self, table: StepTable) -> FloatArray:
         return to_numbers(self.name, table.column(self.name))
 
@@ -48,6 +50,11 @@ class ColumnMean(Part, slot="signal"):
 
     name: str
     """Name of the column: a fact of the environment, say, such as whether each line is right."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.name})
 
     def __call__(self, table: StepTable) -> FloatArray:
         means = [_average(entry) if isinstance(entry, list | tuple) else entry for entry in table.column(self.name)]

@@ -69,7 +69,7 @@ def gardo(
     return Algorithm(
         advantage=DistinctCredit(of=credit) if diversity else credit,
         measures=(ResponseEmbedding(),) if diversity else None,
-        channels={"kl_gate": gate},
+        channels={"kl_gate": gate} if weight else None,
         loss=PolicyLoss(
             surrogate=Clip(),
             aggregate=SequenceMean(),

@@ -123,6 +123,11 @@ class Run:
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
 
+    @property
+    def reference(self) -> int | None:
+        """The update whose policy is the reference, where a part has a say in it and anything compares with it."""
+        return self.part_states.reference if self.needs_reference else None
+
     def start_engine(self) -> None:
         """See that the engine samples with the weights that the run starts from, as version 0."""
         if isinstance(self.engine, ReplicatedEngine):
@@ -143,7 +148,7 @@ class Run:
             self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
             self.part_states.observe(number, survivors, batch, learned)
-        if self.needs_reference and self.part_states.reference == number:
+        if self.reference == number:
             self.learner.hold_reference()
 
     def hand_over(self, version: int) -> float:

@@ -125,6 +125,12 @@ def test_a_run_moves_its_reference_keeps_it_and_resumes_with_it_to_the_bit(tmp_p
     assert still[2] > moved[2]
 
 
+def test_a_kl_of_no_weight_keeps_no_reference(tmp_path: Path) -> None:
+    measured = finish(3, tmp_path, weight=0.0)
+    assert "learner/reference" not in measured
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("[0-9]*")) == ["0000", "0003"]
+
+
 def test_a_reference_that_is_gone_stops_a_resumed_run(tmp_path: Path) -> None:
     finish(3, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints/0002")

@@ -89,6 +89,10 @@ def test_outcomes_decide_and_verdicts_weigh_what_they_leave_open() -> None:
     assert pairs == [Pair(1, 0, 0.25, 0.25), Pair(0, 2, 1.0, 1.0), Pair(1, 2, 1.0, 1.0)]
 
 
+def test_a_pair_of_two_outcomes_weighs_1_however_little_they_differ() -> None:
+    assert BY_VERDICT(judge([0.5, 0.0], [0.75, 1.0])) == [Pair(1, 0, 1.0, 0.25)]
+
+
 def test_what_both_judges_find_equal_and_other_tasks_are_no_pair() -> None:
     assert BY_VERDICT(judge([0.5, 0.5], [1.0, 1.0])) == []
     assert BY_VERDICT(judge([0.5, 0.5], [1.0, 0.0], "tu")) == []

@@ -200,6 +200,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {},
         PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(first=0.04, max_variance=0.01, rate=0.1),)),
     ),
+    ("r2vpo", {"old": "engine"}, PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(),), old="engine")),
     ("disco", {}, Disco(tau=10.0, max_kl=1e-4, stiffness=1e3)),
     ("disco", {"score": "ratio", "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
     ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
@@ -237,6 +238,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("prorag", {}, TOKENS),
+    ("after_webstar", {}, GRPO),
     (
         "bcpg_nsa",
         {},
@@ -263,7 +265,8 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("w_dpo", {}, Dpo(beta=0.1, reference=True, per="pair")),
     ("w_dpo", {"reference": False}, Dpo(beta=0.1, reference=False, per="pair")),
     ("step_apo", {}, StepApo(beta=0.3, alpha=1.0)),
-    ("p3o", {}, P3o(clip="separate", width=0.2, joint_width=0.2)),
+    ("p3o", {}, P3o(clip="none")),
+    ("p3o", {"clip": "separate", "width": 0.1}, P3o(clip="separate", width=0.1, joint_width=0.2)),
 ]
 
 

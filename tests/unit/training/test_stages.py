@@ -15,7 +15,7 @@ from groupwise import ConfigError, Part, recipes  # noqa: E402
 from groupwise.core.sample import Sample  # noqa: E402
 from groupwise.losses import LastTurnFirst, PolicyLoss  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.stages import split_into_stages  # noqa: E402
+from groupwise.training.learner.micro_batches import split_into_stages  # noqa: E402
 from tests.oracles.turns import learn_turns  # noqa: E402
 from tests.unit.training.learners import attempts, learner, single_steps, tiny, totals  # noqa: E402
 

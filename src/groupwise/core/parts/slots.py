@@ -172,7 +172,7 @@ class Loss(Protocol):
       micro-batches of an optimiser step before any of them is learnt from; their summaries, added up by `+` or by a
       method `merge`, come third in the call: `loss(columns, totals, summary)`.
     - `order_turns(num_turns)` and `carry(columns, totals)`: turns are learnt one stage after the other; see
-      `groupwise.training.learner.stages`.
+      `groupwise.training.learner.micro_batches`.
     """
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ class CheckedSteps(Part, slot="judge"):
     step that called nothing, such as an answer, goes by its checks alone.
     """
 
+    reads: ClassVar[frozenset[str]] = frozenset({"checks"})
     passed: Points = 2.0
     """Said of a step that passed; a logit, to those who read it as one."""
     failed: Points = -2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
+from groupwise.rollout.measures.expert_score import ExpertScore
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
@@ -26,6 +27,7 @@ MEASURES: dict[str, type[Part]] = {
     "effective_rank": EffectiveRank,
     "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
+    "expert_score": ExpertScore,
 }
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "AnswerPotential",
     "Continuation",
     "EffectiveRank",
+    "ExpertScore",
     "ForcedAnswers",
     "ItemTokens",
     "JudgeScore",

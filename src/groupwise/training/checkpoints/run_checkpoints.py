@@ -56,7 +56,7 @@ def resume_run(run: Run) -> int | None:
 
 def _hold_reference(run: Run) -> None:
     """Let the learner take up the policy that the loss compares with: the run's first, unless a part chose another."""
-    number = run.part_states.reference or 0
+    number = run.reference or 0
     try:
         run.learner.hold_reference(run.paths.checkpoint(number))
     except TrainingError as error:

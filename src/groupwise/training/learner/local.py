@@ -31,10 +31,15 @@ from groupwise.training.imitation.imitate import train_to_imitate
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
-from groupwise.training.learner.micro_batches import MicroBatch, check_logps, make_micro_batches
+from groupwise.training.learner.micro_batches import (
+    MicroBatch,
+    check_logps,
+    make_micro_batches,
+    scale_credit,
+    split_into_stages,
+)
 from groupwise.training.learner.protocol import Learned, ReportEpoch
 from groupwise.training.learner.reference import Reference
-from groupwise.training.learner.stages import scale_credit, split_into_stages
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
