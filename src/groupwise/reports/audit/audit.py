@@ -74,8 +74,7 @@ def audit_tables(
         gamma: discount of the return that the depths are compared by.
         tokens: what is shown the rows while the tables are read; None = tokens are not counted.
         memories: the memories to count tokens under, by name.
-        read_tokens: gives the sampled tokens of the table that was handed over last, for recipes that give tokens
-            credit of their own; None = tokens are not compared.
+        read_tokens: gives the sampled tokens of the last table, for recipes that credit them; None = not compared.
     """
     names = list(algorithms)
     if not names:
@@ -93,9 +92,8 @@ def audit_tables(
         recipe_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
         of_tokens.add(table, credits)
-    gains, losses = movers.result()
+    (gains, losses), (token_recipes, token_movers) = movers.result(), of_tokens.result()
     result = census.result(), level_tally.result(), recipe_tally.result()
-    token_recipes, token_movers = of_tokens.result()
     return Audit(
         census=result[0],
         levels=result[1],
