@@ -22,6 +22,7 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     EntropyCorridor,
+    EntropyShare,
     GatedKl,
     Kl,
     LastTurnFirst,
@@ -190,6 +191,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             stages=8,
             min_factor=0.5,
             max_factor=2.0,
+        ),
+    ),
+    (
+        "after_dsdr",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean(), penalties=(EntropyShare(weight=0.001),)
         ),
     ),
     ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
