@@ -30,7 +30,7 @@ from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
-from groupwise.training.learner.protocol import Learner
+from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
@@ -111,6 +111,8 @@ def _open_with_host(
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
     learner = _open_learner(config, model, loss)
+    if isinstance(learner, ClosingLearner):
+        opened.callback(learner.close)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
