@@ -26,11 +26,27 @@ RELATIONS = {
         "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times (n - 1) / 2 for a task of "
         "n attempts: a constant where all tasks have equally many."
     ],
+    "simpo": [
+        "Attempts of L tokens each: `simpo(margin=0, beta=b)` = the loss of `dpo(beta=b / L)` without its reference."
+    ],
+    "disco": [
+        "For large tau, `disco` = `disco(negatives='mean')`, which is DisCO-b.",
+        "On-policy, with rewards of 0 and 1, `disco(negatives='mean')` has the gradient of `dr_grpo`'s credit over "
+        "p (1 - p), the mean over attempts, then tokens; p is the share of a task's attempts that solved it.",
+    ],
+    "reg_grpo": [
+        "At the first optimiser step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of REINFORCE on "
+        "`grpo`'s credit, summed over tokens, the mean over attempts; later steps fit how far it went.",
+    ],
+    "gspo": ["Where every answer is one token, `gspo` has the loss of `grpo` without its KL, at the clip of `gspo`."],
+    "cispo": ["On-policy, `cispo` has the policy gradient, as every surrogate here has: `plain` of the same credit."],
+    "sapo": ["On-policy, `sapo` has the policy gradient, as every surrogate here has: `plain` of the same credit."],
     "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
+    "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
     "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
     "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
     "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
@@ -50,8 +66,15 @@ RELATIONS = {
     "gtpo": [
         "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one."
     ],
-    "d3s": ["`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens."],
+    "d3s": [
+        "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens.",
+        "The answers that `d3s` chooses are those of the largest variance among all choices of as many.",
+    ],
     "dcpo": ["Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit."],
+    "verl": [
+        "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
+        "Not the trainer verl, whose files `groupwise audit` reads.",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

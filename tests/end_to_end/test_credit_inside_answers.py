@@ -21,6 +21,7 @@ FACTS = {
     "gtpo": set[str](),
     "d3s": set[str](),
     "dcpo": {"logp_hot", "logp_cold"},
+    "verl": {"effective_rank", "rank_velocity", "rank_acceleration"},
     "spo_chain": {"segment_ends", "segment_values"},
     "spae": {"potential_ends", "potentials"},
     "after_vsrm": {"line_token_ends", "line_accuracy"},

@@ -42,7 +42,7 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
 
 
 GRPO = "recipes/grpo.toml"
-INSIDE = {"gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm"}
+INSIDE = {"gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"}
 """Recipes that give credit inside an answer: they are shown where answers are long enough for it."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
     "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},

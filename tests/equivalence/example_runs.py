@@ -78,6 +78,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "r3_household": (*SHORT, "warm_start.tasks=20", "env.max_steps=6"),
     "reasoning_chain_sum": (*BY_HEART, "env.num_train=30"),
     "reasoning_gcd": (*BY_HEART, "env.options={max_value=12}", "env.num_train=30"),
+    "recipes/hdpo": (*BY_HEART, "env.max_steps=4"),
     "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),
     "search_qa": (*BY_HEART, "warm_start.epochs=20"),

@@ -1,8 +1,8 @@
-"""One update of a recipe's loss through a layout: loss and gradient, everything the loss may need handed in."""
+"""One update of a loss through a layout: loss and gradient, everything the loss may need handed in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,15 +19,24 @@ from groupwise.training.learner.first_pass import has_first_pass, merge_summarie
 from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.loss_context import get_declared
 
+ChangeColumns = Callable[[TokenColumns], TokenColumns]
+
 
 def update(
-    model: nn.Module, loss: Loss, samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]
+    model: nn.Module,
+    loss: Loss,
+    samples: Sequence[Sample],
+    layouts: Sequence[Pack | PaddedRows],
+    change_columns: ChangeColumns = lambda columns: columns,
 ) -> tuple[float, torch.Tensor]:
-    """The loss and the gradient as one vector. Old and reference log-probs lie a little beside the engine's."""
+    """The loss and the gradient as one vector. Old and reference log-probs lie a little beside the engine's.
+
+    `change_columns` may change what the loss is handed of each micro-batch.
+    """
     device = next(model.parameters()).device
     model.zero_grad()
-    samples = [_with_context(sample, loss) for sample in samples]
-    pairs = _pair_up(samples) if PAIRS in loss.needs else ()
+    samples = [give_context(sample, loss) for sample in samples]
+    pairs = pair_up(samples) if PAIRS in loss.needs else ()
     total, counted = 0.0, count_totals(samples, max_tokens=16, pairs=pairs)
     micro_batches = []
     for micro in make_micro_batches(samples, [layout.to(device) for layout in layouts]):
@@ -36,7 +45,7 @@ def update(
         micro_batches.append(replace(micro, logp_old=behaviour + wave, logp_ref=behaviour - 0.5 * wave))
 
     def columns_of(micro: MicroBatch) -> TokenColumns:
-        return micro.columns(*compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs))
+        return change_columns(micro.columns(*compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs)))
 
     summary: tuple[object, ...] = ()
     if has_first_pass(loss):
@@ -46,12 +55,12 @@ def update(
     for micro in micro_batches:
         result = loss(columns_of(micro), counted, *summary)
         result.loss.backward()
-        total += float(result.loss.detach())
+        total += result.loss.item()
     gradients = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
-    return total, torch.cat(gradients).float().cpu()
+    return total, torch.cat(gradients).double().cpu()
 
 
-def _with_context(sample: Sample, loss: Loss) -> Sample:
+def give_context(sample: Sample, loss: Loss) -> Sample:
     """A sample with the columns and channels that the loss declares: numbers from 0 to 1, one a trajectory."""
     number = (sample.trajectory * 3 % 7) / 6
     return replace(
@@ -61,7 +70,7 @@ def _with_context(sample: Sample, loss: Loss) -> Sample:
     )
 
 
-def _pair_up(samples: Sequence[Sample]) -> list[Pair]:
+def pair_up(samples: Sequence[Sample]) -> list[Pair]:
     """Pairs of each group's attempts, and of two of their steps."""
     groups: dict[int, list[int]] = {}
     for sample in samples:

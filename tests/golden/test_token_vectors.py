@@ -13,12 +13,15 @@ from groupwise.advantages.token_credit import (
     DualDownSampling,
     LineGains,
     PotentialCredit,
+    RankBonus,
     SegmentCredit,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
+from groupwise.advantages.token_credit.rank_memory import LEVELS, RANKS
 from groupwise.core.token_credit import TokenCredit
 from groupwise.rollout.measures.answer_potential import compute_potential
+from groupwise.rollout.measures.effective_rank import compute_effective_rank, measure_growth
 from tests.oracles.random_answers import by_answer, masks_by_answer, tables_of
 from tests.oracles.token_methods import Answer
 
@@ -174,3 +177,32 @@ def test_spo_gives_a_segment_what_it_changed() -> None:
     table, tokens = tables_of([good, bad])
     credit = SegmentCredit(max_probability=None)(table, DR_GRPO(table).by_step(), tokens)
     assert credit.values.tolist() == [0.25, -0.5, -0.5, 0.75, -0.5]
+
+
+@pytest.mark.parametrize(("num", "rank"), [(4, 2.0), (3, 1.928623), (2, 1.0), (1, 0.0)])
+def test_effective_ranks_of_a_cross(num: int, rank: float) -> None:
+    """numbers, VERL: rows (1,0), (0,1), (-1,0), (0,-1) have rank 2; three of them 1.928623, two 1."""
+    cross = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    assert compute_effective_rank(cross[:num]) == pytest.approx(rank, abs=1e-6)
+
+
+def test_a_rank_that_grows_ever_slower() -> None:
+    """numbers, VERL: m = 1.2, 1.6, 1.9, 2: velocity .444444, acceleration .016667."""
+    assert measure_growth([1.2, 1.6, 1.9, 2.0]) == pytest.approx((0.444444, 0.016667), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("acceleration", "own", "shaped"),
+    [(1.0, 1.620182, 1.780820), (1.0, -0.540061, -0.379423), (-1.0, 1.620182, 1.620182), (1.0, 0.2, 0.3)],
+)
+def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
+    """numbers, VERL: u of rank .25 and velocity -.5 with acceleration 1 give Phi .160638, with -1 none."""
+    made = answer(own, [1, 2])
+    deviations = dict(zip(RANKS, (0.25, -0.5, acceleration), strict=True))
+    made.facts = {name: 2.0 * (1 + deviation) for name, deviation in deviations.items()} | dict.fromkeys(LEVELS, 2.0)
+    table, tokens = tables_of([made])
+    credit = recipes.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
+    values = RankBonus()(table, credit.by_step(), tokens).values
+    assert values.tolist() == pytest.approx([shaped] * 2, abs=1e-6)
+    last = RankBonus(placement="last")(table, credit.by_step(), tokens).values
+    assert last.tolist() == pytest.approx([own, shaped], abs=1e-6)

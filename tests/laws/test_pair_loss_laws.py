@@ -156,35 +156,3 @@ def test_the_gradient_is_that_of_finite_differences(name: str, paired: Paired) -
         around.append(learn_in_parts(loss, dataclasses.replace(paired, tokens=moved), everything(paired))[0])
     left, right = (around[1] - around[0]) / 1e-5, (around[2] - around[1]) / 1e-5
     assert min(left, right) - 1e-3 <= slopes[place] <= max(left, right) + 1e-3
-
-
-@given(paired=paired_updates)
-def test_losses_without_their_addition_are_dpo_to_the_bit(paired: Paired) -> None:
-    plain = learn_in_parts(Dpo(beta=0.7), paired, everything(paired))
-    assert learn_in_parts(Rpo(beta=0.7, eta=0.0), paired, everything(paired)) == plain
-    assert learn_in_parts(StepApo(beta=0.7, alpha=0.0), paired, everything(paired)) == plain
-
-
-@given(seed=st.integers(0, 10**9), num_groups=st.integers(1, 3), size=st.integers(2, 5))
-def test_p3o_over_all_pairs_without_a_clip_is_proportional_to_rloo(seed: int, num_groups: int, size: int) -> None:
-    """On-policy: sum over pairs of (R_i - R_j) / 2 (g_i - g_j) = (n - 1) / 2 x sum over attempts of A_i g_i."""
-    rng = random.Random(seed)
-    tokens: list[Token] = []
-    pairs: list[Pair] = []
-    credit: list[float] = []
-    for group in range(num_groups):
-        returns = [rng.choice([0.0, 0.25, 1.0, 3.0]) for _ in range(size)]
-        for number, own in enumerate(returns):
-            trajectory = group * size + number
-            others = [other for place, other in enumerate(returns) if place != number]
-            for step in range(rng.randint(1, 3)):
-                logp = -rng.uniform(0.1, 2)
-                tokens.append(Token(logp, logp, logp, 0.0, 0.0, 0.0, True, len(tokens), step, trajectory))
-                credit.append(own - math.fsum(others) / (size - 1))
-            for place, other in enumerate(returns):
-                if own > other:
-                    pairs.append(Pair(trajectory, group * size + place, 1.0, own - other))
-    paired = Paired(tokens, pairs, seed)
-    _, slopes = learn_in_parts(P3o(clip="none"), paired, everything(paired))
-    factor = -(size - 1) / 2 / max(len(pairs), 1)
-    assert slopes == pytest.approx([factor * own for own in credit], rel=1e-9, abs=1e-12)

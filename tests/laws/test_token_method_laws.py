@@ -1,4 +1,4 @@
-"""Laws of the methods that give tokens credit: order of rows, tasks apart, weights of one, what may be missing."""
+"""Laws of the methods that give tokens credit: order of rows, tasks apart, what may be missing."""
 
 from __future__ import annotations
 
@@ -11,32 +11,27 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 
 from groupwise import Credit, Part, RecordError, StepTable, recipes
 from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relative, Sum, Term, Whitened
 from groupwise.advantages.token_credit import (
     ConflictTokens,
-    DiscountedTokens,
     DualDownSampling,
-    FirstTokens,
     LineGains,
     PotentialCredit,
+    RankBonus,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.batching import pad_rows
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
-from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import update
-from tests.equivalence.rollouts import make_tangled_samples
 from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer
 
@@ -52,23 +47,22 @@ PARTS: dict[str, Any] = {
     "line_gains": LineGains(),
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
+    "rank_bonus": RankBonus(),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
-WEIGHTS_OF_ONE: dict[str, Any] = {
-    "no discount": DiscountedTokens(gamma=1.0),
-    "all tokens are first": FirstTokens(count=100),
-    "everything is sampled": DualDownSampling(first_samples=1.0, first_tokens=1.0),
-    "lines are paid nothing": LineGains(weight=0.0),
-    "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
-    "the entropy is on target": TemperedCredit(target=0.0),
-}
-"""Parts that leave each token the credit of its step."""
 
 
 def draw_answers(rng: random.Random) -> list[Answer]:
     answers = random_answers(rng)
     add_segments(rng, answers)
     return answers
+
+
+def give_levels(rng: random.Random, answers: Sequence[Answer]) -> None:
+    """Moving averages of ranks, as a run remembers them."""
+    levels = [rng.uniform(0, 5), rng.choice([0.0, rng.gauss(0, 1)]), rng.choice([0.0, rng.gauss(0, 0.1)])]
+    for answer in answers:
+        answer.facts |= dict(zip(LEVELS, levels, strict=True))
 
 
 def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
@@ -82,6 +76,7 @@ def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[
 def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
     rng = random.Random(seed)
     answers = draw_answers(rng)
+    give_levels(rng, answers)
     table, tokens = tables_of(answers)
     expected = PARTS[name](table, DR_GRPO(table).by_step(), tokens)
     order = rng.sample(range(len(answers)), len(answers))
@@ -108,34 +103,10 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers:
         answer.facts["initial_entropy"] = 0.3
+    give_levels(random.Random(seed), answers)
     values, _ = credit(PARTS[name], answers)
     alone, _ = credit(PARTS[name], [answer for answer in answers if answer.group == 0])
     assert alone == values[: len(alone)]
-
-
-@pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
-@given(seed=SEEDS)
-def test_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
-    answers = draw_answers(random.Random(seed))
-    table, tokens = tables_of(answers)
-    steps = DR_GRPO(table).by_step()
-    made = WEIGHTS_OF_ONE[name](table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert made.trains.all()
-
-
-@pytest.mark.parametrize("name", ["grpo", "gtpo", "d3s", "dcpo", "spo_chain", "spae"])
-def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
-    loss = recipes.build(name).loss
-    assert loss is not None
-    samples = [replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
-    by_token = [
-        replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids)) for n, sample in enumerate(samples)
-    ]
-    plain = update(build("llama"), loss, samples, pad_rows(samples))
-    spread = update(build("llama"), loss, by_token, pad_rows(by_token))
-    assert plain[0] == spread[0]
-    assert torch.equal(plain[1], spread[1])
 
 
 @given(seed=SEEDS)
@@ -169,21 +140,6 @@ def test_d3s_takes_no_sample_that_a_filter_drops(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
-    answers = draw_answers(random.Random(seed))
-    for answer in answers:
-        answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
-    table, tokens = tables_of(answers)
-    steps = RLOO(table).by_step()
-    algorithm = recipes.spo_chain(whiten=False)
-    assert algorithm.advantage == RLOO
-    assert algorithm.token_credit is not None
-    made = algorithm.token_credit(table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
-
-
-@given(seed=SEEDS)
 def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     values, _ = credit(SegmentCredit(max_probability=None), answers)
@@ -191,6 +147,29 @@ def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> N
     for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
         firsts = [0, *answer.facts["segment_ends"][:-1]]
         assert sum(row[place] for place in firsts) == pytest.approx(own, abs=1e-12)
+
+
+@given(
+    seed=SEEDS,
+    weight=st.floats(0, 50),
+    gain=st.floats(-1e6, 1e6),
+    kappa=st.floats(1, 50),
+    placement=st.sampled_from(["all", "last"]),
+)
+def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
+    seed: int, weight: float, gain: float, kappa: float, placement: Any
+) -> None:
+    answers = draw_answers(random.Random(seed))
+    give_levels(random.Random(seed), answers)
+    part = RankBonus(weight=weight, gain=gain, kappa=kappa, placement=placement)
+    values, _ = credit(part, answers)
+    table, _ = tables_of(answers)
+    for row, own in zip(values, DR_GRPO(table).values.tolist(), strict=True):
+        for place, value in enumerate(row):
+            assert own <= value <= own + abs(own) / kappa + 1e-12
+            assert value * own >= 0
+            assert value == own or placement == "all" or place == len(row) - 1
+        assert own != 0 or row == [0.0] * len(row)
 
 
 @given(seed=SEEDS)
@@ -248,6 +227,17 @@ def test_credit_that_was_divided_is_refused(part: Any) -> None:
     table, tokens = tables_of(answers)
     with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
         part(table, recipes.grpo().advantage(table).by_step(), tokens)
+
+
+@pytest.mark.parametrize("value", [None, "high", math.nan])
+def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
+    answers = draw_answers(random.Random(5))
+    answers[1].facts["rank_velocity"] = value
+    with pytest.raises(RecordError, match="column 'rank_velocity', row 1: "):
+        credit(RankBonus(), answers)
+    del answers[0].facts["effective_rank"], answers[1].facts["effective_rank"]
+    with pytest.raises(RecordError, match=r"'effective_rank', "):
+        credit(RankBonus(), [answers[0]])
 
 
 READS = {

@@ -17,13 +17,15 @@ from groupwise.advantages.token_credit import (
     FirstTokens,
     LineGains,
     PotentialCredit,
+    RankBonus,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.dual_down_sampling import COLUMN, choose_max_variance
+from groupwise.advantages.token_credit.dual_down_sampling import COLUMN
+from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
 from groupwise.reports.explain.token import explain_token
@@ -70,19 +72,6 @@ def test_gtpo(options: dict[str, Any], own: dict[str, Any]) -> None:
         assert credit.trains.all()
         if number < 8:
             check_derivations(algorithm, table, tokens)
-
-
-@pytest.mark.parametrize("size", range(1, 13))
-def test_the_most_varied_choice_is_that_of_trying_all(size: int) -> None:
-    rng = random.Random(f"d3s {size}")
-    for _ in range(4 if size > 9 else 12):
-        values = [rng.choice([-1.0, 0.0, 0.5, 2.6458, rng.gauss(0, 1)]) for _ in range(size)]
-        for num in range(1, size + 1):
-            chosen = choose_max_variance(np.array(values), num).tolist()
-            assert len(set(chosen)) == num
-            assert np.var([values[place] for place in chosen]) == pytest.approx(
-                oracle.largest_variance(values, num), abs=1e-12
-            )
 
 
 @pytest.mark.parametrize("progress", [None, 0.0, 0.5, 1.0])
@@ -176,6 +165,25 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+@pytest.mark.parametrize("levels", [None, (2.0, 0.3, -0.1), (3.0, 0.0, 0.0), (0.0, -0.5, 1e-9)])
+@pytest.mark.parametrize("options", [{}, {"weight": 0.2, "gain": -7.0, "kappa": 1.0}, {"placement": "last"}])
+def test_verl(levels: tuple[float, ...] | None, options: dict[str, Any]) -> None:
+    rng, part = random.Random(f"verl {levels} {options}"), RankBonus(**options)
+    own = {name: value for name, value in options.items() if name != "placement"} | {"last": "placement" in options}
+    for number in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers if levels else ():
+            answer.facts |= dict(zip(LEVELS, levels or (), strict=True))
+        table, tokens = tables_of(answers)
+        steps = GRPO(table)
+        wanted = oracle.verl(answers, steps.values.tolist(), levels=levels, **own)
+        for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
+            assert got == pytest.approx(row, abs=1e-12)
+        if number < 3:
+            check_derivations(Algorithm(advantage=GRPO, token_credit=part), table, tokens)
 
 
 @pytest.mark.parametrize("inner", [SegmentCredit(), FirstTokens(count=2), DiscountedTokens(gamma=0.5)])

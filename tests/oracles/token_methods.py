@@ -228,3 +228,29 @@ def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, l
         ]
         for answer, own, is_right in zip(answers, credit, right, strict=True)
     ]
+
+
+def verl(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    levels: Sequence[float] | None,
+    weight: float = 1.0,
+    gain: float = 2.0,
+    kappa: float = 2.0,
+    last: bool = False,
+) -> list[list[float]]:
+    """VERL's credit: rank, velocity and acceleration against their moving averages; no averages, no bonus."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        bonus = 0.0
+        if levels is not None:
+            names = ("effective_rank", "rank_velocity", "rank_acceleration")
+            apart = [(answer.facts[name] - m) / (abs(m) + 1e-8) for name, m in zip(names, levels, strict=True)]
+            rank, velocity, acceleration = (max(-5.0, min(5.0, u)) for u in apart)
+            beta = 1 / (1 + math.exp(-gain * acceleration))
+            phi = weight * (beta * math.tanh(rank) + (1 - beta) * math.tanh(velocity))
+            bonus = min(max(0.0, phi), abs(own) / kappa)
+        final = len(answer.ids) - 1
+        result.append([own + (bonus if not last or place == final else 0.0) for place in range(final + 1)])
+    return result

@@ -49,8 +49,10 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
+    "verl": grpo,
     "srpo": srpo,
     "after_concise_r": grpo,
+    "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
@@ -129,6 +131,7 @@ VARIANTS: list[Variant] = [
             "disco",
             "reg_grpo",
             "llds",
+            "hdpo",
             "simpo",
             "dpo",
             "rpo",
@@ -137,7 +140,7 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "spo_chain", "spae", "after_vsrm")],
+    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm")],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
     Variant("after_concise_r"),

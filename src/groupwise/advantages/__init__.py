@@ -29,6 +29,7 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
+from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
 
@@ -42,6 +43,7 @@ SIGNALS: dict[str, type[Part]] = {
     "centred": Centred,
     "bounded": Bounded,
     "above_prior": AbovePrior,
+    "tool_economy": ToolEconomy,
 }
 
 BASELINES: dict[str, type[Part]] = {
@@ -111,5 +113,6 @@ __all__ = [
     "StepRewardSignal",
     "Sum",
     "Term",
+    "ToolEconomy",
     "Whitened",
 ]

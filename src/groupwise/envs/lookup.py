@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.facts import list_named, write_call, write_checks
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
@@ -40,6 +41,9 @@ class Lookup(Part, slot="env", stays_inside=True):
     the facts it has found, in alphabetical order.
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"answer", "gold_answer", "exact", "calls", "num_calls", "gold_calls", "entities", "gold_entities", "checks"}
+    )
     hops: Annotated[int, Field(ge=0, le=4)] = 2
     """Searches that an answer needs; 0 = the facts are given."""
     num_people: Annotated[int, Field(ge=3, le=len(PEOPLE))] = 5
@@ -78,7 +82,17 @@ class Lookup(Part, slot="env", stays_inside=True):
 class LookupEnvironment:
     """One attempt at a question."""
 
-    __slots__ = ("_chain", "_facts", "_hops", "_known_facts", "_observation", "_part", "_progress", "_question")
+    __slots__ = (
+        "_chain",
+        "_facts",
+        "_gold",
+        "_hops",
+        "_known_facts",
+        "_observation",
+        "_part",
+        "_progress",
+        "_question",
+    )
 
     def __init__(self, task: Task, part: Lookup) -> None:
         self._part = part
@@ -86,6 +100,7 @@ class LookupEnvironment:
         self._chain: tuple[str, ...] = tuple(task.payload["chain"])
         self._hops = int(task.payload["hops"])
         self._question = f"what is the {' of the '.join(self._chain[:0:-1])} of {self._chain[0]}?"
+        self._gold = _list_gold_facts(self._facts, self._chain, has_searches=self._hops > 0)
         self._known_facts: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
         self._progress = Progress(task, max_steps=part.max_steps)
         self._observation = self._observe(self._tell_known())
@@ -97,28 +112,39 @@ class LookupEnvironment:
         self._progress.step()
         verb, _, rest = action.partition(" ")
         if verb == "answer" and rest.strip():
-            return self._answer(rest)
+            return self._answer(action, rest)
+        calls = _read_calls(verb, rest) if self._hops else []
         if self._hops == 0:
             self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, success=False, accepted=False)
+            facts = self._tell_facts(action, calls, write_checks(read=False))
+            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
         if verb != "search" or action not in (self._observation.admissible or ()):
             self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
+            checks = write_checks(read=bool(calls), fits=False if calls else None)
+            facts = self._tell_facts(action, calls, checks)
+            return self._progress.outcome(self._observation, accepted=False, facts=facts)
         if rest not in self._known_facts:
             self._known_facts = tuple(sorted((*self._known_facts, rest)))
         self._observation = self._observe(_tell_fact(rest, self._facts[rest]))
-        return self._progress.outcome(self._observation)
+        facts = self._tell_facts(action, calls, write_checks(read=True, fits=True))
+        return self._progress.outcome(self._observation, facts=facts)
 
-    def _answer(self, answer: str) -> Outcome:
+    def _answer(self, action: str, answer: str) -> Outcome:
         right = is_right_answer(answer, facts=self._facts, chain=self._chain)
         self._observation = self._observe("Right." if right else "Wrong.")
         reward = self._part.success_reward if right else 0.0
-        return self._progress.outcome(self._observation, success=right, reward=reward)
+        facts = self._tell_facts(action, [], write_checks(read=True, fits=True, right=right))
+        facts |= {"answer": normalise_answer(answer), "exact": right}
+        return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
+
+    def _tell_facts(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
+        entities = list_named(self._gold["gold_entities"], action)
+        return {**self._gold, "calls": calls, "num_calls": len(calls), "entities": entities, "checks": checks}
 
     def fork(self) -> LookupEnvironment:
         twin = LookupEnvironment.__new__(LookupEnvironment)
         twin._part, twin._facts, twin._chain, twin._hops = self._part, self._facts, self._chain, self._hops
-        twin._question, twin._known_facts = self._question, self._known_facts
+        twin._question, twin._known_facts, twin._gold = self._question, self._known_facts, self._gold
         twin._observation, twin._progress = self._observation, self._progress.fork()
         return twin
 
@@ -162,7 +188,29 @@ def follow_chain(facts: Mapping[str, str], chain: Sequence[str]) -> str:
 
 def is_right_answer(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
     """Whether an answer names what the question asks for, in any case and spacing."""
-    return " ".join(answer.lower().split()) == follow_chain(facts, chain)
+    return normalise_answer(answer) == follow_chain(facts, chain)
+
+
+def normalise_answer(answer: str) -> str:
+    """An answer as it is compared: lower case, single spaces."""
+    return " ".join(answer.lower().split())
+
+
+def _read_calls(verb: str, rest: str) -> list[dict[str, Any]]:
+    """The search of an action, whether it may be made or not; empty = the action is no search."""
+    relation, _, person = (part.strip() for part in rest.partition(" of "))
+    is_search = verb == "search" and relation and person
+    return [write_call("search", relation=relation, person=person)] if is_search else []
+
+
+def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_searches: bool) -> dict[str, Any]:
+    """What is known of a question from the beginning; where nothing can be searched, no search leads to the answer."""
+    needed = _list_needed_facts(facts, chain) if has_searches else []
+    return {
+        "gold_answer": follow_chain(facts, chain),
+        "gold_calls": [call for fact in needed for call in _read_calls("search", fact)],
+        "gold_entities": [follow_chain(facts, chain[:length]) for length in range(2, len(chain) + 1)],
+    }
 
 
 def _list_needed_facts(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:

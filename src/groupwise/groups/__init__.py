@@ -18,7 +18,7 @@ from groupwise.groups.drop_pivot import DropPivot
 from groupwise.groups.filters import OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
 from groupwise.groups.selective_buffer import SelectiveBuffer
-from groupwise.groups.solved_tasks import DropFailed, DropSolved
+from groupwise.groups.solved_tasks import AmongSolved, DropFailed, DropSolved
 
 GROUPERS: dict[str, type[Part]] = {
     "by_task": ByTask,
@@ -29,6 +29,7 @@ GROUPERS: dict[str, type[Part]] = {
     "by_player": ByPlayer,
     "by_branch": ByBranch,
     "by_edge": ByEdge,
+    "among_solved": AmongSolved,
 }
 
 ADMISSIONS: dict[str, type[Part]] = {"at_most": AtMost, "without_truncated": WithoutTruncated}
@@ -54,6 +55,7 @@ __all__ = [
     "FILTERS",
     "GROUPERS",
     "REPLAYS",
+    "AmongSolved",
     "AtMost",
     "ByAttempt",
     "ByBranch",

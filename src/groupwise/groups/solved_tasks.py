@@ -1,14 +1,17 @@
-"""Filters by how many of a task's attempts solved it: tasks that all solved, tasks that nobody did."""
+"""By what was solved: filters of tasks that all attempts solved or that none did, and groups of those that did."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.parts.slots import GrouperPart
+from groupwise.core.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray
 from groupwise.core.step_table import StepTable
+from groupwise.groups.by_task import ByTask
 from groupwise.groups.filters import find_scores
 
 
@@ -44,6 +47,25 @@ class DropFailed(Part, slot="filter"):
     def __call__(self, table: StepTable) -> BoolArray:
         solved = _find_unshaped_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
         return table.tasks.sum(solved.astype(np.float64))[table.task] > 0
+
+
+class AmongSolved(Part, slot="grouper"):
+    """Another grouper's groups without the steps of attempts that failed: those are compared with nobody.
+
+    Source: HDPO (2026, arXiv:2604.08545), whose tool economy is compared among correct rollouts alone. Choices: an
+    attempt is right where its score is above `above`; the score is the column `accuracy` where the table has it, else
+    what the attempt earned before shapers. A lone right attempt has no peers.
+    """
+
+    needs_solved_groups: ClassVar[bool] = True
+    """It says something about groups that are solved by every attempt."""
+    of: GrouperPart = ByTask()
+    """Who would be compared with whom."""
+    above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    """The score above which an attempt is right."""
+
+    def __call__(self, table: StepTable) -> IntArray:
+        return np.where(_find_unshaped_scores(table) > self.above, table.ask_once(self.of), NOT_COMPARABLE)
 
 
 def _find_unshaped_scores(table: StepTable) -> FloatArray:

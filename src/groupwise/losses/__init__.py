@@ -29,7 +29,7 @@ from groupwise.losses.regression import Regression
 from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
-from groupwise.losses.surrogates import Cispo, Clip, Plain, Sapo
+from groupwise.losses.surrogates import Cispo, Clip, ClippedChannels, Plain, Sapo
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
@@ -63,6 +63,7 @@ SURROGATES: dict[str, type[Part]] = {
     "cispo": Cispo,
     "sapo": Sapo,
     "elastic_clip": ElasticClip,
+    "clipped_channels": ClippedChannels,
     "reinforce": Reinforce,
     "rec": Rec,
 }
@@ -108,6 +109,7 @@ __all__ = [
     "ByVerdict",
     "Cispo",
     "Clip",
+    "ClippedChannels",
     "ConstantLength",
     "Disco",
     "Dpo",

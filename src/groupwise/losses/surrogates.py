@@ -5,6 +5,8 @@ Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -69,6 +71,39 @@ class Clip(Part, slot="surrogate"):
             loss_T = loss_T.where(A_T >= 0, loss_T.minimum(-A_T * self.dual))
             clipped["dual"] = (A_T < 0) & (ratio_T > self.dual)
         return TokenLoss(loss=loss_T, clipped=clipped)
+
+
+class ClippedChannels(Clip, slot="surrogate"):
+    """The clipped surrogate of the credit and of each further channel of it, weighed and added up.
+
+        l = clip(rho, A) + sum_k weight_k * clip(rho, A_k),   clip(rho, A) = max(-A * rho, -A * clip(rho, ...))
+
+    It is not the surrogate of the summed credit: where A and A_k have opposite signs, one of the two is clipped where
+    the other is not. Where no ratio leaves the bounds, both are equal.
+
+    Source: HDPO (2026, arXiv:2604.08545), whose losses of accuracy and of tool economy are summed. Choices: channels
+    are those of `algorithm.channels`; one of weight 0 is not read. The shares of clipped tokens that the loss reports
+    are those of the credit itself. Without weights it is `Clip`.
+    """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is credit times something: a token without credit in any channel has none."""
+
+    weights: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    """How much each further channel counts, by its name."""
+
+    @property
+    def channels(self) -> frozenset[str]:
+        """The further channels that count."""
+        return frozenset(name for name, weight in self.weights.items() if weight)
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        outcome = super().__call__(ratio_T, columns)
+        loss_T = outcome.loss
+        for name in sorted(self.channels):
+            of_channel = replace(columns, advantage=columns.channel(name))
+            loss_T = loss_T + self.weights[name] * super().__call__(ratio_T, of_channel).loss
+        return TokenLoss(loss=loss_T, clipped=outcome.clipped)
 
 
 class Cispo(Part, slot="surrogate"):

@@ -28,7 +28,8 @@ from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, dcpo, gtpo
+from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
@@ -52,6 +53,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "llds": llds,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
+    "hdpo": hdpo,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -68,6 +70,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "gtpo": gtpo,
     "d3s": d3s,
     "dcpo": dcpo,
+    "verl": verl,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -101,6 +104,7 @@ __all__ = [
     "grpo",
     "gspo",
     "gtpo",
+    "hdpo",
     "hgpo",
     "llds",
     "mars",
@@ -130,5 +134,6 @@ __all__ = [
     "step_apo",
     "step_grpo",
     "summary",
+    "verl",
     "w_dpo",
 ]

@@ -1,19 +1,19 @@
-"""Recipes that give the tokens of an answer different credit by what was recorded of them: GTPO, D3S, DCPO."""
+"""Recipes that give the tokens of an answer different credit by what was recorded of them: GTPO, D3S, DCPO, VERL."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, TemperedCredit
+from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, RankBonus, TemperedCredit
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ZeroSpread
-from groupwise.losses import Clip, Plain, PolicyLoss, SequenceMean, TokenMean
+from groupwise.losses import Clip, EntropyBonus, Kl, Plain, PolicyLoss, SequenceMean, TokenMean
 from groupwise.recipes.episode import dr_grpo, grpo
 from groupwise.recipes.recipe import Finite, recipe
-from groupwise.rollout.measures import TemperedScore
+from groupwise.rollout.measures import EffectiveRank, TemperedScore
 
 LN_2 = math.log(2)
 PartOfAll = Annotated[float, Field(gt=0, le=1)]
@@ -81,4 +81,35 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
         token_credit=TemperedCredit(target=target),
         measures=(TemperedScore(hot=hot, cold=cold),),
         loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean()),
+    )
+
+
+@recipe
+def verl(
+    *,
+    stride: Annotated[int, Field(ge=1)] = 40,
+    gain: Finite = 2.0,
+    kappa: Finite = 2.0,
+    new_share: PartOfAll = 0.3,
+    weight: Finite = 1.0,
+    placement: Literal["all", "last"] = "all",
+) -> Algorithm:
+    """VERL (2025, arXiv:2509.23808, and code; not the trainer verl): a bonus for states that spread or spread faster.
+
+    A' = A + min([Phi]_+, |A| / kappa),   Phi = beta * tanh(u_rank) + (1 - beta) * tanh(u_velocity),   A of GRPO
+    beta = sigmoid(gain * u_acceleration),   u = (value - M) / |M|, M a moving average over updates
+
+    Choices: those of the parts `effective_rank` and `rank_bonus`: the bonus is on all tokens, where the release puts it
+    on the last, and the first update has none. Clip 0.2, mean over tokens, KL 0.001 and entropy bonus 0.001 as in the
+    released script; its groups have 4 answers. `stride` is for answers of hundreds of tokens: a short one needs less.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        token_credit=RankBonus(weight=weight, gain=gain, kappa=kappa, new_share=new_share, placement=placement),
+        measures=(EffectiveRank(stride=stride),),
+        loss=PolicyLoss(
+            surrogate=Clip(),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
+        ),
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from groupwise import Step, Task, Trajectory
-from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, TemperedCredit
+from groupwise.advantages.token_credit import ConflictTokens, DualDownSampling, RankBonus, TemperedCredit
+from groupwise.advantages.token_credit.rank_memory import LEVELS, RANKS
 from groupwise.core.parts.stateful import ObservedUpdate, find_stateful
-from groupwise.recipes import d3s, dcpo, gtpo
+from groupwise.recipes import d3s, dcpo, gtpo, verl
 
 TASKS = [Task(id="a"), Task(id="b")]
 
@@ -69,6 +71,36 @@ def test_the_last_entropy_is_the_mean_surprise_of_sampled_tokens() -> None:
     assert levels(TemperedCredit(), first, NOTHING, forced) == [0.0, 2.0, 2.0, 0.5]
 
 
-@pytest.mark.parametrize("recipe", [d3s, dcpo, gtpo])
+def make_ranked(*ranks: tuple[float, float, float]) -> ObservedUpdate:
+    """An update whose answers have these ranks, velocities and accelerations, beside one that nobody measured."""
+    measured = [Step(index=0, facts=dict(zip(RANKS, values, strict=True))) for values in ranks]
+    trajectories = [
+        Trajectory(id=str(number), task=TASKS[0], attempt=number, steps=(step,))
+        for number, step in enumerate([*measured, Step(index=0)])
+    ]
+    return ObservedUpdate(number=1, trajectories=trajectories, credit=[None] * len(trajectories))
+
+
+def test_ranks_move_their_averages_once_an_update_and_begin_them() -> None:
+    part = RankBonus(new_share=0.25)
+    state, read = part.start(seed=0), []
+    for update in (NOTHING, make_ranked((2.0, 0.5, -0.1), (4.0, 0.7, 0.3)), NOTHING, make_ranked((7.0, -0.6, 0.1))):
+        state.observe(update)
+        kept, state = state.state_dict(), part.start(seed=0)
+        state.load_state_dict(json.loads(json.dumps(kept)))
+        assert state.state_dict() == kept
+        columns = state.columns(TASKS)
+        assert list(columns) == list(LEVELS)
+        assert all(column.dtype == np.float64 and column[0] == column[1] for column in columns.values())
+        read.append([float(column[0]) for column in columns.values()])
+    assert read == [
+        [-1.0, 0.0, 0.0],
+        [3.0, pytest.approx(0.6), pytest.approx(0.1)],
+        [3.0, pytest.approx(0.6), pytest.approx(0.1)],
+        [4.0, pytest.approx(0.3), pytest.approx(0.1)],
+    ]
+
+
+@pytest.mark.parametrize("recipe", [d3s, dcpo, gtpo, verl])
 def test_the_run_finds_the_memory(recipe: Any) -> None:
     assert list(find_stateful(recipe(), "algorithm")) == ["algorithm.token_credit"]

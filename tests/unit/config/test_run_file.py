@@ -74,7 +74,7 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
         (
             '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
             "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
-            "Valid: by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task",
+            "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task",
         ),
         (
             '[algorithm]\nadvantag = "sum"',

@@ -11,7 +11,7 @@ from groupwise.core.parts.part import find_part_class, kind_of, load_catalogue, 
 from groupwise.groups import ByHistory, ByTask
 from tests.unit.tables import single_steps
 
-GROUPERS = "Valid: by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task"
+GROUPERS = "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task"
 RELATIVE_FIELDS = "Valid: alone, average, baseline, by, mixed_scale, of, scale, virtual, virtual_is_company"
 
 SMALLEST = {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}

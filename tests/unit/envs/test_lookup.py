@@ -80,3 +80,61 @@ def test_too_few_steps_for_the_hops_are_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         Lookup(hops=3, max_steps=3)
     assert "3 searches and an answer do not fit into max_steps, 3; raise max_steps" in str(raised.value)
+
+
+def test_the_facts_of_two_hops_by_hand() -> None:
+    environment = Lookup().open(question())
+    gold = {
+        "gold_answer": "oslo",
+        "gold_calls": [
+            {"name": "search", "arguments": {"relation": "boss", "person": "anna"}},
+            {"name": "search", "arguments": {"relation": "city", "person": "ben"}},
+        ],
+        "gold_entities": ["ben", "oslo"],
+    }
+    early = environment.act("search city of ben")
+    call = {"name": "search", "arguments": {"relation": "city", "person": "ben"}}
+    assert early.facts == gold | {
+        "calls": [call],
+        "num_calls": 1,
+        "entities": ["ben"],
+        "checks": {"read": True, "fits": False},
+    }, "a call that was read and refused is a call"
+    carried_out = environment.act("search boss of anna")
+    assert carried_out.facts == gold | {
+        "calls": gold["gold_calls"][:1],
+        "num_calls": 1,
+        "entities": [],
+        "checks": {"read": True, "fits": True},
+    }, "what is told in return was not named by the action"
+    talk = environment.act("I would search for the boss")
+    assert talk.facts == gold | {"calls": [], "num_calls": 0, "entities": [], "checks": {"read": False}}
+    last = environment.act("answer  Oslo ")
+    assert last.facts == gold | {
+        "answer": "oslo",
+        "exact": True,
+        "calls": [],
+        "num_calls": 0,
+        "entities": ["oslo"],
+        "checks": {"read": True, "fits": True, "right": True},
+    }
+
+
+def test_where_nothing_can_be_searched_no_call_is_read_and_none_is_needed() -> None:
+    task = Task.create(env="lookup", payload={"hops": 0, "facts": {"pet of anna": "cat"}, "chain": ["anna", "pet"]})
+    facts = Lookup(hops=0).open(task).act("search pet of anna").facts
+    assert facts == {
+        "gold_answer": "cat",
+        "gold_calls": [],
+        "gold_entities": ["cat"],
+        "calls": [],
+        "num_calls": 0,
+        "entities": [],
+        "checks": {"read": False},
+    }
+
+
+def test_a_fork_tells_the_same_facts() -> None:
+    environment = Lookup().open(question())
+    environment.act("search boss of anna")
+    assert environment.fork().act("answer rome").facts == environment.act("answer rome").facts

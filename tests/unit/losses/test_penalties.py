@@ -8,7 +8,8 @@ import pytest
 
 from groupwise import ConfigError
 from groupwise.losses import EntropyBonus, Kl
-from tests.unit.losses.token_rows import columns, gradient, number
+from groupwise.recipes import opmd
+from tests.unit.losses.token_rows import columns, gradient, number, totals
 
 
 def of_gap(penalty: Kl, d: float, log_ratio: float = 0.0) -> tuple[float, float]:
@@ -84,3 +85,13 @@ def test_a_negative_weight_is_refused(part: type[Kl]) -> None:
     with pytest.raises(ConfigError) as caught:
         part(weight=-0.1)
     assert str(caught.value) == f"{part.__name__}: weight: input should be greater than or equal to 0, found -0.1"
+
+
+def test_what_a_token_costs_under_opmd() -> None:
+    """A 0.75, logp -0.4, old -0.6, tau 0.1: loss 0.3 + 0.1 x 0.04 = 0.304, slope -0.75 + 0.2 x 0.2 = -0.71."""
+    tokens = columns([-0.4], old=[-0.6], advantage=0.75)
+    loss = opmd(tau=0.1).loss
+    assert loss is not None
+    value = loss(tokens, totals(1)).loss
+    assert number(value) == pytest.approx(0.304, abs=1e-12)
+    assert gradient(value, tokens.logp) == pytest.approx([-0.71], abs=1e-12)

@@ -317,7 +317,7 @@ def test_a_loss_is_written_down_and_read_back() -> None:
         (
             {"surrogate": "clipp"},
             "PolicyLoss: surrogate: there is no surrogate 'clipp'; did you mean 'clip'? "
-            "Valid: cispo, clip, elastic_clip, plain, rec, reinforce, sapo",
+            "Valid: cispo, clip, clipped_channels, elastic_clip, plain, rec, reinforce, sapo",
         ),
         ({"ratio": Clip()}, "PolicyLoss: ratio: Clip is a surrogate, but a ratio is needed here"),
         ({"old": "nobody"}, "PolicyLoss: old: input should be 'learner' or 'engine', found 'nobody'"),

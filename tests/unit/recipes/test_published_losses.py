@@ -15,6 +15,7 @@ from groupwise.losses import (
     ByVerdict,
     Cispo,
     Clip,
+    ClippedChannels,
     ConstantLength,
     Disco,
     Dpo,
@@ -168,6 +169,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"stage": 1},
         PolicyLoss(surrogate=Clip(low=0.2, high=0.28), penalties=(EntropyBonus(weight=0.001),)),
     ),
+    (
+        "hdpo",
+        {},
+        PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
+    ),
+    ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
         "r2vpo",
@@ -181,6 +188,15 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
+    (
+        "verl",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
+        ),
+    ),
     ("spo_chain", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),

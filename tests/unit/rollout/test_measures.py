@@ -124,6 +124,7 @@ def test_token_credit_without_the_measure_that_it_reads_is_refused_before_a_mode
         ("spae", "potential_ends", "answer_potential"),
         ("after_vsrm", "line_accuracy", "forced_answers"),
         ("dcpo", "logp_cold", "tempered_score"),
+        ("verl", "effective_rank", "effective_rank"),
     ):
         whole = recipes.build(name)
         check_measures(whole)

@@ -14,12 +14,17 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, RecordError, Step, Task, Trajectory, recipes  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.engines.open_engine import open_engine  # noqa: E402
+from groupwise.evaluation.settings import EvaluationConfig  # noqa: E402
 from groupwise.rollout.measures import ResponseEmbedding, read_response_states  # noqa: E402
 from groupwise.rollout.measures.tools import check_learner  # noqa: E402
 from groupwise.training.attempts.collect import collect_update  # noqa: E402
 from groupwise.training.attempts.measuring import add_facts  # noqa: E402
 from groupwise.training.learner.answers import read_hidden_states  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
+from groupwise.training.run_config import RolloutConfig  # noqa: E402
+from tests.end_to_end import runs  # noqa: E402
 from tests.unit.training.learners import learner, tiny  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -156,3 +161,25 @@ def test_an_answer_that_is_no_states_names_the_learner(answer: Any, said: str) -
 def test_states_of_another_precision_are_read_in_float64() -> None:
     answer: Sequence[Any] = [rows(3, 4).astype(np.float32), rows(1, 4)]
     assert [states.dtype for states in read_hidden_states(answer, PAIRS, "it")] == [np.float64] * 2
+
+
+def run_ranked(folder: Path, updates: int, *, resume: bool = False) -> Run:
+    """Answers of several tokens under the bonus for rank, whose averages are remembered."""
+    rollout = RolloutConfig(max_tokens=6, plan={"kind": "flat", "attempts": 8})
+    settings = runs.config(updates, checkpoint_every=1, rollout=rollout, evaluation=EvaluationConfig(tasks=0))
+    return runs.run_to_end(folder, settings.model_copy(update={"algorithm": recipes.verl(stride=1)}), resume=resume)
+
+
+def test_averages_of_ranks_survive_a_resume_to_the_bit(tmp_path: Path) -> None:
+    whole = run_ranked(tmp_path / "whole", 4)
+    run_ranked(tmp_path / "parted", 2)
+    parted = run_ranked(tmp_path / "parted", 4, resume=True)
+    for number in (1, 2, 3, 4):
+        first, second = (run.journal.states_before(number) for run in (whole, parted))
+        assert first == second
+        ((_, (level, *_)),) = [(state.path, state.state["levels"]) for state in first]
+        assert (level == -1.0) == (number == 1)
+        rows, again = (list(run.journal.trajectories(number)) for run in (whole, parted))
+        assert [(row["steps"], row["credit"]) for row in rows] == [(row["steps"], row["credit"]) for row in again]
+    assert hash_weights(whole.learner.weights()) == hash_weights(parted.learner.weights())
+    assert whole.part_states.describe_before([]) == parted.part_states.describe_before([])

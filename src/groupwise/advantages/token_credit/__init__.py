@@ -7,6 +7,7 @@ from groupwise.advantages.token_credit.dual_down_sampling import DualDownSamplin
 from groupwise.advantages.token_credit.line_gains import LineGains
 from groupwise.advantages.token_credit.plain_tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.token_credit.potential_credit import PotentialCredit
+from groupwise.advantages.token_credit.rank_bonus import RankBonus
 from groupwise.advantages.token_credit.segment_credit import SegmentCredit
 from groupwise.advantages.token_credit.tempered_credit import TemperedCredit
 from groupwise.advantages.token_credit.token_gae import TokenGae
@@ -26,6 +27,7 @@ TOKEN_CREDITS: dict[str, type[Part]] = {
     "line_gains": LineGains,
     "potential_credit": PotentialCredit,
     "tempered_credit": TemperedCredit,
+    "rank_bonus": RankBonus,
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "FirstTokens",
     "LineGains",
     "PotentialCredit",
+    "RankBonus",
     "SegmentCredit",
     "TemperedCredit",
     "TokenGae",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.countdown.expression import OPERATIONS, ExpressionError, evaluate, find_expression
+from groupwise.envs.countdown.expression import (
+    OPERATIONS,
+    ExpressionError,
+    evaluate,
+    find_expression,
+    format_expression,
+)
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.facts import write_checks
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
@@ -25,8 +34,10 @@ class Countdown(Part, slot="env", stays_inside=True):
 
     One step: the action is the expression, such as "(8 - 2) * 4". It is read by a small grammar, never evaluated as
     code, and computed exactly. An answer that cannot be read, or uses other numbers than the given ones, is refused.
+    The facts of the step say what the expression came to (`answer`: two expressions of one value are one answer).
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset({"answer", "gold_answer", "exact", "expression", "checks"})
     num_numbers: Annotated[int, Field(ge=2, le=5)] = 3
     """Numbers that are given."""
     largest_number: Annotated[int, Field(ge=2, le=100)] = 12
@@ -77,13 +88,26 @@ class CountdownEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        verdict = check_expression(action, numbers=self._numbers, target=self._target)
-        if verdict is None:
+        expression = check_expression(action, numbers=self._numbers, target=self._target)
+        if expression is None or not expression.fits:
             self._observation = _make_observation("That is not an answer.")
-            return self._progress.outcome(self._observation, success=False, accepted=False)
-        self._observation = _make_observation("Right." if verdict else "Wrong.")
-        reward = self._part.success_reward if verdict else 0.0
-        return self._progress.outcome(self._observation, success=verdict, reward=reward)
+            facts = self._tell_facts(expression)
+            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
+        self._observation = _make_observation("Right." if expression.is_right else "Wrong.")
+        reward = self._part.success_reward if expression.is_right else 0.0
+        facts = self._tell_facts(expression)
+        return self._progress.outcome(self._observation, success=expression.is_right, reward=reward, facts=facts)
+
+    def _tell_facts(self, expression: CheckedExpression | None) -> dict[str, Any]:
+        gold = {"gold_answer": str(self._target)}
+        if expression is None:
+            return {**gold, "checks": write_checks(read=False)}
+        if not expression.fits:
+            return {**gold, "expression": expression.text, "checks": write_checks(read=True, fits=False)}
+        is_right = expression.is_right
+        checks = write_checks(read=True, fits=True, right=is_right)
+        answer = {"answer": str(expression.value), "exact": is_right}
+        return {**answer, **gold, "expression": expression.text, "checks": checks}
 
     def fork(self) -> CountdownEnvironment:
         twin = CountdownEnvironment.__new__(CountdownEnvironment)
@@ -95,13 +119,31 @@ class CountdownEnvironment:
         return None if self._progress.ended else find_expression(self._numbers, self._target)
 
 
-def check_expression(answer: str, *, numbers: list[int], target: int) -> bool | None:
-    """Whether an answer makes the target; None where it is no expression, or not one of the given numbers."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedExpression:
+    """An answer that could be read.
+
+    Worked example: "(8-2) * 4" for 24 from 2, 4, 8 has the text "(8 - 2) * 4" and the value 24; it fits and is right.
+    """
+
+    text: str
+    """The expression, with single spaces."""
+    value: Fraction
+    """What it comes to."""
+    fits: bool
+    """Whether it uses the given numbers, each once."""
+    is_right: bool
+    """Whether it fits and makes the target."""
+
+
+def check_expression(answer: str, *, numbers: list[int], target: int) -> CheckedExpression | None:
+    """Read an answer and check it; None where it is no expression."""
     try:
         value, used = evaluate(answer)
     except ExpressionError:
         return None
-    return value == target if sorted(used) == sorted(numbers) else None
+    fits = sorted(used) == sorted(numbers)
+    return CheckedExpression(text=format_expression(answer), value=value, fits=fits, is_right=fits and value == target)
 
 
 def _make_observation(text: str) -> Observation:

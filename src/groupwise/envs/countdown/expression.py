@@ -34,6 +34,15 @@ def evaluate(text: str) -> tuple[Fraction, list[int]]:
     return value, reader.numbers
 
 
+def format_expression(text: str) -> str:
+    """An expression with single spaces, none inside parentheses.
+
+    >>> format_expression("( 8-2)/4")
+    '(8 - 2) / 4'
+    """
+    return " ".join(_split_tokens(text)).replace("( ", "(").replace(" )", ")")
+
+
 def find_expression(numbers: Sequence[int], target: int) -> str | None:
     """An expression that uses every number once and makes the target, or None."""
     return _combine([(Fraction(number), str(number)) for number in numbers], target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +35,9 @@ class WorkedSums(Part, slot="env", stays_inside=True):
     read is wrong and changes no result.
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+    )
     num_terms: Annotated[int, Field(ge=4, le=10)] = 5
     """Numbers to add: an answer has a line less than that, and one for the total; six words a line."""
     largest_term: Annotated[int, Field(ge=4, le=50)] = 9

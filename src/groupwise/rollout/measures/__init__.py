@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
+from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
@@ -21,6 +22,7 @@ MEASURES: dict[str, type[Part]] = {
     "answer_potential": AnswerPotential,
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
+    "effective_rank": EffectiveRank,
 }
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
@@ -31,6 +33,7 @@ __all__ = [
     "NEEDS",
     "AnswerPotential",
     "Continuation",
+    "EffectiveRank",
     "ForcedAnswers",
     "JudgeQuestion",
     "JudgeScore",

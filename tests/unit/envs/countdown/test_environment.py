@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import ConfigError
+from groupwise import ConfigError, Task
 from groupwise.envs import Countdown
 from groupwise.envs.countdown.environment import check_expression
 from groupwise.envs.countdown.expression import ExpressionError, evaluate, find_expression
@@ -17,6 +19,12 @@ Tree = int | tuple[str, "Tree", "Tree"]
 trees: st.SearchStrategy[Tree] = st.recursive(
     st.integers(0, 50), lambda inner: st.tuples(st.sampled_from("+-*/"), inner, inner), max_leaves=8
 )
+
+
+def judge(answer: str, *, numbers: list[int], target: int) -> bool | None:
+    """Whether an answer is right; None where it is refused."""
+    checked = check_expression(answer, numbers=numbers, target=target)
+    return checked.is_right if checked is not None and checked.fits else None
 
 
 def value_of(tree: Tree) -> Fraction:
@@ -76,17 +84,17 @@ def test_what_is_no_expression_is_refused(text: str, message: str) -> None:
 
 @given(text=st.text(max_size=60) | st.text(alphabet="0123456789+-*/() ", max_size=199))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    assert check_expression(text, numbers=[1, 2], target=3) in (True, False, None)
+    assert judge(text, numbers=[1, 2], target=3) in (True, False, None)
 
 
 def test_an_answer_uses_each_number_once() -> None:
-    assert check_expression("(8 - 2) * 4", numbers=[2, 4, 8], target=24) is True
-    assert check_expression("8 * 4 - 2", numbers=[2, 4, 8], target=24) is False
-    assert check_expression("8 * 3", numbers=[2, 4, 8], target=24) is None, "other numbers"
-    assert check_expression("8 * 4 - 8", numbers=[2, 4, 8], target=24) is None, "one twice, one not at all"
-    assert check_expression("8 + 8", numbers=[8, 2], target=16) is None
-    assert check_expression("2 * 8 * 8 / 8", numbers=[2, 8], target=16) is None, "each is there, but more than once"
-    assert check_expression("8 + 8", numbers=[8, 8], target=16) is True
+    assert judge("(8 - 2) * 4", numbers=[2, 4, 8], target=24) is True
+    assert judge("8 * 4 - 2", numbers=[2, 4, 8], target=24) is False
+    assert judge("8 * 3", numbers=[2, 4, 8], target=24) is None, "other numbers"
+    assert judge("8 * 4 - 8", numbers=[2, 4, 8], target=24) is None, "one twice, one not at all"
+    assert judge("8 + 8", numbers=[8, 2], target=16) is None
+    assert judge("2 * 8 * 8 / 8", numbers=[2, 8], target=16) is None, "each is there, but more than once"
+    assert judge("8 + 8", numbers=[8, 8], target=16) is True
 
 
 def test_one_answer_ends_the_attempt() -> None:
@@ -104,9 +112,29 @@ def test_one_answer_ends_the_attempt() -> None:
 def test_the_solver_finds_a_solution_wherever_there_is_one() -> None:
     assert find_expression([1, 1], 5) is None
     for numbers, target in (([3, 3, 8, 8], 24), ([2, 7], 14), ([1, 5, 6, 7], 21)):
-        assert check_expression(find_expression(numbers, target) or "", numbers=numbers, target=target)
+        assert judge(find_expression(numbers, target) or "", numbers=numbers, target=target)
 
 
 def test_too_few_tasks_are_refused() -> None:
     with pytest.raises(ConfigError, match="raise largest_number or num_numbers"):
         Countdown(num_numbers=2, largest_number=5)
+
+
+def test_the_facts_of_an_answer_by_hand() -> None:
+    task = Task.create(env="countdown", payload={"numbers": [2, 4, 8], "target": 24})
+
+    def facts_of(answer: str) -> Mapping[str, Any]:
+        return Countdown().open(task).act(answer).facts
+
+    checks = {"read": True, "fits": True, "right": True}
+    right = {"answer": "24", "gold_answer": "24", "exact": True, "expression": "(8 - 2) * 4", "checks": checks}
+    assert facts_of("(8-2)  *4") == right
+    assert facts_of("4 * (8 - 2)") == right | {"expression": "4 * (8 - 2)"}, "another way to one answer"
+    wrong = facts_of("8 / (2 + 4)")
+    assert (wrong["answer"], wrong["exact"], wrong["checks"]["right"]) == ("4/3", False, False)
+    assert facts_of("8 * 3") == {
+        "gold_answer": "24",
+        "expression": "8 * 3",
+        "checks": {"read": True, "fits": False},
+    }, "it comes to the target, but is no answer"
+    assert facts_of("the answer") == {"gold_answer": "24", "checks": {"read": False}}

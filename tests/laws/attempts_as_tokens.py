@@ -1,0 +1,80 @@
+"""Groups of equally long attempts, as the table that credit is given on and as the tokens that a loss is handed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from groupwise import StepTable
+from groupwise.core.pairs import Pair
+from groupwise.core.segments import FloatArray
+from groupwise.training.learner.first_pass import has_first_pass
+from tests.oracles.losses import Token
+from tests.oracles.token_batches import columns_of, totals_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempts:
+    """Tasks with equally many attempts of equally many tokens, none of which has moved since it was sampled."""
+
+    rewards: list[float]
+    """What each attempt earned, task by task."""
+    size: int
+    """Attempts at each task."""
+    tokens: list[Token]
+    """Their tokens; an attempt's number is its `trajectory`."""
+    pairs: tuple[Pair, ...] = ()
+    """Pairs of them."""
+
+    @property
+    def num(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def table(self) -> StepTable:
+        numbers = list(range(self.num))
+        return StepTable.from_columns(
+            task=[number // self.size for number in numbers],
+            attempt=[number % self.size for number in numbers],
+            index=[0] * self.num,
+            reward=self.rewards,
+        )
+
+    def with_pairs(self, pairs: Sequence[Pair]) -> Attempts:
+        return dataclasses.replace(self, pairs=tuple(pairs))
+
+    def with_credit(self, credit: FloatArray) -> Attempts:
+        tokens = [dataclasses.replace(token, advantage=float(credit[token.trajectory])) for token in self.tokens]
+        return dataclasses.replace(self, tokens=tokens)
+
+    def with_binary_rewards(self) -> Attempts:
+        return dataclasses.replace(self, rewards=[float(reward > 0.5) for reward in self.rewards])
+
+
+def draw_attempts(seed: int) -> Attempts:
+    """One to three tasks of two to five attempts, each of one to three tokens."""
+    rng = random.Random(seed)
+    size, length, num_tasks = rng.randint(2, 5), rng.randint(1, 3), rng.randint(1, 3)
+    rewards = [rng.choice([0.0, 0.25, 1.0, 3.0]) for _ in range(num_tasks * size)]
+    tokens = []
+    for number in range(len(rewards)):
+        for _ in range(length):
+            logp = -rng.uniform(0.1, 2)
+            tokens.append(Token(logp, logp, logp, logp, 0.0, 0.0, True, number, 0, number))
+    return Attempts(rewards, size, tokens)
+
+
+def learn_whole(loss: Any, attempts: Attempts) -> tuple[float, list[float]]:
+    """The loss of all attempts in one micro-batch, and its slope by the log-prob of each token."""
+    columns, totals = columns_of(attempts.tokens), totals_of(attempts.tokens)
+    earned = torch.tensor([attempts.rewards[token.trajectory] for token in attempts.tokens], dtype=torch.float64)
+    columns = dataclasses.replace(columns, group=columns.trajectory // attempts.size, named={"episode_return": earned})
+    totals = dataclasses.replace(totals, groups=attempts.num // attempts.size, pair_members=attempts.pairs)
+    summary = (loss.first_pass(columns, totals),) if has_first_pass(loss) else ()
+    share = loss(columns, totals, *summary).loss
+    (slopes,) = torch.autograd.grad(share, columns.logp)
+    return float(share.detach()), slopes.tolist()

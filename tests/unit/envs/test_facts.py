@@ -1,0 +1,146 @@
+"""Facts of the environments: each tells what it lists and nothing else, of the types and laws of the table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from groupwise import ConfigError
+from groupwise.envs import ENVS, Outcome
+from groupwise.envs.kit.facts import FACTS, list_named
+from groupwise.envs.plain_records import to_plain_facts
+
+TELLING = [kind for kind, part in ENVS.items() if hasattr(part, "writes")]
+"""Kinds that tell facts."""
+NUM_TASKS = 6
+OTHER_ACTIONS: dict[str, tuple[str, ...]] = {
+    "countdown": ("no idea", "1 + 1", "(1", "SUM"),
+    "worked_sums": ("no idea", "answer 7"),
+    "lookup": ("no idea", "search boss of nobody", "search city", "answer atlantis"),
+}
+"""What is said beside the expert's actions: nonsense, what is not allowed, what is wrong. SUM = the sum of the
+given numbers."""
+
+
+def play(environment: Any, choose: Callable[[int], str | None]) -> Iterator[tuple[str, Outcome]]:
+    """Act until the attempt ends or there is nothing to say."""
+    for number in range(50):
+        action = choose(number)
+        if action is None:
+            return
+        outcome = environment.act(action)
+        yield action, outcome
+        if outcome.ended:
+            return
+
+
+@cache
+def list_outcomes(kind: str) -> tuple[Outcome, ...]:
+    """Outcomes of the expert, of other actions alone, and of other actions before the expert's."""
+    part: Any = ENVS[kind]()
+    others = OTHER_ACTIONS[kind]
+    outcomes = []
+    try:
+        tasks = part.panel("test")[:NUM_TASKS]
+        for task in tasks:
+            expert = part.open(task)
+            outcomes += [outcome for _, outcome in play(expert, lambda _, it=expert: it.expert())]
+            for other in others:
+                mixed = part.open(task)
+                if other == "SUM":
+                    other = " + ".join(re.findall(r"[0-9]+", mixed.observe().text)[1:])
+                choose = lambda number, it=mixed, said=other: said if number == 0 else it.expert()  # noqa: E731
+                outcomes += [outcome for _, outcome in play(mixed, choose)]
+    except ConfigError as error:
+        pytest.skip(str(error))
+    return tuple(outcomes)
+
+
+@pytest.mark.parametrize("kind", TELLING)
+def test_an_environment_tells_what_it_lists_and_nothing_else(kind: str) -> None:
+    names = {name for outcome in list_outcomes(kind) for name in outcome.facts}
+    assert names == ENVS[kind].writes  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", TELLING)
+def test_facts_are_of_their_types_and_pass_through_json(kind: str) -> None:
+    for outcome in list_outcomes(kind):
+        for name, value in outcome.facts.items():
+            assert FACTS[name].accepts(value), (name, value)
+        assert json.loads(json.dumps(outcome.facts)) == outcome.facts == to_plain_facts(outcome.facts)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"exact"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+def test_an_answer_is_exact_where_it_is_the_gold_answer(kind: str) -> None:
+    answered = [outcome for outcome in list_outcomes(kind) if "answer" in outcome.facts]
+    assert {outcome.facts["exact"] for outcome in answered} == {True, False}
+    for outcome in answered:
+        facts = outcome.facts
+        assert facts["exact"] is (facts["answer"] == facts["gold_answer"]) is outcome.success
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"checks"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+def test_the_stages_agree_with_the_outcome(kind: str) -> None:
+    outcomes = list_outcomes(kind)
+    for outcome in outcomes:
+        checks = outcome.facts["checks"]
+        assert outcome.accepted is (checks["read"] and checks["fits"])
+        if outcome.terminated and "right" in checks:
+            assert checks["right"] is outcome.success
+    stages = {(stage, passed) for outcome in outcomes for stage, passed in outcome.facts["checks"].items()}
+    assert {("read", True), ("read", False), ("fits", True), ("right", True), ("right", False)} <= stages
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"calls"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+def test_calls_are_counted(kind: str) -> None:
+    counts = set()
+    for outcome in list_outcomes(kind):
+        assert outcome.facts["num_calls"] == len(outcome.facts["calls"])
+        counts.add(outcome.facts["num_calls"])
+    assert {0, 1} <= counts
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"gold_calls"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+def test_the_expert_makes_the_gold_calls(kind: str) -> None:
+    part: Any = ENVS[kind]()
+    try:
+        task = part.panel("test")[0]
+    except ConfigError as error:
+        pytest.skip(str(error))
+    environment = part.open(task)
+    outcomes = [outcome for _, outcome in play(environment, lambda _: environment.expert())]
+    made = [call for outcome in outcomes for call in outcome.facts["calls"]]
+    by_turn = {outcome.facts.get("turn", 0): outcome.facts["gold_calls"] for outcome in outcomes}
+    assert made == [call for calls in by_turn.values() for call in calls]
+    assert made, "an expert that calls nothing shows nothing"
+
+
+def test_every_fact_of_the_table_is_told_by_some_environment() -> None:
+    assert {name for kind in TELLING for name in ENVS[kind].writes} == FACTS.keys()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("answer", None),
+        ("exact", 1),
+        ("calls", [{"name": "search"}]),
+        ("num_calls", -1),
+        ("checks", {}),
+        ("checks", {"fits": True}),
+        ("checks", {"read": False, "fits": True}),
+        ("entities", ["ben", 3]),
+    ],
+)
+def test_a_value_of_another_type_is_seen(name: str, value: object) -> None:
+    assert not FACTS[name].accepts(value)
+
+
+def test_names_are_found_word_by_word() -> None:
+    assert list_named(["ben", "oslo", "ann"], "Search the city of Ben; anna") == ["ben"]
+    assert list_named(["Lower Bridge"], "<search>lower  bridge</search>") == ["Lower Bridge"]
