@@ -110,9 +110,7 @@ def _open_with_host(
     engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
-    learner = _open_learner(config, model, loss)
-    if isinstance(learner, ClosingLearner):
-        opened.callback(learner.close)
+    learner = _open_learner(config, model, loss, opened)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -198,10 +196,12 @@ def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
         )
 
 
-def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Learner:
+def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss, opened: ExitStack) -> Learner:
     """Open the learner that the run file names, on a model that is its own from here on."""
     part = config.training.learner
     learner = part.open(model, loss, temperature=config.rollout.temperature)
+    if isinstance(learner, ClosingLearner):
+        opened.callback(learner.close)
     check_opened(learner, f"training.learner ({name_of(part)})")
     check_learner(config.algorithm, learner)
     return learner

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MANY_HOURS = 7 * 24
 
 
-class ShardedLearnerConfig(LearnerConfig):
+class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     """Over several processes, started by torchrun: each holds a share of weights, gradients and moments (FSDP2).
 
     Rank 0 plays, compares and writes; the others only learn. Samples are dealt out by group, a rank each, and every

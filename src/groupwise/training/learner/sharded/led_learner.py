@@ -113,7 +113,7 @@ class LedLearner:
         ranks = self._own.ranks
         try:
             ranks.broadcast(Command(method=method, args=args, options=options))
-            with ranks.naming_faults():
+            with ranks.name_faults():
                 return getattr(self._own, method)(*args, **options, **(here or {}))
         except AgreedFault:  # all ranks said the same, and wait for what comes next
             raise
@@ -132,7 +132,7 @@ def follow(own: RankLearner) -> None:
             if command.method == STOP:
                 break
             try:
-                with ranks.naming_faults():
+                with ranks.name_faults():
                     getattr(own, command.method)(*command.args, **command.options)
             except AgreedFault:
                 continue  # rank 0 raises the same, and decides what is done about it

@@ -81,7 +81,7 @@ class Ranks:
     def broadcast(self, value: Any) -> Any:
         """What rank 0 has, on all ranks."""
         box = [_write(value) if self.is_leader else None]
-        with self.naming_faults():
+        with self.name_faults():
             dist.broadcast_object_list(box, src=0, group=self._control)
         return value if self.is_leader else self._read(box[0])
 
@@ -90,7 +90,7 @@ class Ranks:
         if self.world == 1:
             return [value]
         written: list[Any] = [None] * self.world
-        with self.naming_faults():
+        with self.name_faults():
             dist.all_gather_object(written, _write(value), group=self._control)
         return [self._read(content) for content in written]
 
@@ -114,7 +114,7 @@ class Ranks:
             dist.destroy_process_group()
 
     @contextmanager
-    def naming_faults(self) -> Iterator[None]:
+    def name_faults(self) -> Iterator[None]:
         """Say which rank stopped, and why, where the others are gone."""
         try:
             yield

@@ -68,7 +68,7 @@ def _spread(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
         whole = (
             tensors[name].to(ranks.device) if ranks.is_leader else torch.empty(shape, dtype=dtype, device=ranks.device)
         )
-        with ranks.naming_faults():
+        with ranks.name_faults():
             dist.broadcast(whole, src=0)
         yield name, whole
 

@@ -14,8 +14,8 @@ from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
 from groupwise.losses import PolicyLoss  # noqa: E402
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from tests.unit.training.sharded import rank_jobs  # noqa: E402
-from tests.unit.training.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
+from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
+from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
 
 EVEN, UNEVEN, SINGLE = (3, 3), (7, 1), (1,)
 """Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""

@@ -16,12 +16,12 @@ from groupwise.training.follow_run import is_follower  # noqa: E402
 from groupwise.training.learner.local_files import MODEL, OPTIMISER  # noqa: E402
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.run_config import RunConfig, WarmStartConfig  # noqa: E402
+from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
+from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
-from tests.unit.training.sharded import rank_jobs  # noqa: E402
-from tests.unit.training.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
 
 
-def sharded_config(updates: int, **settings: Any) -> RunConfig:
+def make_config(updates: int, **settings: Any) -> RunConfig:
     """A small run with a warm start, whose learner is in shares."""
     config = small_config(updates=updates, recipe="grpo")
     learner = ShardedLearnerConfig(learning_rate=1e-2, token_budget=64, minibatches=2, timeout=60.0, **settings)
@@ -40,7 +40,7 @@ def read_run(folder: Path, updates: int) -> tuple[Any, ...]:
 
 
 def test_a_run_of_two_ranks_that_was_killed_goes_on_to_the_bit(tmp_path: Path) -> None:
-    config = sharded_config(3)
+    config = make_config(3)
     run_whole(rank_jobs.play_run, config, tmp_path / "whole", False, None)
     [leader, follower] = run_on_ranks(rank_jobs.play_run, config, tmp_path / "killed", False, 2)
     assert leader.error is None
@@ -50,7 +50,7 @@ def test_a_run_of_two_ranks_that_was_killed_goes_on_to_the_bit(tmp_path: Path) -
 
 
 def test_a_run_of_a_single_rank_is_the_run_of_the_local_learner(tmp_path: Path) -> None:
-    config = sharded_config(2)
+    config = make_config(2)
     plain = {name: value for name, value in config.training.learner.config().items() if name not in SHARDED_ONLY}
     local = config.model_copy(
         update={"training": config.training.model_copy(update={"learner": rank_jobs.LearnerConfig(**plain)})}
@@ -68,10 +68,10 @@ def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.Monkey
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"2 processes were started, but the learner .* is in one"):
         is_follower(small_config())
-    assert is_follower(sharded_config(1))
+    assert is_follower(make_config(1))
 
 
 def test_ranks_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(ConfigError, match="start the run with torchrun"):
-        is_follower(sharded_config(1))
+        is_follower(make_config(1))

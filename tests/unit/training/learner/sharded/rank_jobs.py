@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from groupwise.batching import count_totals
+from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
 from groupwise.losses import Kl, LossResult, PolicyLoss
@@ -28,7 +29,6 @@ from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
 from tests.unit.training.learners import WORDS
-from tests.unit.training.test_first_pass import Centred
 
 BUDGET = 48
 PAIR = (((2, 4, 5), (6, 7)),)
@@ -75,6 +75,20 @@ def make_loss(name: str) -> Loss:
         "first pass": Centred,
     }
     return losses[name]()
+
+
+class Centred(Part, slot="loss"):
+    """Squared distance of every token's log-prob from the mean over the whole optimiser step."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    unit: ClassVar[str] = "sample"
+
+    def first_pass(self, columns: Any, totals: Any) -> Any:
+        return columns.logp.sum()
+
+    def __call__(self, columns: Any, totals: Any, summary: Any) -> LossResult:
+        loss = (columns.logp - summary / totals.tokens).square().sum() / totals.tokens
+        return LossResult(loss=loss, metrics={})
 
 
 class NotANumber(PolicyLoss):
@@ -129,13 +143,13 @@ def watch_gradient(learner: LocalLearner) -> Gradients:
     gradients: Gradients = {}
     apply = learner._apply
 
-    def watched() -> float:
+    def note_and_apply() -> float:
         for name, value in learner._trained.items():
             if value.grad is not None:
                 gradients[name] = put_together(value.grad).clone().numpy()
         return apply()
 
-    learner._apply = watched  # type: ignore[method-assign]
+    learner._apply = note_and_apply  # type: ignore[method-assign]
     return gradients
 
 
