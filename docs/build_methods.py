@@ -44,6 +44,7 @@ RELATIONS = {
     "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
+    "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
     "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
@@ -74,6 +75,10 @@ RELATIONS = {
     "verl": [
         "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
         "Not the trainer verl, whose files `groupwise audit` reads.",
+    ],
+    "rank_grpo": [
+        "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
+        "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
     ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],

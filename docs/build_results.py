@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md and docs/performance.md from benchmarks/results, so that no number is typed.
+"""Write the tables of results.md, performance.md and environments.md from benchmarks/results: no number is typed.
 
 python docs/build_results.py [--check]
 
@@ -8,48 +8,21 @@ A table stands below its name, `<!-- table: NAME -->`; the words around it are w
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from line_tables import line_credit, line_learning, line_learning_by_episodes
+from table_text import RESULTS, interval, percent, result, table, times
+
 DOCS = Path(__file__).parent
-RESULTS = DOCS.parent / "benchmarks" / "results"
-PAGES = (DOCS / "results.md", DOCS / "performance.md")
+PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md")
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
 PANELS = ("valid_seen", "valid_unseen")
-
-
-@cache
-def result(name: str) -> Any:
-    """What a benchmark wrote."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; all but its first column stand to the right, so that digits are beneath one another."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """A share as per cent, without its sign."""
-    return f"{100 * share:.{digits}f}"
-
-
-def interval(ends: Sequence[float], digits: int = 1) -> str:
-    """A 95 % interval in per cent."""
-    return " to ".join(percent(end, digits) for end in ends)
-
-
-def times(ratio: float | None, digits: int = 2) -> str:
-    """How many times as fast, or as few; nothing where it was not measured."""
-    return "-" if ratio is None else f"{ratio:.{digits}f}x"
 
 
 def small_worlds() -> str:
@@ -363,6 +336,7 @@ TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
+        *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
     )
 }

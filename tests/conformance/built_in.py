@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup, WorkedSums
+from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup, RankedLists, WorkedSums
 from groupwise.envs.checker.subject import Subject
 
 BUILT_IN = {
@@ -23,6 +23,8 @@ BUILT_IN = {
     "countdown, four numbers": Countdown(num_numbers=4),
     "worked_sums": WorkedSums(),
     "worked_sums, ten large numbers": WorkedSums(num_terms=10, largest_term=50),
+    "ranked_lists": RankedLists(),
+    "ranked_lists, all in order": RankedLists(num_offered=6, list_length=6, gain="exponential"),
     "lookup": Lookup(),
     "lookup, goal in text": Lookup(goal_in_text=True),
     "lookup, single-turn": Lookup(hops=0, max_steps=1),

@@ -52,6 +52,7 @@ GOLDEN = {
     "boxes": {"test": "74b9d152355f9541b701f60853f32e15db26e06dd1049272ee4514374d055b45"},
     "countdown": {"test": "efb32c651e492f390abff3824997fde1a7e69729fa472025cbecbe4bac29d065"},
     "worked_sums": {"test": "f040b0ea1dfffdb740d3fe705feb1a601f54d3b24cf979e2753357862992c371"},
+    "ranked_lists": {"test": "828beba649208926f59f56afa25aa40ff7f1c0be5f3034d3c25d2418e64b4b44"},
     "lookup": {"test": "46359cfbc0a302ad6f019bd7eeb41eb9d9cbb92760f1c12063dfcdc785b3756f"},
     "identity": {"test": "71f8c1f5ba2f51aa2276aad5719a1dbbb8a288dd81851f8c7a6adffcfa42732b"},
 }

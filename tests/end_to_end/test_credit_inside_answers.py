@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.main import app
 from groupwise.core.journal.journal import Journal
+from groupwise.envs.kit.words import split_words
 from tests.equivalence.example_runs import EXAMPLES, play_example
 
 FACTS = {
@@ -25,8 +26,10 @@ FACTS = {
     "spo_chain": {"segment_ends", "segment_values"},
     "spae": {"potential_ends", "potentials"},
     "after_vsrm": {"line_token_ends", "line_accuracy"},
+    "rank_grpo": {"item_tokens", "end_token"},
 }
-OF_THE_WORLD = {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+OF_SUMS = {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+OF_LISTS = {"items", "item_relevance", "items_exact", "item_spans", "best_relevance", "list_length"}
 
 
 @pytest.fixture(scope="module", params=FACTS)
@@ -49,11 +52,15 @@ def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> Non
     name, run = played
     for _, row in list_answers(run):
         facts, num = row["extra"], len(row["response_ids"])
-        assert set(facts) == OF_THE_WORLD | FACTS[name]
+        assert set(facts) == (OF_LISTS if name == "rank_grpo" else OF_SUMS) | FACTS[name]
         for ends in {"segment_ends", "potential_ends", "line_token_ends"} & FACTS[name]:
             assert facts[ends][-1] == num
         if name == "after_vsrm" and "; ;" not in f"; {row['action']} ;":  # a line of nothing is none to the world
             assert facts["line_token_ends"][:-1] == facts["line_ends"][:-1], "the measure cuts where the world does"
+        if name == "rank_grpo":  # the tiny model's tokens are words, and ; is one
+            widths = [len(split_words(row["action"][begin:end])) for begin, end in facts["item_spans"]]
+            assert [end - begin for begin, end in facts["item_tokens"]] == widths
+            assert facts["end_token"] == (None if row["cut"] else num - 1)
         if name == "dcpo":
             assert len(facts["logp_hot"]) == len(facts["logp_cold"]) == num
 

@@ -32,7 +32,7 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("recipes/*.toml")), ids=name_of)
 def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
-    content, first = content_of(path), content_of(EXAMPLES / ("worked_sums.toml" if path.stem in INSIDE else GRPO))
+    content, first = content_of(path), content_of(EXAMPLES / SHOWN_ON.get(path.stem, "recipes/grpo.toml"))
     assert content.pop("algorithm")["recipe"] == path.stem
     del first["algorithm"]
     first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
@@ -41,8 +41,10 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
     assert content == first
 
 
-GRPO = "recipes/grpo.toml"
-INSIDE = {"gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"}
+SHOWN_ON = {
+    **dict.fromkeys(("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"),
+    "rank_grpo": "ranked_lists.toml",
+}
 """Recipes that give credit inside an answer: they are shown where answers are long enough for it."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
     "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},

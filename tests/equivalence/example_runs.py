@@ -56,6 +56,8 @@ BY_HEART = (
 """A warm start on the very tasks that are trained on, where a tiny model solves no others."""
 SUMS = ("env.num_terms=4", "rollout.max_tokens=24", "warm_start.epochs=90")
 """Shorter sums, known a little better."""
+LISTS = ("env.num_offered=4", "env.list_length=2", "rollout.max_tokens=8")
+"""Shorter lists."""
 SHORT = ("rollout.max_tokens=8", "rewards=[{kind='environment'}, {kind='overlong', limit=8, buffer=7}]")
 """A charge for long responses, where a tiny model solves nothing at all: so attempts still differ in what they earn."""
 OWN: dict[str, tuple[str, ...]] = {
@@ -78,7 +80,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "r3_household": (*SHORT, "warm_start.tasks=20", "env.max_steps=6"),
     "reasoning_chain_sum": (*BY_HEART, "env.num_train=30"),
     "reasoning_gcd": (*BY_HEART, "env.options={max_value=12}", "env.num_train=30"),
-    "recipes/hdpo": (*BY_HEART, "env.max_steps=4"),
+    "recipes/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.attempts=8"),
     "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),
     "search_qa": (*BY_HEART, "warm_start.epochs=20"),
@@ -154,6 +156,8 @@ def overrides_of(path: Path) -> tuple[str, ...]:
         changes.append("training.curriculum={kind='shuffled', first=4}")  # tasks come round: there is a past to recall
     if content["env"]["kind"] == "worked_sums":
         changes += [*BY_HEART, *SUMS]
+    if content["env"]["kind"] == "ranked_lists":
+        changes += [*BY_HEART, *LISTS]
     return (*changes, *OWN.get(name, ()))
 
 

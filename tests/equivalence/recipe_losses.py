@@ -13,7 +13,7 @@ from groupwise.batching import Pack, PaddedRows, count_totals, spread_over_token
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.losses.token_columns import ENTROPY, PAIRS, TokenColumns
+from groupwise.losses.token_columns import ENTROPY, PAIRS, SPANS, TokenColumns
 from groupwise.models.logps import compute_token_logps
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
@@ -61,10 +61,11 @@ def update(
 
 
 def give_context(sample: Sample, loss: Loss) -> Sample:
-    """A sample with the columns and channels that the loss declares: numbers from 0 to 1, one a trajectory."""
+    """A sample with the spans, columns and channels that the loss reads: numbers from 0 to 1, one a trajectory."""
     number = (sample.trajectory * 3 % 7) / 6
     return replace(
         sample,
+        spans=tuple(place // 2 for place in range(len(sample.response_ids))) if SPANS in loss.needs else None,
         columns=dict.fromkeys(get_declared(loss, "columns"), number),
         channels=dict.fromkeys(get_declared(loss, "channels"), number),
     )

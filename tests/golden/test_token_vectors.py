@@ -14,6 +14,7 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
 )
@@ -206,3 +207,26 @@ def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
     assert values.tolist() == pytest.approx([shaped] * 2, abs=1e-6)
     last = RankBonus(placement="last")(table, credit.by_step(), tokens).values
     assert last.tolist() == pytest.approx([own, shaped], abs=1e-6)
+
+
+def test_rank_grpo_compares_rank_by_rank() -> None:
+    """numbers, Rank-GRPO: lists [1,0,1], [0,0,1], [0,0,0], [0,1,0]: the first has 1.499700, -0.499900, 0.865875."""
+    listed = [[1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 1, 0]]
+    answers = [answer(0.0, [4, 5, 6, 0]) for _ in listed]
+    for said, relevance in zip(answers, listed, strict=True):
+        places = [[0, 1], [1, 2], [2, 3]]
+        said.facts = {"list_length": 3, "item_relevance": relevance, "item_tokens": places, "end_token": 3}
+    table, tokens = tables_of(answers)
+    credit = RankCredit()(table, DR_GRPO(table).by_step(), tokens)
+    assert by_answer(credit, tokens, answers)[0] == pytest.approx([1.499700, -0.499900, 0.865875, 0.1], abs=1e-6)
+    assert credit.span is not None
+    assert credit.span[:4].tolist() == [0, 1, 2, 4]
+
+
+def test_rank_grpo_pays_what_follows_a_rank() -> None:
+    """numbers, Rank-GRPO: discounts [1, 0.630930, 0.5]; hits [1,0,1] pay [1.5, 0.5, 0.5], [1,1,1] 2.130930 at first."""
+    part = RankCredit(reward="log_decay")
+    assert part.pay_ranks([1, 0, 1], 3) == pytest.approx([1.5, 0.5, 0.5])
+    assert part.pay_ranks([1, 1, 1], 3) == pytest.approx([2.130930, 1.130930, 0.5], abs=1e-6)
+    assert RankCredit().pay_ranks([1, 0, 1, 1], 3) == [1, 0, 1]
+    assert RankCredit().pay_ranks([1], 3) == [1, 0, 0]

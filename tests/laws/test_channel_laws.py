@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import groupwise
 from groupwise import recipes
-from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean, TokenColumns
+from groupwise.losses import Clip, ClippedChannels, PolicyLoss, TokenColumns
 from tests.laws.calls import table_of
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of
@@ -106,19 +106,6 @@ def test_where_no_ratio_is_clipped_two_channels_are_one_of_their_sum(tokens: lis
     single = run(PolicyLoss(surrogate=Clip()), columns_of(summed), totals_of(summed))
     assert both.loss == pytest.approx(single.loss, abs=1e-12)
     assert both.by_logp == pytest.approx(single.by_logp, abs=1e-12)
-
-
-@given(tokens=drawn_updates)
-@fewer
-def test_without_weight_hdpo_is_grpo_without_its_kl_to_the_bit(tokens: list[Token]) -> None:
-    held, base = recipes.hdpo(tool_weight=0.0), recipes.grpo()
-    assert (held.advantage, held.channels) == (base.advantage, None)
-    plain = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean())
-    assert held.loss == plain
-    silent = PolicyLoss(surrogate=ClippedChannels(weights={"economy": 0.0}), aggregate=SequenceMean())
-    assert silent.channels == frozenset()
-    columns, totals = columns_of(tokens), totals_of(tokens)
-    assert run(silent, columns, totals) == run(plain, columns, totals)
 
 
 @given(tokens=drawn_updates)

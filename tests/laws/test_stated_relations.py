@@ -26,12 +26,26 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.batching import pad_rows
-from groupwise.losses import Clip, Disco, Dpo, ElasticClip, Plain, PolicyLoss, Rec, Regression, Simpo
+from groupwise.losses import (
+    Clip,
+    Disco,
+    Dpo,
+    ElasticClip,
+    EntropyBonus,
+    Plain,
+    PolicyLoss,
+    Rec,
+    Regression,
+    SequenceMean,
+    SequenceRatio,
+    Simpo,
+)
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
@@ -179,6 +193,17 @@ def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) 
     assert run(method.loss, nothing, totals) == plain  # type: ignore[arg-type]
 
 
+@states("epo", "`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token], weight: float) -> None:
+    columns, totals, base = columns_of(tokens), totals_of(tokens), recipes.grpo()
+    method, plain = recipes.epo(smoothing=0.0, weight=weight), base.loss
+    assert method.advantage == base.advantage
+    assert isinstance(plain, PolicyLoss)
+    bonus = plain.model_copy(update={"penalties": (*plain.penalties, EntropyBonus(weight=weight))})
+    assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -296,6 +321,22 @@ def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: fl
     assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
 
+@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
+@given(tokens=drawn_updates, rows=step_rows())
+def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
+    tokens: list[Token], rows: list[Row]
+) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), recipes.grpo()
+    held, whole = recipes.hdpo(tool_weight=0.0), recipes.hdpo(calls=None, solved_above=1e300)
+    assert (held.loss, held.channels, held.advantage, whole.advantage) == (plain, None, base.advantage, base.advantage)
+    silent = whole.channel_credit(table_of(rows))["economy"]
+    assert not silent.values.any()
+    assert not silent.compared.any()
+    nothing = dataclasses.replace(columns, channels={"economy": torch.zeros(len(tokens), dtype=torch.float64)})
+    assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
 BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
 
 
@@ -327,6 +368,38 @@ def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> Non
     made = algorithm.token_credit(table, steps, tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
     assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
+
+
+@states("rank_grpo", "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance")
+@pytest.mark.parametrize("reward", ["exp_inf", "log_decay"])
+@given(seed=SEEDS)
+def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: int) -> None:
+    rng, answers = random.Random(seed), draw_answers(seed)
+    for answer in answers:
+        places = {"item_tokens": [[0, len(answer.ids)]], "end_token": None, "list_length": 1}
+        answer.reward = rng.choice([0.0, 1.0, 2.5, 0.1])
+        answer.facts = {**places, "item_relevance": [answer.reward]}
+    table, tokens = tables_of(answers)
+    steps = recipes.grpo(eps=1e-4).advantage(table).by_step()
+    made = RankCredit(reward=reward)(table, recipes.rank_grpo().advantage(table).by_step(), tokens)
+    assert np.array_equal(made.values, steps.values[tokens.step])
+
+
+@states("rank_grpo", "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's")
+@given(tokens=drawn_updates)
+def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_bit(tokens: list[Token]) -> None:
+    kept = [token for token in tokens if token.trains]
+    near = [dataclasses.replace(t, old=t.logp) if abs(t.logp - t.old) > 10 else t for t in kept]
+    loss: Any = recipes.rank_grpo().loss
+    by_token = loss.model_copy(update={"ratio": PolicyLoss().ratio})
+    by_answer = loss.model_copy(update={"ratio": SequenceRatio(unit="step")})
+    totals = totals_of(near)
+    alone = columns_of([dataclasses.replace(token, span=number) for number, token in enumerate(near)])
+    assert run(loss, alone, totals) == run(by_token, alone, totals)
+    whole = columns_of(
+        [dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near]
+    )
+    assert run(loss, whole, totals) == run(by_answer, whole, totals)
 
 
 @states("d3s", "The answers that `d3s` chooses are those of the largest variance among all choices of as many")

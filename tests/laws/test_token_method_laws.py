@@ -21,6 +21,7 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -48,6 +49,8 @@ PARTS: dict[str, Any] = {
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
     "rank_bonus": RankBonus(),
+    "rank_credit": RankCredit(),
+    "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
 ACROSS_TASKS = {name for name, part in PARTS.items() if part.mixes_tasks}
 

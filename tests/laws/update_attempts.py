@@ -93,7 +93,7 @@ def update_attempts(draw: st.DrawFn) -> UpdateAttempts:
     survivors = [draw(_vary(trajectory)) for trajectory in played if draw(st.booleans())]
     chosen = [draw(_vary(trajectory)) for trajectory in survivors]
     words = st.dictionaries(st.tuples(_TEXT, st.integers(0, 9)), _TEXT, max_size=2)
-    columns = st.dictionaries(_TEXT, st.dictionaries(_TEXT, _NUMBER, max_size=2), max_size=2)
+    columns = st.dictionaries(_TEXT, st.dictionaries(_TEXT, _NUMBER | st.lists(_NUMBER, min_size=1), max_size=2))
     states = st.builds(
         StateBefore, path=_TEXT, kind=_TEXT, state=st.dictionaries(_TEXT, _VALUE, max_size=2), columns=columns
     )

@@ -34,6 +34,7 @@ RATIOS: dict[str, tuple[Part, oracle.RatioOracle]] = {
     "token": (TokenRatio(), oracle.token_ratio),
     "step": (SequenceRatio(), partial(oracle.sequence_ratio, unit="step", length="mean")),
     "step product": (SequenceRatio(length="sum"), partial(oracle.sequence_ratio, unit="step", length="sum")),
+    "span": (SequenceRatio(unit="span"), partial(oracle.sequence_ratio, unit="span", length="mean")),
     "trajectory": (
         SequenceRatio(unit="trajectory", clamp=0.5),
         partial(oracle.sequence_ratio, unit="trajectory", length="mean", bound=0.5),

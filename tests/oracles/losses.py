@@ -26,6 +26,7 @@ class Token:
     sample: int
     step: int
     trajectory: int
+    span: int = 0
 
 
 class Counted(NamedTuple):
@@ -55,6 +56,7 @@ def clamp(x: float, bound: float) -> float:
 
 def unit_of(token: Token, unit: str) -> object:
     return {
+        "span": ("span", token.sample, token.span),
         "sample": ("sample", token.sample),
         "step": ("step", token.trajectory, token.step),
         "trajectory": ("trajectory", token.trajectory),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from groupwise import StepTable
 from groupwise.core.token_credit import TokenCredit
@@ -79,4 +80,18 @@ def add_segments(rng: random.Random, answers: Sequence[Answer]) -> None:
             "effective_rank": rng.choice([0.0, 1.0, rng.uniform(1.0, 6.0)]),
             "rank_velocity": rng.choice([0.0, rng.gauss(0, 1)]),
             "rank_acceleration": rng.choice([0.0, rng.gauss(0, 0.2)]),
+            **make_list(rng, len(answer.ids)),
         }
+
+
+def make_list(rng: random.Random, size: int, *, asked: int = 3) -> dict[str, Any]:
+    """A list that is said in so many tokens: some before it, items of a few tokens or none, an end or a cut."""
+    bounds = sorted(rng.randint(0, size) for _ in range(2 * rng.randint(0, 5)))
+    places = [bounds[place : place + 2] for place in range(0, len(bounds), 2)]
+    has_end = size > 0 and rng.random() < 0.7 and (not places or places[-1][1] < size)
+    return {
+        "list_length": asked,
+        "item_relevance": [rng.choice([0, 0, 1, 2.5]) for _ in places],
+        "item_tokens": places,
+        "end_token": size - 1 if has_end else None,
+    }

@@ -18,6 +18,7 @@ from groupwise.advantages.token_credit import (
     LineGains,
     PotentialCredit,
     RankBonus,
+    RankCredit,
     SegmentCredit,
     TemperedCredit,
     TokenGae,
@@ -128,6 +129,12 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         DR_GRPO,
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
+    ),
+    "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
+    "rank_grpo, what follows counts": (
+        GRPO,
+        RankCredit(reward="log_decay", eps=0.5, overflow=-0.3, exact_end=0.2, early_end=-0.7),
+        lambda a, c: oracle.rank_grpo(a, c, decay=True, eps=0.5, overflow=-0.3, exact=0.2, early=-0.7),
     ),
     "dcpo": (GRPO, TemperedCredit(), lambda a, c: oracle.dcpo(a, c, target=0.5, last=0.0)),
 }

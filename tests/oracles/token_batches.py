@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ def random_update(rng: random.Random) -> list[Token]:
                 ]
                 sample += layout != "attempt"
         sample += layout == "attempt"
-    return tokens
+    return [replace(token, span=place // 2 % 2) for place, token in enumerate(tokens)]
 
 
 def random_token(rng: random.Random, advantage: float, trains: bool, sample: int, step: int, trajectory: int) -> Token:
@@ -83,6 +83,7 @@ def columns_of(tokens: Sequence[Token], dtype: torch.dtype = torch.float64) -> T
         sample=ids("sample"),
         step=ids("step"),
         trajectory=ids("trajectory"),
+        span=ids("span"),
     )
 
 

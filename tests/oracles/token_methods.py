@@ -254,3 +254,42 @@ def verl(
         final = len(answer.ids) - 1
         result.append([own + (bonus if not last or place == final else 0.0) for place in range(final + 1)])
     return result
+
+
+def rank_grpo(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    decay: bool = False,
+    eps: float = 1e-4,
+    overflow: float = -0.1,
+    exact: float = 0.1,
+    early: float = -0.1,
+) -> list[list[float]]:
+    """Rank-GRPO's credit, token by token: rank by rank over the group; the end and what is too much are paid flatly."""
+
+    def pay(answer: Answer, rank: int) -> float:
+        degrees, asked = answer.facts["item_relevance"], answer.facts["list_length"]
+        if not decay:
+            return degrees[rank] if rank < len(degrees) else 0.0
+        total = 0.0
+        for later in range(rank, min(asked, len(degrees))):
+            total += degrees[later] / math.log(later + 2, 2)
+        return total
+
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        asked, given = answer.facts["list_length"], len(answer.facts["item_relevance"])
+        values = [own] * len(answer.ids)
+        for rank, (begin, end) in enumerate(answer.facts["item_tokens"]):
+            paid = [pay(other, rank) for other in answers if other.group == answer.group]
+            compared = overflow
+            if rank < asked:
+                spread = math.sqrt(sum((x - mean(paid)) ** 2 for x in paid) / (len(paid) - 1)) if len(paid) > 1 else 0.0
+                compared = 0.0 if len(set(paid)) == 1 else (pay(answer, rank) - mean(paid)) / (spread + eps)
+            for place in range(begin, end):
+                values[place] = compared
+        if answer.facts["end_token"] is not None:
+            values[answer.facts["end_token"]] = exact if given == asked else early if given < asked else overflow
+        result.append(values)
+    return result

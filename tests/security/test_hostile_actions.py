@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from groupwise.core.errors import ConfigError, EnvironmentFault
 from groupwise.core.records import Task
-from groupwise.envs import Bfcl, Countdown, Gem, Openenv, SearchQa, Storefront, Textarena, WorkedSums
+from groupwise.envs import Bfcl, Countdown, Gem, Openenv, RankedLists, SearchQa, Storefront, Textarena, WorkedSums
 from groupwise.envs.bfcl.calls import MAX_CALLS, Call, read_calls
 from groupwise.envs.kit.answers import Form, find_last_boxed, read_answer
 from groupwise.envs.kit.eval_scan import find_eval_calls, refuse_eval
@@ -58,7 +58,9 @@ def no_success(part: Any, task: Task, there: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [Countdown(), WorkedSums(), Storefront(num_products=20)], ids=["countdown", "worked_sums", "storefront"]
+    "part",
+    [Countdown(), WorkedSums(), RankedLists(), Storefront(num_products=20)],
+    ids=["countdown", "worked_sums", "ranked_lists", "storefront"],
 )
 def test_ours_take_them_for_actions_like_others(part: Any, tmp_path: Path) -> None:
     if isinstance(part, Storefront):

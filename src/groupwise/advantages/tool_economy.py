@@ -20,11 +20,11 @@ class ToolEconomy(Part, slot="signal"):
 
     Source: HDPO (2026, arXiv:2604.08545) and its release, which pays it to right answers alone; here the grouper
     `among_solved` sees to that. Choices: T is the sum over an attempt's steps of the column `calls`, whose entries are
-    numbers, or lists that are counted; a step without an entry made no call. Without `calls`, every step but the last
-    is a call: an attempt searches until it answers.
+    numbers, or lists that are counted; a step without an entry made no call. `calls=None` takes every step but the
+    last for a call, for worlds that do not tell: an attempt searches until it answers.
     """
 
-    calls: str | None = None
+    calls: str | None = "num_calls"
     """The column that has the tool calls of a step; None = every step of an attempt but the last is one."""
 
     def __call__(self, table: StepTable) -> FloatArray:

@@ -45,6 +45,8 @@ class Sample:
     """Which of the sampled tokens train, where not all do; None = all."""
     off_policy: bool = False
     """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
+    spans: tuple[int, ...] | None = None
+    """Span of the response that each sampled token belongs to, for losses that take ratios by span; None = not told."""
     columns: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Named numbers for the loss, the same for all its tokens; those that the loss declares."""
     channels: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
@@ -72,6 +74,12 @@ class Sample:
             raise RecordError(
                 f"{self.name}: trained has {len(self.trained)} entries for {num} sampled tokens; "
                 "say of each token whether it trains, or leave it out"
+            )
+
+        if self.spans is not None and len(self.spans) != num:
+            raise RecordError(
+                f"{self.name}: spans has {len(self.spans)} entries for {num} sampled tokens; "
+                "say of each token to which span it belongs, or leave it out"
             )
 
     def _check_credit(self, name: str, credit: float | tuple[float, ...]) -> None:

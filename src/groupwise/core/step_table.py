@@ -17,6 +17,7 @@ from groupwise.core import column_checks as check
 from groupwise.core.column_checks import Column
 from groupwise.core.errors import RecordError, nearest
 from groupwise.core.records import Trajectory
+from groupwise.core.remembered import Remembered, spread_remembered
 from groupwise.core.segments import (
     NOT_COMPARABLE,
     BoolArray,
@@ -188,8 +189,10 @@ class StepTable:
         """The same table, which knows by these filters which of its steps may train."""
         return replace(self, filters=filters) if filters else self
 
-    def with_task_columns(self, columns: Mapping[str, Mapping[Any, float]]) -> StepTable:
-        """The same table with further columns that hold one number a task, given by the column's name and task id."""
+    def with_task_columns(self, columns: Mapping[str, Mapping[Any, Remembered]]) -> StepTable:
+        """The same table with further columns, given by the column's name and task id: a number for each task, or a
+        row of numbers by the index of a step.
+        """
         if not columns:
             return self
         added: dict[str, FloatArray] = {}
@@ -199,7 +202,7 @@ class StepTable:
                 raise RecordError(
                     f"task {check.quote_value(unknown)} has no number in the column {name!r}; give it one"
                 )
-            added[name] = np.array([by_task[task] for task in self.task_ids], dtype=np.float64)[self.task]
+            added[name] = spread_remembered([by_task[task] for task in self.task_ids], self.task, self.index)
         return replace(self, extra={**self.extra, **added}, _asked={})  # what was asked before knew fewer columns
 
     def ask_once(self, part: Callable[[StepTable], _Answer]) -> _Answer:

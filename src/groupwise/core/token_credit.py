@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from groupwise.core.credit import Credit, Derivation
-    from groupwise.core.segments import BoolArray, FloatArray
+    from groupwise.core.segments import BoolArray, FloatArray, IntArray
     from groupwise.core.step_table import StepTable
     from groupwise.core.token_table import TokenTable
 
@@ -55,3 +55,6 @@ class TokenCredit:
     """Whether each token trains (K)."""
     trace: TokenTrace | OwnTokenTrace
     """How each number came about."""
+    span: IntArray | None = None
+    """Span of its response that each token belongs to (K), numbered by the part, for losses that take ratios by span; a
+    part that gives it declares `gives_spans = True`. None = it tells none."""

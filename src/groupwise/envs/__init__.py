@@ -34,6 +34,7 @@ from groupwise.envs.math.environment import Math
 from groupwise.envs.openenv.environment import Openenv
 from groupwise.envs.package_games.gem import Gem
 from groupwise.envs.package_games.textarena import Textarena
+from groupwise.envs.ranked_lists.environment import RankedLists
 from groupwise.envs.reasoning_gym.environment import ReasoningGym
 from groupwise.envs.search_qa.environment import SearchQa
 from groupwise.envs.textworld.environment import Textworld
@@ -47,6 +48,7 @@ ENVS: dict[str, type[Part]] = {
     "boxes": Boxes,
     "countdown": Countdown,
     "worked_sums": WorkedSums,
+    "ranked_lists": RankedLists,
     "lookup": Lookup,
     "identity": Identity,
     "gymnasium": Gymnasium,
@@ -92,6 +94,7 @@ __all__ = [
     "Outcome",
     "PanelFile",
     "Progress",
+    "RankedLists",
     "ReasoningGym",
     "RuleResult",
     "Scienceworld",

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.facts import list_named, write_call, write_checks
+from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
 from groupwise.envs.kit.keyed_draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
@@ -134,7 +134,7 @@ class LookupEnvironment:
         self._observation = self._observe("Right." if right else "Wrong.")
         reward = self._part.success_reward if right else 0.0
         facts = self._tell_facts(action, [], write_checks(read=True, fits=True, right=right))
-        facts |= {"answer": normalise_answer(answer), "exact": right}
+        facts |= {"answer": write_text(normalise_answer(answer)), "exact": right}
         return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
 
     def _tell_facts(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _read_calls(verb: str, rest: str) -> list[dict[str, Any]]:
     """The search of an action, whether it may be made or not; empty = the action is no search."""
     relation, _, person = (part.strip() for part in rest.partition(" of "))
     is_search = verb == "search" and relation and person
-    return [write_call("search", relation=relation, person=person)] if is_search else []
+    return [write_call("search", {"relation": relation, "person": person})] if is_search else []
 
 
 def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_searches: bool) -> dict[str, Any]:

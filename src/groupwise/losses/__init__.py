@@ -16,6 +16,7 @@ from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
 from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
+from groupwise.losses.entropy_corridor import EntropyCorridor
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
@@ -30,7 +31,7 @@ from groupwise.losses.siblings import Siblings
 from groupwise.losses.simpo import Simpo
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.surrogates import Cispo, Clip, ClippedChannels, Plain, Sapo
-from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, PAIRS, REFERENCE_LOGP, SPANS, TokenColumns
 from groupwise.losses.trajectory_sums import TrajectorySums, share_of_step
 
 LOSSES: dict[str, type[Part]] = {
@@ -78,6 +79,7 @@ CORRECTIONS: dict[str, type[Part]] = {
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "entropy_bonus": EntropyBonus,
+    "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
     "ratio_variance": RatioVariance,
 }
@@ -103,6 +105,7 @@ __all__ = [
     "PENALTIES",
     "RATIOS",
     "REFERENCE_LOGP",
+    "SPANS",
     "SURROGATES",
     "AllPairs",
     "BestAgainstWorst",
@@ -115,6 +118,7 @@ __all__ = [
     "Dpo",
     "ElasticClip",
     "EntropyBonus",
+    "EntropyCorridor",
     "Kl",
     "Llds",
     "LossResult",

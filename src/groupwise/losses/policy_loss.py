@@ -45,6 +45,7 @@ METRICS = {
     "loss/correction": "mean weight that the corrections give a token",
     "loss/rejected": "share of tokens that the corrections dropped",
     "loss/entropy": "mean entropy of the distributions the tokens were drawn from",
+    "loss/entropy_outside": "share of tokens whose entropy is outside the corridor around what was usual at their step",
     "loss/pair_gap": "how much likelier, a token, the winner of a pair is than the loser: mean over the pairs",
     "loss/pair_accuracy": "share of pairs whose winner is likelier, a token, than the loser",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns
+from groupwise.losses.token_columns import OLD_LOGP, SPANS, TokenColumns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,16 +42,21 @@ class SequenceRatio(Part, slot="ratio"):
     Source: GSPO (Zheng et al. 2025, arXiv:2507.18071); the product is TRL's RLOO. Choices: the papers'
     sequence is one answer to one prompt, hence `unit="step"`; on rows that hold a whole attempt, released codes take
     the ratio of the trajectory without saying so: say `unit="trajectory"`. verl clamps log s at 10 from above; we
-    clamp on both sides. On units of one token, it is `TokenRatio`. Micro-batches hold whole units.
+    clamp on both sides. On units of one token, it is `TokenRatio`. Micro-batches hold whole units. `unit="span"` takes
+    the parts of an answer that the token credit tells apart (Rank-GRPO: the items of a list).
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
-    unit: Literal["step", "trajectory"] = "step"
+    unit: Literal["span", "step", "trajectory"] = "step"
     """Whose tokens share a ratio, however samples are cut."""
     length: Literal["mean", "sum"] = "mean"
     """Whether the log-ratio is averaged over the unit's tokens or summed."""
     clamp: Annotated[float, Field(gt=0)] = 10.0
     """Largest log-ratio of a unit, in absolute value."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it reads beyond the basics."""
+        return frozenset({OLD_LOGP, SPANS} if self.unit == "span" else {OLD_LOGP})
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         logp_T = columns.logp

@@ -14,10 +14,10 @@ from groupwise.core.errors import RecordError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-OLD_LOGP, REFERENCE_LOGP, ENTROPY = "old_logp", "reference_logp", "entropy"
+OLD_LOGP, REFERENCE_LOGP, ENTROPY, SPANS = "old_logp", "reference_logp", "entropy", "spans"
 """What a loss part may need beyond the basics."""
 
-COLUMN_OF = {OLD_LOGP: "logp_old", REFERENCE_LOGP: "logp_ref", ENTROPY: "entropy"}
+COLUMN_OF = {OLD_LOGP: "logp_old", REFERENCE_LOGP: "logp_ref", ENTROPY: "entropy", SPANS: "span"}
 """The column in which each need is handed in."""
 
 PAIRS = "pairs"
@@ -26,8 +26,8 @@ PAIRS = "pairs"
 MAPPINGS = ("named", "channels")
 """Fields of `TokenColumns` that hold columns by name."""
 
-Unit = Literal["token", "sample", "step", "trajectory"]
-UNITS: tuple[Unit, ...] = ("token", "sample", "step", "trajectory")
+Unit = Literal["token", "span", "sample", "step", "trajectory"]
+UNITS: tuple[Unit, ...] = ("token", "span", "sample", "step", "trajectory")
 """What a ratio, a weight or a mean may be taken over, smallest first."""
 
 
@@ -65,6 +65,8 @@ class TokenColumns:
     """Log-prob under the reference policy (T)."""
     entropy: Tensor | None = None
     """Entropy of the distribution the token was drawn from, under the current weights (T); carries a gradient."""
+    span: Tensor | None = None
+    """Span of its sample that each token belongs to (T), as the token credit numbers them; None = not told."""
     group: Tensor | None = None
     """Group of each token, by its number in the update (T): the attempts at one task."""
     named: Mapping[str, Tensor] = field(default_factory=dict)
@@ -144,8 +146,9 @@ class TokenColumns:
         if unit == "token":
             return Units(label=self.sample.new_ones(len(self)).cumsum(0) - 1, num=len(self))
         if unit == "step":
-            trajectory, step = _number_densely(self.trajectory), _number_densely(self.step)
-            return _number_densely(trajectory.label * step.num + step.label)
+            return _number_pairs(self.trajectory, self.step)
+        if unit == "span":
+            return _number_pairs(self.sample, self.require(SPANS))
         return _number_densely(self.sample if unit == "sample" else self.trajectory)
 
 
@@ -178,6 +181,11 @@ def _find_column(columns: Mapping[str, Tensor], name: str, what: str, declared: 
             f"that it is handed in. {nearest(name, columns)}"
         )
     return columns[name]
+
+
+def _number_pairs(first: Tensor, second: Tensor) -> Units:
+    outer, inner = _number_densely(first), _number_densely(second)
+    return _number_densely(outer.label * inner.num + inner.label)
 
 
 def _number_densely(ids: Tensor) -> Units:

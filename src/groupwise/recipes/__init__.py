@@ -20,11 +20,13 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.ladders import after_concise_r, srpo
+from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
+from groupwise.recipes.regularisers import epo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
@@ -51,6 +53,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "epo": epo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
@@ -71,6 +74,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -99,6 +103,7 @@ __all__ = [
     "disco",
     "dpo",
     "dr_grpo",
+    "epo",
     "flow_grpo",
     "gigpo",
     "grpo",
@@ -117,6 +122,7 @@ __all__ = [
     "r3",
     "r3_grpo_ablation",
     "r3_hgpo",
+    "rank_grpo",
     "rec",
     "recipe",
     "red_weight",

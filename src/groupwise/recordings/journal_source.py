@@ -9,6 +9,7 @@ from typing import Any
 
 from groupwise.core.errors import FileError
 from groupwise.core.journal.journal import Journal
+from groupwise.core.remembered import Remembered, number_at
 from groupwise.recordings.lines import Progress
 from groupwise.recordings.row import Row, quote_json
 
@@ -37,7 +38,7 @@ class JournalSource:
                     if not trajectory["steps"]:
                         left_out["attempts without a step"] += 1
                     rows: list[Row] = trajectory["steps"]
-                    if not isinstance(rows, list) or not all(isinstance(row, dict) and "task" in row for row in rows):
+                    if not isinstance(rows, list) or not all(_has_place(row) for row in rows):
                         raise FileError(
                             f"{self._path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
                             "journal is damaged: take a copy of the run from elsewhere"
@@ -45,16 +46,25 @@ class JournalSource:
                     for row in rows:
                         number += 1
                         if row["task"] in remembered:
-                            row["extra"] = {**row.get("extra", {}), **remembered[row["task"]]}
+                            row["extra"] = {**row.get("extra", {}), **_take_numbers(remembered, row)}
                         row["group"] = f"{row['task']}@{update}"
                         yield number, row
                 if progress is not None:
                     progress(size * done // len(updates))
 
 
-def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, float]]:
+def _has_place(row: object) -> bool:
+    return isinstance(row, dict) and "task" in row and type(row.get("index")) is int
+
+
+def _take_numbers(remembered: Mapping[Any, Mapping[str, Remembered]], row: Row) -> dict[str, float]:
+    """What was remembered for a step, by the name of the column."""
+    return {name: number_at(known, row["index"]) for name, known in remembered[row["task"]].items()}
+
+
+def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, Remembered]]:
     """What parts remembered of each task when an update began, by the name of the column."""
-    by_name: dict[Any, dict[str, float]] = {}
+    by_name: dict[Any, dict[str, Remembered]] = {}
     for state in journal.states_before(update):
         for name, by_task in state.columns.items():
             for task, value in by_task.items():

@@ -19,7 +19,7 @@ from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
-from groupwise.losses.token_columns import COLUMN_OF, PAIRS
+from groupwise.losses.token_columns import COLUMN_OF, PAIRS, SPANS
 
 OWN_COLUMNS = ("reward", "index", "episode_return")
 """What every step table has, beside its named columns."""
@@ -63,6 +63,11 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         raise ConfigError(
             f"algorithm.pairing: {name_of(loss)} reads no pairs; leave the pairing out, or choose a loss that needs "
             f"{PAIRS!r}"
+        )
+    if SPANS in loss.needs and not getattr(algorithm.token_credit, "gives_spans", False):
+        raise ConfigError(
+            "algorithm.loss: it takes ratios by span, and no part says which tokens belong together; choose a "
+            "token_credit that gives spans, or take ratios by step"
         )
     _check_kept_credit(algorithm, get_declared(loss, "columns") or frozenset(algorithm.channels or {}))
     read, offered = get_declared(loss, "channels"), frozenset(algorithm.channels or {})

@@ -67,12 +67,17 @@ class PartStates:
         return len(self._parts)
 
     def columns(self, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
-        """What the parts know of tasks now: a number by the column's name and the task's id."""
-        return {
-            name: by_task
-            for part in self._parts
-            for name, by_task in read_columns(part.where, part.state, tasks).items()
-        }
+        """What the parts know of tasks now: a number by the column's name and the task's id.
+
+        What they know of single steps is not among it.
+        """
+        columns: dict[str, dict[str, float]] = {}
+        for part in self._parts:
+            for name, by_task in read_columns(part.where, part.state, tasks).items():
+                numbers = {task: number for task, number in by_task.items() if isinstance(number, float)}
+                if numbers or not by_task:
+                    columns[name] = numbers
+        return columns
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """The states of the parts, each with its kind, by path: a copy, which does not change when they do."""

@@ -29,6 +29,8 @@ class TokensOfStep:
     """Credit of each token."""
     trains: tuple[bool, ...]
     """Whether each token trains."""
+    spans: tuple[int, ...] | None = None
+    """Span of each token; None = not told."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,8 +114,14 @@ def credit_tokens(
     tokens = TokenTable.from_trajectories(table, trajectories)
     token_credit = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
     values, trains = token_credit.values.tolist(), token_credit.trains.tolist()
+    spans = None if token_credit.span is None else token_credit.span.tolist()
     rows = (tokens.row(number) for number in range(len(table.step_of_row)))
-    return [TokensOfStep(values=tuple(values[row]), trains=tuple(trains[row])) for row in rows]
+    return [
+        TokensOfStep(
+            values=tuple(values[row]), trains=tuple(trains[row]), spans=None if spans is None else tuple(spans[row])
+        )
+        for row in rows
+    ]
 
 
 def _credit_kept_tokens(
@@ -169,6 +177,7 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
                     trains=keep[row] and bool(response_ids),
                     trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=off_policy,
+                    spans=None if own is None else own.spans,
                     columns=context.columns_of(row) if context.columns else nothing,
                     channels=context.channels_of(row) if context.channels else nothing,
                 )

@@ -33,7 +33,7 @@ def relative(of: Any) -> Relative:
     return Relative(by=ByTask(), of=of)
 
 
-def before(path: str, **columns: dict[str, float]) -> StateBefore:
+def before(path: str, **columns: dict[str, Any]) -> StateBefore:
     return StateBefore(path=path, kind="count", state={}, columns=columns)
 
 
@@ -154,7 +154,10 @@ def test_columns_are_read_by_name_and_task() -> None:
     assert read_columns("here", Remembers(columns={}), TASKS) == {}
 
 
-NEEDED = "but a NumPy array of one finite float for each of the 2 tasks is needed"
+NEEDED = (
+    "but a NumPy array of one finite float for each of the 2 tasks is needed, or of a row for each, by the index of a "
+    "step"
+)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +169,10 @@ NEEDED = "but a NumPy array of one finite float for each of the 2 tasks is neede
         ({"p": np.zeros(3)}, f"columns gave an array of 3 float64 for 'p', {NEEDED}"),
         ({"p": np.zeros(2, dtype=np.int64)}, f"columns gave an array of 2 int64 for 'p', {NEEDED}"),
         ({"p": np.array([0.0, np.nan])}, f"columns gave an array of 2 float64 with nan in it for 'p', {NEEDED}"),
+        ({"p": np.zeros((2, 0))}, f"columns gave an array of 2 x 0 float64 for 'p', {NEEDED}"),
+        ({"p": np.zeros((2, 1, 1))}, f"columns gave an array of 2 x 1 x 1 float64 for 'p', {NEEDED}"),
     ],
-    ids=["none", "no name", "list", "another length", "integers", "nan"],
+    ids=["none", "no name", "list", "another length", "integers", "nan", "empty rows", "cube"],
 )
 def test_other_columns_are_refused_by_the_name_of_the_part(columns: Any, words: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -181,6 +186,16 @@ def test_what_was_remembered_becomes_columns_of_the_table() -> None:
     assert table.column("other")[table.step_of_row].tolist() == [2.0, 1.0, 1.0]
     assert "prior" not in TABLE.extra
     assert join_columns(TABLE, []) is TABLE
+
+
+def test_a_row_has_a_number_for_each_index_and_its_last_for_all_later_steps() -> None:
+    given = {"usual": np.array([[0.5, 0.25], [2.0, 3.0]])}
+    assert read_columns("here", Remembers(columns=given), TASKS) == {"usual": {"t1": [0.5, 0.25], "t2": [2.0, 3.0]}}
+    long = StepTable.from_columns(
+        task=["t2", "t1", "t1", "t1", "t2"], attempt=[0, 0, 0, 0, 0], index=[0, 2, 1, 0, 1], reward=[0.0] * 5
+    )
+    table = join_columns(long, [before("a", usual={"t1": [0.5, 0.25], "t2": 7.0})])
+    assert table.column("usual")[table.step_of_row].tolist() == [7.0, 0.25, 0.25, 0.5, 7.0]
 
 
 def test_a_table_forgets_what_it_was_asked_before_it_had_the_columns() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -15,16 +15,21 @@ from groupwise.envs import ENVS, Outcome
 from groupwise.envs.kit.facts import FACTS, list_named
 from groupwise.envs.plain_records import to_plain_facts
 
-TELLING = [kind for kind, part in ENVS.items() if hasattr(part, "writes")]
-"""Kinds that tell facts."""
+TELLING = [kind for kind, part in ENVS.items() if hasattr(part, "writes") and kind != "webshop"]
+"""Kinds that tell facts; webshop, which needs the publisher's files, is the storefront's shop."""
 NUM_TASKS = 6
+SUM, BUY_ANY = "the sum of the numbers", "buy whatever is found first"
+"""Actions that depend on what is shown."""
 OTHER_ACTIONS: dict[str, tuple[str, ...]] = {
-    "countdown": ("no idea", "1 + 1", "(1", "SUM"),
+    "countdown": ("no idea", "1 + 1", "(1", SUM),
     "worked_sums": ("no idea", "answer 7"),
+    "search_qa": ("no idea", "<search>Kilburne</search>", "<answer>a mill</answer>", "<answer></answer>"),
+    "storefront": ("no idea", "search[lamp]", "click[nowhere]", BUY_ANY),
+    "bfcl": ("no idea", "pwd()", "nothing_of_the_kind(1, a=2)", "[]"),
+    "ranked_lists": ("no idea", "egg ; ruby ; egg", "ant ; ;\n coal"),
     "lookup": ("no idea", "search boss of nobody", "search city", "answer atlantis"),
 }
-"""What is said beside the expert's actions: nonsense, what is not allowed, what is wrong. SUM = the sum of the
-given numbers."""
+"""What is said beside the expert's actions: nonsense, what is not allowed, what is wrong."""
 
 
 def play(environment: Any, choose: Callable[[int], str | None]) -> Iterator[tuple[str, Outcome]]:
@@ -39,23 +44,30 @@ def play(environment: Any, choose: Callable[[int], str | None]) -> Iterator[tupl
             return
 
 
+def choose_other(environment: Any, other: str, number: int) -> str | None:
+    """The other action first, then the expert's."""
+    shown = environment.observe()
+    if other == BUY_ANY:
+        products = [action for action in shown.admissible if re.fullmatch(r"click\[b0\w{8}\]", action)]
+        return ("search[light]", *products[:1], "click[buy now]")[min(number, 1)]
+    if number:
+        advice: str | None = environment.expert()
+        return advice
+    return " + ".join(re.findall(r"[0-9]+", shown.text)[1:]) if other == SUM else other
+
+
 @cache
 def list_outcomes(kind: str) -> tuple[Outcome, ...]:
-    """Outcomes of the expert, of other actions alone, and of other actions before the expert's."""
+    """Outcomes of the expert, and of other actions before the expert's."""
     part: Any = ENVS[kind]()
-    others = OTHER_ACTIONS[kind]
     outcomes = []
     try:
-        tasks = part.panel("test")[:NUM_TASKS]
-        for task in tasks:
+        for task in part.panel("test")[:NUM_TASKS]:
             expert = part.open(task)
             outcomes += [outcome for _, outcome in play(expert, lambda _, it=expert: it.expert())]
-            for other in others:
+            for other in OTHER_ACTIONS[kind]:
                 mixed = part.open(task)
-                if other == "SUM":
-                    other = " + ".join(re.findall(r"[0-9]+", mixed.observe().text)[1:])
-                choose = lambda number, it=mixed, said=other: said if number == 0 else it.expert()  # noqa: E731
-                outcomes += [outcome for _, outcome in play(mixed, choose)]
+                outcomes += [outcome for _, outcome in play(mixed, partial(choose_other, mixed, other))]
     except ConfigError as error:
         pytest.skip(str(error))
     return tuple(outcomes)
@@ -129,11 +141,13 @@ def test_every_fact_of_the_table_is_told_by_some_environment() -> None:
     [
         ("answer", None),
         ("exact", 1),
+        ("graded_match", 1.5),
         ("calls", [{"name": "search"}]),
         ("num_calls", -1),
         ("checks", {}),
         ("checks", {"fits": True}),
         ("checks", {"read": False, "fits": True}),
+        ("match_parts", {"price": 2}),
         ("entities", ["ben", 3]),
     ],
 )
@@ -144,3 +158,28 @@ def test_a_value_of_another_type_is_seen(name: str, value: object) -> None:
 def test_names_are_found_word_by_word() -> None:
     assert list_named(["ben", "oslo", "ann"], "Search the city of Ben; anna") == ["ben"]
     assert list_named(["Lower Bridge"], "<search>lower  bridge</search>") == ["Lower Bridge"]
+
+
+ODD_ACTIONS = {
+    "countdown": ("1" * 300_000, "(" * 199),
+    "worked_sums": ("answer " + "1" * 300_000,),
+    "lookup": ("answer " + "x" * 300_000, "search \ud800 of \udfff", "answer \ud800"),
+    "search_qa": ("<answer>" + "x" * 300_000 + "</answer>", "<search>\ud800</search>", "<answer>\udfff</answer>"),
+    "storefront": ("search[" + "x" * 9_000 + "]", "click[\ud800]", "click[]"),
+    "bfcl": ("f(" + "[" * 15 + "]" * 15 + ")", "f({1, 2}, ...)", '{"name": "\\ud800", "arguments": {"a": 1e999}}'),
+}
+"""What no agent should say, and what must not end an attempt by a fact that cannot be written."""
+
+
+@pytest.mark.parametrize("kind", TELLING)
+def test_whatever_is_said_can_be_written_as_facts(kind: str) -> None:
+    part: Any = ENVS[kind]()
+    try:
+        task = part.panel("test")[0]
+        outcomes = [part.open(task).act(action) for action in ODD_ACTIONS[kind]]
+    except ConfigError as error:
+        pytest.skip(str(error))
+    for outcome in outcomes:
+        facts = to_plain_facts(outcome.facts)
+        assert all(FACTS[name].accepts(value) for name, value in facts.items())
+        assert len(json.dumps(facts)) < 20_000

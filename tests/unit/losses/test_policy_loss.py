@@ -84,7 +84,13 @@ def test_a_loss_worked_by_hand() -> None:
     assert {tally.count for tally in result.metrics.values()} == {3}
     assert {tally.total.dtype for tally in result.metrics.values()} == {torch.float64}, "so that shares add up too"
     # Nobody else's tokens, no pairs, and no penalty that measures.
-    elsewhere = {"loss/off_policy_ratio", "loss/pair_gap", "loss/pair_accuracy", "loss/ratio_variance"}
+    elsewhere = {
+        "loss/off_policy_ratio",
+        "loss/pair_gap",
+        "loss/pair_accuracy",
+        "loss/ratio_variance",
+        "loss/entropy_outside",
+    }
     assert set(result.metrics) == set(METRICS) - elsewhere
 
 
@@ -167,6 +173,7 @@ def test_a_missing_column_is_named_before_anything_is_computed() -> None:
         (PolicyLoss(aggregate=TrajectoryMean()), "sample"),
         (PolicyLoss(aggregate=TrajectoryMean(within="step")), "step"),
         (PolicyLoss(ratio=SequenceRatio()), "step"),
+        (PolicyLoss(ratio=SequenceRatio(unit="span")), "sample"),
         (PolicyLoss(ratio=SequenceRatio(unit="trajectory"), aggregate=StepMean()), "trajectory"),
         (PolicyLoss(corrections=(Truncate(), Reject())), "step"),
         (PolicyLoss(corrections=(Mask(unit="trajectory"),)), "trajectory"),

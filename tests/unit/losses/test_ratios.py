@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from groupwise import ConfigError
+from groupwise import ConfigError, RecordError
 from groupwise.losses import SequenceRatio, TokenRatio
 from tests.unit.losses.token_rows import columns, gradient
 
@@ -58,6 +58,21 @@ def test_the_unit_says_whose_tokens_share_a_ratio() -> None:
     assert SequenceRatio(unit="trajectory")(tokens).log().tolist() == pytest.approx([0.5] * 3)
 
 
+def test_spans_share_a_ratio_within_their_sample_alone() -> None:
+    """Rank-GRPO's item: log-ratios 0.1, -0.2, 0.04 have mean -0.02, w = 0.980199; another sample has a span 0 too."""
+    tokens = columns([0.1, -0.2, 0.04, 0.3, 0.5], old=[0.0] * 5, sample=[0, 0, 0, 0, 1], span=[0, 0, 0, 7, 0])
+    ratio_T = SequenceRatio(unit="span")(tokens)
+    assert ratio_T[:3].tolist() == pytest.approx([0.980199] * 3, abs=1e-6)
+    assert ratio_T[3:].log().tolist() == pytest.approx([0.3, 0.5])
+    assert gradient(ratio_T[0], tokens.logp) == pytest.approx([0.980199, 0, 0, 0, 0], abs=1e-6)
+
+
+def test_spans_that_were_not_told_are_asked_for() -> None:
+    tokens = columns([0.1])
+    with pytest.raises(RecordError, match="the loss needs spans, but column 'span' is missing"):
+        SequenceRatio(unit="span")(tokens)
+
+
 def test_a_sequence_ratio_is_clamped_as_a_whole() -> None:
     """Log-ratios 30 and -4 have mean 13: clamped at 10 for both, although the second alone is far below."""
     tokens = columns([30.0, -4.0], old=[0.0, 0.0])
@@ -79,4 +94,4 @@ def test_a_clamp_of_zero_is_refused(part: type[TokenRatio]) -> None:
 def test_a_sequence_is_a_step_or_a_trajectory() -> None:
     with pytest.raises(ConfigError) as caught:
         SequenceRatio(unit="sample")
-    assert str(caught.value) == "SequenceRatio: unit: input should be 'step' or 'trajectory', found 'sample'"
+    assert str(caught.value) == "SequenceRatio: unit: input should be 'span', 'step' or 'trajectory', found 'sample'"

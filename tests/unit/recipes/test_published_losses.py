@@ -21,6 +21,7 @@ from groupwise.losses import (
     Dpo,
     ElasticClip,
     EntropyBonus,
+    EntropyCorridor,
     Kl,
     Llds,
     P3o,
@@ -185,6 +186,17 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("disco", {"score": "ratio", "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
     ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
     ("llds", {}, Llds(of=GRPO, weight=0.1, gate="step", per="active")),
+    (
+        "epo",
+        {"updates": 40},
+        PolicyLoss(
+            aggregate=SequenceMean(),
+            penalties=(
+                Kl(estimator="k3", weight=0.001),
+                EntropyCorridor(weight=0.001, smoothing=1.0, low=0.0, high=2.0, outside=0.1, updates=40),
+            ),
+        ),
+    ),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
@@ -195,6 +207,16 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             surrogate=Clip(low=0.2, high=0.2),
             aggregate=TokenMean(),
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
+        ),
+    ),
+    (
+        "rank_grpo",
+        {},
+        PolicyLoss(
+            ratio=SequenceRatio(unit="span", length="mean"),
+            surrogate=Clip(low=0.06, high=0.08),
+            aggregate=TokenMean(),
+            penalties=(Kl(estimator="k3", weight=0.001),),
         ),
     ),
     ("spo_chain", {}, TOKENS),

@@ -33,7 +33,7 @@ def by_attempt(table: StepTable, values: np.ndarray) -> list[float]:
 def test_the_numbers_of_the_specification() -> None:
     """T = 0, 1, 3, 2, the last one wrong: r_tool = 1, 1/2, 1/4, -; the right but costly one stays above 0."""
     table = attempts([0, 1, 3, 2], [True, True, True, False])
-    algorithm = recipes.hdpo()
+    algorithm = recipes.hdpo(calls=None)
     accuracy = by_attempt(table, algorithm.credit(table).values)
     economy = by_attempt(table, algorithm.channel_credit(table)["economy"].values)
     assert accuracy == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=1e-5)
@@ -46,7 +46,7 @@ def test_the_numbers_of_the_specification() -> None:
 )
 def test_equal_calls_a_lone_right_attempt_and_wrong_ones_say_nothing(calls: list[int], right: list[bool]) -> None:
     table = attempts(calls, right)
-    assert not np.any(recipes.hdpo().channel_credit(table)["economy"].values)
+    assert not np.any(recipes.hdpo(calls=None).channel_credit(table)["economy"].values)
 
 
 def test_right_goes_by_accuracy_then_by_what_was_earned_before_shaping() -> None:
@@ -60,7 +60,7 @@ def test_right_goes_by_accuracy_then_by_what_was_earned_before_shaping() -> None
 def test_calls_are_numbers_or_lists_of_calls() -> None:
     table = attempts([1, 0, 0], [True] * 3, tool_calls=[1, ["search", "look"], None])
     assert ToolEconomy(calls="tool_calls")(table).tolist() == [1 / 3, 1 / 3, 1 / 3, 1.0]  # once in each of two steps
-    assert ToolEconomy()(table).tolist() == [0.5, 0.5, 1.0, 1.0]
+    assert ToolEconomy(calls=None)(table).tolist() == [0.5, 0.5, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("entry", [-1, "two", float("inf")])

@@ -125,6 +125,7 @@ def test_token_credit_without_the_measure_that_it_reads_is_refused_before_a_mode
         ("after_vsrm", "line_accuracy", "forced_answers"),
         ("dcpo", "logp_cold", "tempered_score"),
         ("verl", "effective_rank", "effective_rank"),
+        ("rank_grpo", "end_token", "item_tokens"),
     ):
         whole = recipes.build(name)
         check_measures(whole)

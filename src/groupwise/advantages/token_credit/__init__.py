@@ -8,6 +8,7 @@ from groupwise.advantages.token_credit.line_gains import LineGains
 from groupwise.advantages.token_credit.plain_tokens import DiscountedTokens, FirstTokens
 from groupwise.advantages.token_credit.potential_credit import PotentialCredit
 from groupwise.advantages.token_credit.rank_bonus import RankBonus
+from groupwise.advantages.token_credit.rank_credit import RankCredit
 from groupwise.advantages.token_credit.segment_credit import SegmentCredit
 from groupwise.advantages.token_credit.tempered_credit import TemperedCredit
 from groupwise.advantages.token_credit.token_gae import TokenGae
@@ -28,6 +29,7 @@ TOKEN_CREDITS: dict[str, type[Part]] = {
     "potential_credit": PotentialCredit,
     "tempered_credit": TemperedCredit,
     "rank_bonus": RankBonus,
+    "rank_credit": RankCredit,
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "LineGains",
     "PotentialCredit",
     "RankBonus",
+    "RankCredit",
     "SegmentCredit",
     "TemperedCredit",
     "TokenGae",

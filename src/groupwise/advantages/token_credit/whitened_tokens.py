@@ -36,6 +36,11 @@ class WhitenedTokens(Part, slot="token_credit"):
     eps: Annotated[float, Field(ge=0)] = 1e-8
     """Added to the variance."""
 
+    @property
+    def gives_spans(self) -> bool:
+        """Whether the part within tells spans."""
+        return getattr(self.of, "gives_spans", False)
+
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         inner = self.of(table, credit, tokens)
         counts: BoolArray = inner.trains & table.trains[tokens.step]
@@ -48,7 +53,10 @@ class WhitenedTokens(Part, slot="token_credit"):
             if distance.any():
                 values[inner.trains] = (own - distance.mean()) / np.sqrt(variance + self.eps)
         return TokenCredit(
-            values=values, trains=inner.trains, trace=WhitenedTrace(part=self, inner=inner, counts=counts)
+            values=values,
+            trains=inner.trains,
+            trace=WhitenedTrace(part=self, inner=inner, counts=counts),
+            span=inner.span,
         )
 
 

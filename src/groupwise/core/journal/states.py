@@ -8,6 +8,7 @@ from typing import Any
 
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.file import JournalDatabase
+from groupwise.core.remembered import Remembered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +25,9 @@ class StateBefore:
     """What a run file calls it."""
     state: Mapping[str, Any]
     """What it remembered."""
-    columns: Mapping[str, Mapping[str, float]]
-    """What it knew of the update's tasks: a number by the column's name and the task's id."""
+    columns: Mapping[str, Mapping[str, Remembered]]
+    """What it knew of the update's tasks by the column's name and the task's id: a number, or one for each index of a
+    step."""
 
 
 def has_states(database: JournalDatabase) -> bool:
@@ -54,12 +56,17 @@ def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
     ]
 
 
-def _read_columns(blob: Any) -> dict[str, dict[str, float]]:
+def _read_columns(blob: Any) -> dict[str, dict[str, Remembered]]:
     columns = _object(blob)
     for name, by_task in columns.items():
-        if not isinstance(by_task, dict) or not all(type(value) in (int, float) for value in by_task.values()):
+        if not isinstance(by_task, dict) or not all(_is_remembered(value) for value in by_task.values()):
             raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
     return columns
+
+
+def _is_remembered(value: Any) -> bool:
+    numbers = value if isinstance(value, list) and value else [value]
+    return all(type(number) in (int, float) for number in numbers)
 
 
 def _object(blob: Any) -> dict[str, Any]:

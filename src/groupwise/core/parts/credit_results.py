@@ -40,6 +40,7 @@ def _is_token_credit(result: Any, arguments: Arguments) -> bool:
         return False
     num = len(arguments[2])
     is_whole = is_array(result.values, "f", num) and is_array(result.trains, "b", num)
+    is_whole = is_whole and (result.span is None or is_array(result.span, "i", num))
     return is_whole and bool(np.isfinite(result.values[result.trains]).all())
 
 
@@ -52,6 +53,8 @@ def _find_token_credit_fault(result: Any, arguments: Arguments) -> str:
         column = getattr(result, name)
         if not is_array(column, kinds, num):
             return f"a TokenCredit whose {name!r} is {describe_value(column)} for {num} tokens"
+    if result.span is not None and not is_array(result.span, "i", num):
+        return f"a TokenCredit whose 'span' is {describe_value(result.span)} for {num} tokens"
     first = int(np.flatnonzero(result.trains & ~np.isfinite(result.values))[0])
     return f"a TokenCredit whose 'values' is {result.values[first]} at token {first}, which trains"
 

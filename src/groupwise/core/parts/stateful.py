@@ -19,6 +19,7 @@ from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.records import Task, Trajectory
+from groupwise.core.remembered import Remembered
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_fields.table import RESERVED_NAMES
 from groupwise.core.step_table import StepTable
@@ -58,7 +59,11 @@ class PartState(Protocol):
     """What a part remembers. It changes in `observe` and `load_state_dict` alone."""
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """What it knows of tasks, as columns of the step table: one finite number a task, by the column's name."""
+        """What it knows of tasks, as columns of the step table: one finite number a task, by the column's name.
+
+        A column may have a row for each task instead, a number for each index of a step; the last of a row is for all
+        later steps too.
+        """
 
     def observe(self, update: ObservedUpdate) -> None:
         """Hear what an update brought; once an update, after the weights were handed over."""
@@ -144,24 +149,35 @@ def read_part_state(where: str, state: PartState) -> dict[str, Any]:
     return copy
 
 
-def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
-    """What a part knows of tasks, a number by column and task id; an error that names the part where it is not that."""
+def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[str, dict[str, Remembered]]:
+    """What a part knows of tasks, by column and task id; an error that names the part where these are no numbers."""
     columns = state.columns(tasks)
     if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
         raise ConfigError(
             f"{where}: columns gave {describe_value(columns)}, but arrays by the names of columns are needed"
         )
     for name, values in columns.items():
-        is_array = isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.shape == (len(tasks),)
-        if not is_array or not np.isfinite(values).all():
+        if not _is_column(values, len(tasks)):
             raise ConfigError(
                 f"{where}: columns gave {describe_value(values)} for {name!r}, but a NumPy array of one finite float "
-                f"for each of the {len(tasks)} tasks is needed"
+                f"for each of the {len(tasks)} tasks is needed, or of a row for each, by the index of a step"
             )
     return {
-        name: {task.id: float(value) for task, value in zip(tasks, values, strict=True)}
+        name: {task.id: value for task, value in zip(tasks, values.astype(np.float64).tolist(), strict=True)}
         for name, values in columns.items()
     }
+
+
+def _is_column(values: object, num_tasks: int) -> bool:
+    """Whether these are finite numbers, one for each task, or a row of at least one for each."""
+    return (
+        isinstance(values, np.ndarray)
+        and values.dtype.kind == "f"
+        and values.ndim in (1, 2)
+        and values.shape[0] == num_tasks
+        and all(values.shape[1:])
+        and bool(np.isfinite(values).all())
+    )
 
 
 def join_columns(table: StepTable, states: Sequence[StateBefore]) -> StepTable:

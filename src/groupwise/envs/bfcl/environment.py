@@ -8,7 +8,7 @@ from copy import copy
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from groupwise.envs.bfcl.calls import Call, read_calls
 from groupwise.envs.bfcl.files import ENV, MODULES, PACKAGE, Category, Conversation, read_conversations, read_source
 from groupwise.envs.bfcl.services import Services, play_answers
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.facts import write_call, write_checks
 from groupwise.envs.kit.keyed_draws import draw_uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, split_of_content
 from groupwise.envs.kit.progress import Progress
@@ -47,9 +48,13 @@ class Bfcl(Part, slot="env"):
     refused; in BFCL's own loop it ends the turn (`text_ends_turn`). So is a call of an unknown function, or with
     arguments that do not fit. Arguments are plain values: nothing that the policy writes is evaluated. Tasks of the
     same number tell one story in all four categories, so the number decides the split. The `state_key` is the turn,
-    the state of the services and the results that were seen, in any order.
+    the state of the services and the results that were seen, in any order. Facts name the arguments of calls by the
+    function's parameters, however they were written.
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"calls", "num_calls", "gold_calls", "checks", "turn", "num_turns", "turns_passed"}
+    )
     categories: Annotated[tuple[Category, ...], Field(min_length=1)] = ("base",)
     """Which of BFCL's four sets: plain; a function or a value that comes late; very long results."""
     functions: FunctionDetail = "signatures"
@@ -104,6 +109,7 @@ class BfclEnvironment:
         self._goal = f"Functions: {describe_functions(conversation.functions, part.functions)}"
         self._turn, self._followed, self._has_acted = 0, 0, False
         self._results: list[str] = []
+        self._gold_calls = self._tell_calls(self._truth[0].calls)
         self._observation = self._observe()
 
     def observe(self) -> Observation:
@@ -118,10 +124,36 @@ class BfclEnvironment:
             return self._end_turn()
         if calls is None:
             self._observation = self._observe(NOT_UNDERSTOOD)
-            return self._progress.outcome(self._observation, accepted=False)
+            facts = self._tell_facts((), write_checks(read=False))
+            return self._progress.outcome(self._observation, accepted=False, facts=facts)
         results = [self._call(call) for call in calls]
         self._observation = self._observe("\n".join(f"Result: {self._shorten(text)}" for text, _ in results))
-        return self._progress.outcome(self._observation, accepted=all(fits for _, fits in results))
+        accepted = all(fits for _, fits in results)
+        facts = self._tell_facts(calls, write_checks(read=True, fits=accepted))
+        return self._progress.outcome(self._observation, accepted=accepted, facts=facts)
+
+    def _tell_facts(self, calls: Iterable[Call], checks: Mapping[str, bool]) -> dict[str, Any]:
+        written = self._tell_calls(calls)
+        return {
+            "calls": written,
+            "num_calls": len(written),
+            "gold_calls": self._gold_calls,
+            "turn": self._turn,
+            "num_turns": len(self._truth),
+            "checks": checks,
+        }
+
+    def _tell_calls(self, calls: Iterable[Call]) -> list[dict[str, Any]]:
+        """Calls with their arguments by name; those that fit no parameter, by their place from 0."""
+        return [
+            write_call(
+                call.name,
+                {**{str(place): value for place, value in enumerate(call.values)}, **call.named}
+                if (bound := self._services.normalise_call(call)[1]) is None
+                else bound,
+            )
+            for call in calls
+        ]
 
     def fork(self) -> BfclEnvironment:
         twin = copy(self)
@@ -151,16 +183,20 @@ class BfclEnvironment:
 
     def _end_turn(self) -> Outcome:
         wrong = self._check()
+        facts = self._tell_facts((), write_checks(read=True, fits=True, right=not wrong))
+        facts["turns_passed"] = self._turn + (not wrong)
         if wrong:
             self._observation = self._observe("Not done.")
-            return self._progress.outcome(self._observation, success=False, note=wrong)
+            return self._progress.outcome(self._observation, success=False, note=wrong, facts=facts)
         reward = self._part.turn_reward
         if self._turn + 1 == len(self._truth):
             self._observation = self._observe("Done.")
-            return self._progress.outcome(self._observation, success=True, reward=reward + self._part.success_reward)
+            reward += self._part.success_reward
+            return self._progress.outcome(self._observation, success=True, reward=reward, facts=facts)
         self._turn, self._followed, self._has_acted = self._turn + 1, 0, False
+        self._gold_calls = self._tell_calls(self._truth[self._turn].calls)
         self._observation = self._observe()
-        return self._progress.outcome(self._observation, reward=reward)
+        return self._progress.outcome(self._observation, reward=reward, facts=facts)
 
     def _check(self) -> str:
         """What BFCL's own checks find wrong with the turn; empty = it passes."""

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.core.step_fields.kinds import is_count, is_flag, is_integers, is_text
+from groupwise.core.step_fields.kinds import is_count, is_finite, is_flag, is_integer, is_integers, is_text
+from groupwise.core.text.safe_text import escape_surrogates
 from groupwise.envs.kit.words import split_words
 
+MAX_TEXT_CHARACTERS = 1000
+"""Characters of what a policy said that a fact holds: an answer of any length must not be a fault."""
 STAGES = ("read", "fits", "right")
 """The checks of a step in their order: a later one is made only where those before it passed."""
 
@@ -31,13 +34,35 @@ class KnownFact:
     """On which steps it stands; on others it is absent."""
 
 
-def write_call(name: str, /, **arguments: Any) -> dict[str, Any]:
+def write_text(text: str) -> str:
+    """What a policy said as facts hold it: no half characters, and not longer than anything that is meant."""
+    return escape_surrogates(text[:MAX_TEXT_CHARACTERS])
+
+
+def write_value(value: Any) -> Any:
+    """An argument of a call as a JSON value; what JSON has not becomes its text, so that no argument is a fault.
+
+    >>> write_value((1, 2.5, {3: b"x"})), write_value(float("inf"))
+    ([1, 2.5, {'3': "b'x'"}], 'inf')
+    """
+    if isinstance(value, str):
+        return write_text(value)
+    if value is None or is_flag(value) or is_integer(value) or (is_finite(value) and type(value) is float):
+        return value
+    if isinstance(value, list | tuple):
+        return [write_value(entry) for entry in value]
+    if isinstance(value, dict):
+        return {write_text(str(name)): write_value(entry) for name, entry in value.items()}
+    return write_text(repr(value))
+
+
+def write_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A tool call as facts hold it.
 
-    >>> write_call("search", person="anna")
+    >>> write_call("search", {"person": "anna"})
     {'name': 'search', 'arguments': {'person': 'anna'}}
     """
-    return {"name": name, "arguments": arguments}
+    return {"name": write_text(name), "arguments": write_value(dict(arguments))}
 
 
 def write_checks(*, read: bool, fits: bool | None = None, right: bool | None = None) -> dict[str, bool]:
@@ -61,6 +86,14 @@ def list_named(entities: Iterable[str], text: str) -> list[str]:
 
 def _is_list_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: type(value) is list and all(map(accepts, value))
+
+
+def _is_map_of(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: type(value) is dict and all(map(accepts, value.values()))
+
+
+def _is_share(value: Any) -> bool:
+    return is_finite(value) and 0 <= value <= 1
 
 
 def _is_call(value: Any) -> bool:
@@ -90,24 +123,51 @@ FACTS: Mapping[str, KnownFact] = {
     ),
     "gold_answer": KnownFact(is_text, "text", "a right answer, the first where several are taken", EVERY),
     "exact": KnownFact(is_flag, "true or false", "whether the whole answer is right", ANSWERING),
+    "graded_match": KnownFact(_is_share, "a number from 0 to 1", "how much of the answer is right", ANSWERING),
+    "match_parts": KnownFact(
+        _is_map_of(_is_share),
+        "numbers from 0 to 1 by name",
+        "how much of each thing that was asked for is right; what was not asked for is absent",
+        ANSWERING,
+    ),
     "calls": KnownFact(
         _is_list_of(_is_call),
         "a list of `{name, arguments}`",
-        "the tool calls that were read out of the action, carried out or not; answering is none",
+        "the tool calls that were read out of the action, carried out or not; to answer or to buy is none",
         EVERY,
     ),
     "num_calls": KnownFact(is_count, "an integer from 0 upwards", "how many these are", EVERY),
     "gold_calls": KnownFact(
-        _is_list_of(_is_call), "a list of `{name, arguments}`", "calls that lead to the answer, in order", EVERY
+        _is_list_of(_is_call),
+        "a list of `{name, arguments}`",
+        "calls that do what is asked, in order; where there are turns, what the present one asks",
+        EVERY,
     ),
     "gold_entities": KnownFact(
         _is_list_of(is_text),
         "a list of texts",
-        "whom and what one comes across on the way to the answer, the answer included and the question's own words not",
-        EVERY,
+        "whom and what one comes across on the way to the answer, the answer included and what the question names not",
+        "every step; in search_qa where the question names its documents",
     ),
     "entities": KnownFact(
-        _is_list_of(is_text), "a list of texts", "those of `gold_entities` that the action names", EVERY
+        _is_list_of(is_text), "a list of texts", "those of `gold_entities` that the action names", "where these are"
+    ),
+    "documents": KnownFact(
+        _is_list_of(is_text),
+        "a list of texts",
+        "titles of the documents that were shown, the best first",
+        "steps that search",
+    ),
+    "gold_documents": KnownFact(
+        _is_list_of(is_text),
+        "a list of texts",
+        "titles of the documents that lead to the answer, in order",
+        "every step, where the question says so",
+    ),
+    "turn": KnownFact(is_count, "an integer from 0 upwards", "which of the user's requests the step belongs to", EVERY),
+    "num_turns": KnownFact(is_count, "an integer from 0 upwards", "how many requests the task has", EVERY),
+    "turns_passed": KnownFact(
+        is_count, "an integer from 0 upwards", "how many turns have passed their checks by now", "steps that end a turn"
     ),
     "checks": KnownFact(
         _are_checks,
@@ -129,5 +189,28 @@ FACTS: Mapping[str, KnownFact] = {
         EVERY,
     ),
     "line_ends": KnownFact(is_integers, "a list of integers", "words up to the end of each line", EVERY),
+    "items": KnownFact(
+        _is_list_of(is_text),
+        "a list of texts",
+        "what each item of a list names, in order; empty where it names nothing that was offered",
+        EVERY,
+    ),
+    "item_relevance": KnownFact(
+        is_integers, "a list of integers", "how relevant each item is; 0 where it is not offered or comes again", EVERY
+    ),
+    "items_exact": KnownFact(
+        _is_list_of(is_flag),
+        "a list of true or false",
+        "whether each item, up to the last rank, is as relevant as the best list's at its rank",
+        EVERY,
+    ),
+    "item_spans": KnownFact(
+        _is_list_of(lambda span: is_integers(span) and len(span) == 2),
+        "a list of pairs of integers",
+        "where each item begins and ends in the action, in characters, the sign that ends it included",
+        EVERY,
+    ),
+    "best_relevance": KnownFact(is_integers, "a list of integers", "relevance by rank of the best list", EVERY),
+    "list_length": KnownFact(is_count, "an integer from 0 upwards", "how many items are asked for", EVERY),
 }
 """Every fact that the environments of groupwise tell, by name."""

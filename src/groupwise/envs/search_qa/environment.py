@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,13 +12,14 @@ from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
 from groupwise.envs.kit.keyed_draws import draw_uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.tags import find_tagged_parts
 from groupwise.envs.kit.words import prepend_goal, vocabulary_of
 from groupwise.envs.search_qa.corpus import ENV, Corpus, Document, SearchQuestion, read_corpus, read_questions
-from groupwise.envs.search_qa.score import exact_match, f1
+from groupwise.envs.search_qa.score import exact_match, f1, normalise
 
 MAX_RESPONSE_CHARACTERS = 100_000
 """Of a response that is still read."""
@@ -36,9 +38,15 @@ class SearchQa(Part, slot="env"):
 
     Choices: search is BM25 over title and text. A question without a `split` belongs to the one that its own words
     decide. `state_key` is what was found: the titles, in alphabetical order. The expert looks up the question's
-    `titles` one after another, and the question itself where there are none; then it answers.
+    `titles` one after another, and the question itself where there are none; then it answers. The facts of a step say
+    what was searched, shown and answered, and how well that matches; which documents and entities lead to the answer
+    is told of questions that have `titles`.
     """
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"answer", "gold_answer", "exact", "graded_match", "calls", "num_calls", "checks"}
+        | {"documents", "gold_documents", "entities", "gold_entities"}
+    )
     documents: str = ""
     """Folder of .txt and .md files, or .jsonl file with `title` and `text` a line; empty = a small corpus of ours."""
     questions: str = ""
@@ -86,12 +94,23 @@ class SearchQa(Part, slot="env"):
 class SearchQaEnvironment:
     """One attempt at a question."""
 
-    __slots__ = ("_answers", "_corpus", "_observation", "_part", "_progress", "_question", "_titles", "_titles_read")
+    __slots__ = (
+        "_answers",
+        "_corpus",
+        "_gold",
+        "_observation",
+        "_part",
+        "_progress",
+        "_question",
+        "_titles",
+        "_titles_read",
+    )
 
     def __init__(self, task: Task, part: SearchQa, corpus: Corpus) -> None:
         self._part, self._corpus = part, corpus
         self._question = str(task.payload["question"])
         self._answers, self._titles = tuple(task.payload["answers"]), tuple(task.payload["titles"])
+        self._gold = _list_gold_facts(self._question, self._answers, self._titles)
         self._titles_read: frozenset[str] = frozenset()
         self._progress = Progress(task, max_steps=part.max_steps)
         self._observation = self._observe(NOTHING_KNOWN)
@@ -101,26 +120,42 @@ class SearchQaEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        name, text = next(find_tagged_parts(action[:MAX_RESPONSE_CHARACTERS], "search", "answer"), ("", ""))
+        said = action[:MAX_RESPONSE_CHARACTERS]
+        name, text = next(find_tagged_parts(said, "search", "answer"), ("", ""))
         if not text.strip():
             self._observation = self._observe(NOT_UNDERSTOOD)
-            return self._progress.outcome(self._observation, accepted=False)
+            facts = self._tell_facts(said, checks=write_checks(read=False))
+            return self._progress.outcome(self._observation, accepted=False, facts=facts)
         if name == "answer":
-            return self._answer(text)
+            return self._answer(said, text)
         documents = self._corpus.search(text, self._part.num_results)
         self._titles_read |= {document.title for document in documents}
         self._observation = self._observe(self._show_documents(documents))
-        return self._progress.outcome(self._observation)
+        facts = self._tell_facts(said, query=text, checks=write_checks(read=True, fits=True))
+        facts["documents"] = [write_text(document.title) for document in documents]
+        return self._progress.outcome(self._observation, facts=facts)
 
-    def _answer(self, answer: str) -> Outcome:
-        right = exact_match(answer, self._answers)
+    def _answer(self, said: str, answer: str) -> Outcome:
+        right, graded_match = exact_match(answer, self._answers), f1(answer, self._answers)
         self._observation = self._observe("Right." if right else "Wrong.")
-        worth = float(right) if self._part.score == "exact" else f1(answer, self._answers)
-        return self._progress.outcome(self._observation, success=right, reward=worth * self._part.success_reward)
+        worth = float(right) if self._part.score == "exact" else graded_match
+        facts = self._tell_facts(said, checks=write_checks(read=True, fits=True, right=right))
+        # Whichever of the right answers it is, and however it is worded: one answer has one text.
+        facts["answer"] = self._gold["gold_answer"] if right else write_text(normalise(answer))
+        facts |= {"exact": right, "graded_match": graded_match}
+        reward = worth * self._part.success_reward
+        return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
+
+    def _tell_facts(self, said: str, *, checks: dict[str, bool], query: str | None = None) -> dict[str, Any]:
+        calls = [] if query is None else [write_call("search", {"query": query.strip()})]
+        facts = {**self._gold, "calls": calls, "num_calls": len(calls), "checks": checks}
+        if "gold_entities" in self._gold:
+            facts["entities"] = list_named(self._gold["gold_entities"], said)
+        return facts
 
     def fork(self) -> SearchQaEnvironment:
         twin = SearchQaEnvironment.__new__(SearchQaEnvironment)
-        twin._part, twin._corpus, twin._question = self._part, self._corpus, self._question
+        twin._part, twin._corpus, twin._question, twin._gold = self._part, self._corpus, self._question, self._gold
         twin._answers, twin._titles, twin._titles_read = self._answers, self._titles, self._titles_read
         twin._observation, twin._progress = self._observation, self._progress.fork()
         return twin
@@ -154,6 +189,17 @@ class SearchQaEnvironment:
             state_key="; ".join(sorted(self._titles_read)),
             goal=self._question,
         )
+
+
+def _list_gold_facts(question: str, answers: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
+    """What is known of a question from the beginning; without titles nobody knows what leads to the answer."""
+    gold: dict[str, Any] = {"gold_answer": write_text(answers[0])}
+    if titles:
+        named = list_named(titles, question)
+        entities = dict.fromkeys((*(title for title in titles if title not in named), answers[0]))
+        gold["gold_documents"] = [write_text(title) for title in titles]
+        gold["gold_entities"] = [write_text(entity) for entity in entities]
+    return gold
 
 
 def _show_document(number: int, document: Document, num_words: int | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ from groupwise.envs.kit.words import vocabulary_of
 from groupwise.envs.webshop.catalogue import MAX_RESULTS, Catalogue, Goal
 from groupwise.envs.webshop.files import LIMIT_TEXT, read_goals, read_products
 from groupwise.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR, SUB_PAGES, THANKS
-from groupwise.envs.webshop.shop_environment import ShopEnvironment
+from groupwise.envs.webshop.shop_environment import SHOP_FACTS, ShopEnvironment
 
 ENV = "webshop"
 NUM_TEST, NUM_VALIDATION = 500, 1000
@@ -48,6 +48,7 @@ class Webshop(Part, slot="env"):
     `state_key` is what is looked at and which options were chosen, however the shopper came there.
     """
 
+    writes: ClassVar[frozenset[str]] = SHOP_FACTS
     path: str
     """Folder of WebShop's data."""
     size: Literal["1000", "all"] = "1000"

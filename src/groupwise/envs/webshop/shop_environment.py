@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.facts import write_call, write_checks, write_text
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.webshop.catalogue import Catalogue, Goal
@@ -22,11 +24,17 @@ from groupwise.envs.webshop.pages import (
     key_of,
     texts_of,
 )
-from groupwise.envs.webshop.reward import score_purchase
+from groupwise.envs.webshop.reward import PurchaseScore, score_purchase
 
 ACTION = re.compile(r"(search|click)\s*+\[(.*)\]", re.DOTALL)
 MAX_ACTION_CHARACTERS = 10_000
 """Of an action that is still read; what is searched for is remembered."""
+
+
+SHOP_FACTS = frozenset(
+    {"answer", "gold_answer", "exact", "graded_match", "match_parts", "calls", "num_calls", "checks"}
+)
+"""What a shop tells of a step. There is more than one way to a product, so it has no gold calls."""
 
 
 class ShopRules(Protocol):
@@ -64,11 +72,16 @@ class ShopEnvironment:
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        page = self._follow(action)
+        read = _read_action(action)
+        page = None if read is None else self._follow(*read)
         if page is None:
-            return self._progress.outcome(self._observation, accepted=False)
+            checks = write_checks(read=read is not None, fits=None if read is None else False)
+            return self._progress.outcome(self._observation, accepted=False, facts=self._tell_facts(read, checks))
         self._show(page)
-        return self._buy() if page.is_bought else self._progress.outcome(self._observation)
+        if page.is_bought:
+            return self._buy()
+        facts = self._tell_facts(read, write_checks(read=True, fits=True))
+        return self._progress.outcome(self._observation, facts=facts)
 
     def fork(self) -> ShopEnvironment:
         twin = ShopEnvironment.__new__(ShopEnvironment)
@@ -118,15 +131,11 @@ class ShopEnvironment:
         results = [product.asin for product in self._catalogue.search(query)]
         return results.index(self._goal.asin) if self._goal.asin in results else None
 
-    def _follow(self, action: str) -> Page | None:
+    def _follow(self, verb: str, target: str) -> Page | None:
         """The page that an action leads to; None where there is no such action here."""
-        match = ACTION.fullmatch(action.strip()) if len(action) <= MAX_ACTION_CHARACTERS else None
-        if match is None:
-            return None
-        verb, target = match[1], match[2].strip().lower()
         if verb == "search":
             may_search = self._page.query is None or self._rules.reference
-            return Page(query=" ".join(split_words(target))) if target and may_search else None
+            return Page(query=" ".join(split_words(target))) if may_search else None
         if target in self._buttons:
             return self._buttons[target]
         target_words = split_words(target)  # a tokenizer may put spaces around punctuation
@@ -141,11 +150,37 @@ class ShopEnvironment:
             wanted,
             reference=self._rules.reference,
             tagger=self._rules.tagger,
-        ).total
-        worth = score if self._rules.is_graded else float(score == 1.0)
-        return self._progress.outcome(
-            self._observation, success=score == 1.0, reward=worth * self._rules.success_reward
         )
+        right = score.total == 1.0
+        worth = score.total if self._rules.is_graded else float(right)
+        return self._progress.outcome(
+            self._observation,
+            success=right,
+            reward=worth * self._rules.success_reward,
+            facts=self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score),
+        )
+
+    def _tell_facts(self, read: tuple[str, str] | None, checks: dict[str, bool]) -> dict[str, Any]:
+        calls = []
+        if read is not None:
+            verb, target = read
+            calls.append(write_call(verb, {"query" if verb == "search" else "button": target}))
+        gold_answer = _describe_purchase(self._goal.asin, self._goal.options.items())
+        return {"gold_answer": gold_answer, "calls": calls, "num_calls": len(calls), "checks": checks}
+
+    def _tell_match(self, score: PurchaseScore) -> dict[str, Any]:
+        """How well a purchase matches; one that has all that was asked for is as good as the gold answer, and is it."""
+        is_right = score.total == 1.0
+        asin, chosen = (
+            (self._goal.asin, self._goal.options.items()) if is_right else (self._page.asin, self._page.chosen)
+        )
+        parts = {"type": score.type, "price": float(score.price)}
+        if self._goal.attributes:
+            parts["attributes"] = score.attributes / len(self._goal.attributes)
+        if self._goal.options:
+            parts["options"] = score.options / len(self._goal.options)
+        answer = _describe_purchase(asin, chosen)
+        return {"answer": answer, "exact": is_right, "graded_match": score.total, "match_parts": parts}
 
     def _show(self, page: Page) -> None:
         self._page, self._buttons = page, buttons_of(page, self._catalogue)
@@ -160,6 +195,19 @@ class ShopEnvironment:
             admissible=(*searches, *clicks),
             goal=self._goal.instruction,
         )
+
+
+def _read_action(action: str) -> tuple[str, str] | None:
+    """What an action asks for, its verb and what stands in brackets; None where it is no action of a shop."""
+    match = ACTION.fullmatch(action.strip()) if len(action) <= MAX_ACTION_CHARACTERS else None
+    if match is None:
+        return None
+    verb, target = match[1], match[2].strip().lower()
+    return None if verb == "search" and not target else (verb, target)
+
+
+def _describe_purchase(asin: str, chosen: Iterable[tuple[str, str]]) -> str:
+    return write_text("; ".join((asin, *(f"{name}: {value}" for name, value in sorted(chosen)))))
 
 
 def _click(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, 
 from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
 from groupwise.envs.webshop.environment import INSTRUCTION, collect_shop_vocabulary
 from groupwise.envs.webshop.files import LIMITS, append_price_limit, draw_price_limit
-from groupwise.envs.webshop.shop_environment import ShopEnvironment
+from groupwise.envs.webshop.shop_environment import SHOP_FACTS, ShopEnvironment
 
 ENV = "storefront"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
@@ -40,6 +40,7 @@ class Storefront(Part, slot="env", stays_inside=True):
     reads can find out. Of the other products of the same kind, about nine in ten lack something that is asked for.
     """
 
+    writes: ClassVar[frozenset[str]] = SHOP_FACTS
     shop: int = 0
     """Which shop: each number is another catalogue."""
     num_products: Annotated[int, Field(ge=5, le=100_000)] = 200

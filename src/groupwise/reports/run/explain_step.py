@@ -10,6 +10,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import check_journaled
+from groupwise.core.remembered import number_at
 from groupwise.reports.explain.step import Explanation, explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import TokenExplanation
 from groupwise.reports.run.attempt_origins import read_recalled_attempts
@@ -19,7 +20,7 @@ from groupwise.reports.run.run_folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class RememberedNumber:
-    """A number that a stateful part knew of a task when an update began."""
+    """A number that a stateful part knew of a task, or of a step at it, when an update began."""
 
     path: str
     """Where the part stands in the run's settings."""
@@ -107,16 +108,16 @@ def explain_run_step(
         recorded=recorded[0],
         derived=derived,
         position=position,
-        remembered=_find_remembered(task, states),
+        remembered=_find_remembered(task, step, states),
         token=None if token is None else derived.explain_token(position, token),
         channels=explain_channels(derived.table, algorithm, task=task, attempt=attempt, index=step),
         is_what_trained=other is None,
     )
 
 
-def _find_remembered(task: str, states: Sequence[StateBefore]) -> tuple[RememberedNumber, ...]:
+def _find_remembered(task: str, step: int, states: Sequence[StateBefore]) -> tuple[RememberedNumber, ...]:
     return tuple(
-        RememberedNumber(path=state.path, column=name, value=by_task[task])
+        RememberedNumber(path=state.path, column=name, value=number_at(by_task[task], step))
         for state in states
         for name, by_task in state.columns.items()
         if task in by_task

@@ -6,6 +6,7 @@ from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
+from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.phrase_judge import PhraseJudge
 from groupwise.rollout.measures.reference_score import ReferenceScore
@@ -23,6 +24,7 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "item_tokens": ItemTokens,
 }
 
 JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
@@ -35,6 +37,7 @@ __all__ = [
     "Continuation",
     "EffectiveRank",
     "ForcedAnswers",
+    "ItemTokens",
     "JudgeQuestion",
     "JudgeScore",
     "PhraseJudge",

@@ -45,10 +45,11 @@ def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
     for shaper in config.algorithm.shapers:
         if shaper.needs_entropy:
             yield ENTROPY, "algorithm.shapers", name_of(shaper), ", or leave the shaper out"
-    inside = config.algorithm.token_credit
+    inside, loss = config.algorithm.token_credit, config.algorithm.loss
     readers = {
         "token_credit": [*inside.parts()] if isinstance(inside, Part) else [],
         "measures": [*(config.algorithm.measures or ())],
+        "loss": [*loss.parts()] if isinstance(loss, Part) else [],
     }
     for place, parts in readers.items():
         for reader in parts:

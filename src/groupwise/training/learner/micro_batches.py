@@ -40,6 +40,8 @@ class MicroBatch:
     """Named numbers of each trained token's sample (T each)."""
     channels: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Further credit of each trained token, by name (T each)."""
+    span: torch.Tensor | None = None
+    """Span of its response that each trained token belongs to (T); None = not told."""
     off_policy: torch.Tensor | None = None
     """Whether another policy sampled each trained token (T); None = none of the update's."""
     logp_old: torch.Tensor | None = None
@@ -64,6 +66,7 @@ class MicroBatch:
             named=self.named,
             channels=self.channels,
             off_policy=self.off_policy,
+            span=self.span,
         )
 
 
@@ -87,6 +90,7 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     group = torch.tensor([sample.group for sample in samples], device=device)
     named = _list_by_name("column", [sample.columns for sample in samples])
     channels = _list_by_name("channel", [_channels_of_trained(sample) for sample in samples])
+    spans = _list_spans(samples)
     is_off_policy = [sample.off_policy for sample in samples]
     off_policy = torch.tensor(is_off_policy, device=device) if any(is_off_policy) else None
     return [
@@ -99,10 +103,24 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
             group=group[layout.sample],
             named={name: spread_over_tokens(layout, values) for name, values in named.items()},
             channels={name: spread_over_tokens(layout, values) for name, values in channels.items()},
+            span=None if spans is None else spread_over_tokens(layout, spans).long(),
             off_policy=None if off_policy is None else off_policy[layout.sample],
         )
         for layout in layouts
     ]
+
+
+def _list_spans(samples: Sequence[Sample]) -> list[float | Sequence[float]] | None:
+    """The spans of the tokens that train, an entry for each sample; None where no sample tells any."""
+    if all(sample.spans is None for sample in samples):
+        return None
+    for number, sample in enumerate(samples):
+        if sample.spans is None and sample.num_trained:
+            raise RecordError(
+                f"{sample.name}: its tokens have no spans, and those of other samples do; give them to all or to none",
+                row=number,
+            )
+    return [sample.of_trained(sample.spans or ()) for sample in samples]
 
 
 def _channels_of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:

@@ -62,6 +62,10 @@ UNITS_AND_REMEDIES: dict[str, tuple[str, str]] = {
         "nats",
         "As for `rollout/entropy`; this one is the learner's.",
     ),
+    "loss/entropy_outside": (
+        SHARE,
+        "Above 0.5: the corridor is too narrow for how much tokens differ; widen it, or take the mean of a step.",
+    ),
     "loss/pair_gap": (
         "nats",
         "Falling: the policy learns to prefer the losers; lower the learning rate.",

@@ -93,6 +93,32 @@ class TestWithBfcl:
         assert (ended.reward, ended.success, ended.accepted) == (0.25, None, True)
         assert ended.observation.text.startswith("User: Perform a detailed search using grep")
 
+    def test_facts_by_hand(self) -> None:
+        environment = self.open_task("multi_turn_base_0")
+        went = environment.act("cd('document')").facts
+        gold = went["gold_calls"]
+        call = {"name": "cd", "arguments": {"folder": "document"}}
+        assert went["calls"] == [call] == gold[:1], "by place or by name"
+        assert [name["name"] for name in gold] == ["cd", "mkdir", "mv"]
+        assert (went["num_calls"], went["turn"], went["num_turns"]) == (1, 0, 4)
+        assert went["checks"] == {"read": True, "fits": True}
+        odd = environment.act("[mkdir(1, 2, deep={3: (b'x', 1e999)}), pwd()]").facts
+        assert odd["calls"] == [
+            {"name": "mkdir", "arguments": {"0": 1, "1": 2, "deep": {"3": ["b'x'", "inf"]}}},
+            {"name": "pwd", "arguments": {}},
+        ]
+        assert odd["checks"] == {"read": True, "fits": False}
+        assert environment.act("I am done").facts["checks"] == {"read": False}
+        for action in ("mkdir(dir_name='temp')", "mv(source='final_report.pdf', destination='temp')"):
+            environment.act(action)
+        ended = environment.act("[]").facts
+        assert (ended["turn"], ended["turns_passed"], ended["gold_calls"]) == (0, 1, gold)
+        assert ended["checks"] == {"read": True, "fits": True, "right": True}
+        failed = environment.act("[]").facts
+        assert (failed["turn"], failed["turns_passed"]) == (1, 1)
+        assert failed["gold_calls"] != gold
+        assert failed["checks"]["right"] is False
+
     def test_a_turn_that_changes_something_else_fails(self) -> None:
         environment = self.open_task("multi_turn_base_0")
         environment.act("cd(folder='document')")

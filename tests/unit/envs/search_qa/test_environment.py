@@ -259,3 +259,55 @@ class TestBadFiles:
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "x.txt").write_bytes(b"\xff\xfe")
         assert self.refusal(documents=str(tmp_path)).endswith("this is not UTF-8 text; convert it, or leave it out")
+
+
+class TestFacts:
+    @pytest.fixture(autouse=True)
+    def packages(self) -> None:
+        pytest.importorskip("bm25s")
+
+    def test_by_hand(self, part: SearchQa) -> None:
+        environment = part.open(part.panel("train")[0])
+        gold = {
+            "gold_answer": "Lowick",
+            "gold_documents": ["Salt Road", "Edith Flint"],
+            "gold_entities": ["Edith Flint", "Lowick"],
+        }
+        searched = environment.act("Who wrote it? <search> Salt Road novel </search>")
+        assert searched.facts == gold | {
+            "calls": [{"name": "search", "arguments": {"query": "Salt Road novel"}}],
+            "num_calls": 1,
+            "documents": ["Salt Road"],
+            "entities": [],
+            "checks": {"read": True, "fits": True},
+        }
+        thought = environment.act("It is by edith flint.")
+        assert thought.facts == gold | {
+            "calls": [],
+            "num_calls": 0,
+            "entities": ["Edith Flint"],
+            "checks": {"read": False},
+        }
+        answered = environment.act("<answer>The town of Lowick!</answer>")
+        assert answered.facts == gold | {
+            "answer": "Lowick",
+            "exact": True,
+            "graded_match": 1.0,
+            "calls": [],
+            "num_calls": 0,
+            "entities": ["Lowick"],
+            "checks": {"read": True, "fits": True, "right": True},
+        }, "another wording of a right answer is the gold answer"
+
+    def test_a_near_miss_has_its_own_text_and_a_grade(self, part: SearchQa) -> None:
+        facts = part.open(part.panel("train")[0]).act("<answer>Lowick Hall.</answer>").facts
+        assert (facts["answer"], facts["exact"], facts["checks"]["right"]) == ("lowick hall", False, False)
+        assert facts["graded_match"] == pytest.approx(2 / 3)
+
+    def test_without_titles_nobody_knows_what_leads_to_the_answer(self, part: SearchQa) -> None:
+        facts = part.open(part.panel("test")[0]).act("<search>Lowick</search>").facts
+        assert facts.keys() == {"gold_answer", "calls", "num_calls", "documents", "checks"}
+
+    def test_a_fork_tells_the_same_facts(self, part: SearchQa) -> None:
+        environment = part.open(part.panel("train")[0])
+        assert environment.fork().act("<answer>x</answer>").facts == environment.act("<answer>x</answer>").facts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groupwise import ConfigError, FileError, RecordError
+from groupwise import ConfigError, FileError, RecordError, Task
 from groupwise.envs import SPLITS, Webshop, check_environment
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.kit.keyed_draws import Draws
@@ -315,3 +315,62 @@ class TestBadFiles:
             f"webshop: '{tmp_path}' has 4 synthetic goals, and 500 for the test and 1000 for the validation leave none "
             "to train on; set num_test and num_validation lower"
         )
+
+
+class TestFacts:
+    @pytest.fixture(autouse=True)
+    def packages(self) -> None:
+        pytest.importorskip("bm25s")
+        pytest.importorskip("rapidfuzz")
+
+    def test_by_hand(self) -> None:
+        environment = open_shop()
+        gold = {"gold_answer": "B000SCRUB1; scent: mint; size: 8 ounce"}
+        searched = environment.act("search[Tea tree scrub]")
+        assert searched.facts == gold | {
+            "calls": [{"name": "search", "arguments": {"query": "tea tree scrub"}}],
+            "num_calls": 1,
+            "checks": {"read": True, "fits": True},
+        }
+        refused = environment.act("click[nowhere]")
+        assert refused.facts == gold | {
+            "calls": [{"name": "click", "arguments": {"button": "nowhere"}}],
+            "num_calls": 1,
+            "checks": {"read": True, "fits": False},
+        }
+        talk = environment.act("buy it")
+        assert talk.facts == gold | {"calls": [], "num_calls": 0, "checks": {"read": False}}
+        for action in ("click[b000scrub1]", "click[8 ounce]"):
+            environment.act(action)
+        unfinished = environment.fork().act("click[buy now]")
+        assert unfinished.facts == gold | {
+            "answer": "B000SCRUB1; size: 8 ounce",
+            "exact": False,
+            "graded_match": unfinished.reward,
+            "match_parts": {"type": 1.0, "price": 1.0, "attributes": 1.0, "options": 0.5},
+            "calls": [],
+            "num_calls": 0,
+            "checks": {"read": True, "fits": True, "right": False},
+        }
+        environment.act("click[mint]")
+        bought = environment.act("click[buy now]").facts
+        assert (bought["answer"], bought["exact"], bought["graded_match"]) == (gold["gold_answer"], True, 1.0)
+        assert bought["checks"]["right"] is True
+
+    def test_what_was_not_asked_for_has_no_part(self) -> None:
+        payload = {"attributes": [], "options": {}}
+        wish = Task.create(env="webshop", payload=dict(task().payload) | payload)
+        environment = ShopEnvironment(wish, Webshop(path="unused"), shop())
+        for action in ("search[tea tree scrub]", "click[b000scrub1]"):
+            environment.act(action)
+        facts = environment.act("click[buy now]").facts
+        assert facts["match_parts"] == {"type": 1.0, "price": 1.0}
+        assert facts["gold_answer"] == "B000SCRUB1"
+
+    def test_the_grade_does_not_depend_on_what_is_paid(self) -> None:
+        environment = open_shop(is_graded=False)
+        for action in ("search[tea tree scrub]", "click[b000scrub1]"):
+            environment.act(action)
+        bought = environment.act("click[buy now]")
+        assert bought.reward == 0.0
+        assert bought.facts["graded_match"] == pytest.approx(3 / 5)

@@ -1,0 +1,155 @@
+"""Many runs in a few numbers: held-out success at equal sampled tokens, and at equal attempts that train."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from benchmarks.learning.summary import bootstrap, interquartile_mean
+from benchmarks.line_learning.arms import BASELINE
+
+POINTS = 10
+"""Points of a curve after its beginning, in equal parts of what the shortest run spent."""
+DRAWS = 2000
+
+Record = Mapping[str, Any]
+
+
+def summarise(records: Sequence[Record], arms: Sequence[str]) -> dict[str, Any]:
+    """Success of each arm at equal tokens and at equal attempts, over the seeds that every arm has."""
+    evaluated = [record for record in records if record["evaluations"]]
+    seeds_of = {arm: {record["seed"] for record in evaluated if record["arm"] == arm} for arm in arms}
+    seeds = sorted(set.intersection(*seeds_of.values()))
+    chosen = [record for record in evaluated if record["seed"] in seeds]
+    if not seeds:
+        return {"seeds": []}
+    return {
+        "seeds": seeds,
+        "by_tokens": compare_arms(chosen, arms, "tokens"),
+        "by_episodes": compare_arms(chosen, arms, "episodes"),
+        "core_seconds": {
+            arm: round(statistics.fmean(record["core_seconds"] for record in chosen if record["arm"] == arm), 1)
+            for arm in arms
+        },
+    }
+
+
+def compare_arms(records: Sequence[Record], arms: Sequence[str], unit: str) -> dict[str, Any]:
+    """Success of the arms where each has spent the same: as much as the run that spent least of it in the end."""
+    common = min(record["evaluations"][-1][unit] for record in records)
+    marks = [common * part / POINTS for part in range(POINTS + 1)]
+    curves: dict[str, dict[int, list[float]]] = {arm: {} for arm in arms}
+    for record in sorted(records, key=lambda record: int(record["seed"])):
+        rows = record["evaluations"]
+        curves[record["arm"]][record["seed"]] = [interpolate(rows, unit, "success", mark) for mark in marks]
+    rows = {}
+    for arm in arms:
+        of_arm = [record["evaluations"] for record in records if record["arm"] == arm]
+        last, mean = ({arm: list(map(take, curves[arm].values())) for arm in arms} for take in (take_last, take_mean))
+        rows[arm] = {
+            "at_end": compare_with_baseline(last[arm], last[BASELINE]),
+            "over_curve": compare_with_baseline(mean[arm], mean[BASELINE]),
+            "curve": [describe_spread(values) for values in zip(*curves[arm].values(), strict=True)],
+            **{
+                f"{name}_at_end": round(statistics.fmean(interpolate(rows, unit, name, common) for rows in of_arm), 1)
+                for name in ("update", "episodes", "tokens", "probe_tokens")
+            },
+        }
+    return {"common": common, "marks": [round(mark) for mark in marks], "arms": rows}
+
+
+def choose_rate(records: Sequence[Record]) -> dict[str, Any]:
+    """The learning rate whose run did best on the way, as far as all of an arm's went; and how well each did."""
+    common = min(record["tokens"] for record in records)
+    marks = [common * part / POINTS for part in range(POINTS + 1)]
+    means = {
+        record["learning_rate"]: take_mean(
+            [interpolate(record["evaluations"], "tokens", "success", mark) for mark in marks]
+        )
+        for record in records
+    }
+    tried = {f"{rate:g}": round(mean, 4) for rate, mean in means.items()}
+    return {"chosen": max(means, key=lambda rate: means[rate]), "tokens": common, "success_over_curve": tried}
+
+
+def interpolate(rows: Sequence[Record], unit: str, name: str, mark: float) -> float:
+    """A number of a run where it has spent so much: between evaluations, on the line that joins them.
+
+    >>> interpolate([{"tokens": 0, "success": 0.2}, {"tokens": 100, "success": 0.6}], "tokens", "success", 25)
+    0.3
+    """
+    for before, after in pairwise(rows):
+        if mark <= after[unit]:
+            share = (mark - before[unit]) / (after[unit] - before[unit])
+            return float(before[name] + share * (after[name] - before[name]))
+    return float(rows[-1][name])
+
+
+def take_last(curve: Sequence[float]) -> float:
+    """Success at the end."""
+    return curve[-1]
+
+
+def take_mean(curve: Sequence[float]) -> float:
+    """Mean success on the way: the area below the curve, by trapezia."""
+    return statistics.fmean((before + after) / 2 for before, after in pairwise(curve))
+
+
+def describe_spread(values: Sequence[float]) -> dict[str, Any]:
+    """Interquartile mean over seeds, and its 95 % interval."""
+    return {"iqm": round(interquartile_mean(values), 4), "interval": [round(end, 4) for end in bootstrap(values)]}
+
+
+def compare_with_baseline(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
+    """Success over seeds, how much more than the baseline's at the same seed, and how likely more at any two seeds."""
+    more = [value - other for value, other in zip(values, baseline, strict=True)]
+    return {
+        **describe_spread(values),
+        "by_seed": [round(value, 4) for value in values],
+        "more_than_baseline": describe_spread(more),
+        "probability_of_improvement": describe_improvement(values, baseline),
+    }
+
+
+def describe_improvement(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
+    """The probability that a run of the arm ends above one of the baseline (Agarwal et al. 2021), with its interval."""
+    random = Random(0)
+    draws = sorted(
+        share_above(random.choices(values, k=len(values)), random.choices(baseline, k=len(baseline)))
+        for _ in range(DRAWS)
+    )
+    interval = [draws[round(0.025 * DRAWS)], draws[round(0.975 * DRAWS) - 1]]
+    return {"share": share_above(values, baseline), "interval": interval}
+
+
+def share_above(values: Sequence[float], others: Sequence[float]) -> float:
+    """Share of pairs in which the first is larger; equal ones count half.
+
+    >>> share_above([0.5, 0.9], [0.5, 0.7])
+    0.625
+    """
+    above = [1.0 if value > other else 0.5 if value == other else 0.0 for value in values for other in others]
+    return statistics.fmean(above)
+
+
+def report(summary: Mapping[str, Any]) -> str:
+    """A table a person can read."""
+    if not summary["seeds"]:
+        return "no seed has been begun by every arm yet"
+    lines = []
+    for unit in ("tokens", "episodes"):
+        compared = summary[f"by_{unit}"]
+        lines.append(f"held-out success at {compared['common']:,.0f} {unit}, {len(summary['seeds'])} seeds")
+        for arm, row in compared["arms"].items():
+            end, mean = row["at_end"], row["over_curve"]
+            low, high = (100 * bound for bound in end["interval"])
+            curve = " ".join(f"{100 * point['iqm']:3.0f}" for point in row["curve"])
+            lines.append(
+                f"  {arm:<11} {100 * end['iqm']:5.1f} % [{low:.1f}, {high:.1f}]  over the curve "
+                f"{100 * mean['iqm']:5.1f} %  better than {BASELINE} "
+                f"{mean['probability_of_improvement']['share']:.2f}  {row['update_at_end']:.0f} updates | {curve}"
+            )
+    return "\n".join(lines)

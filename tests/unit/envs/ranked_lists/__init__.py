@@ -1,0 +1,1 @@
+"""Tests of groupwise.envs.ranked_lists."""

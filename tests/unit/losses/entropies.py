@@ -1,0 +1,38 @@
+"""Attempts of which only the entropies matter, as a memory hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.core.parts.stateful import ObservedUpdate
+from groupwise.core.records import Step, Task, Trajectory
+
+Attempt = list[tuple[int, list[float]]]
+"""The index of each step and the entropies of its sampled tokens."""
+
+
+def make_update(number: int, attempts: Sequence[Attempt]) -> ObservedUpdate:
+    """An update that sampled these; each step of an odd index begins with a forced token of entropy 9."""
+    trajectories = [
+        Trajectory(
+            id=f"attempt {place}",
+            task=Task(id="t"),
+            attempt=place,
+            steps=[make_step(index, entropies) for index, entropies in attempt],
+        )
+        for place, attempt in enumerate(attempts)
+    ]
+    return ObservedUpdate(number=number, trajectories=trajectories, credit=[None] * len(trajectories))
+
+
+def make_step(index: int, entropies: list[float]) -> Step:
+    """A step of sampled tokens."""
+    forced = index % 2
+    num = forced + len(entropies)
+    return Step(
+        index=index,
+        response_ids=(1,) * num,
+        logp_behaviour=(-1.0,) * num,
+        entropy=(9.0,) * forced + tuple(entropies),
+        forced=forced,
+    )
