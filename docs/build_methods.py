@@ -45,8 +45,24 @@ RELATIONS = {
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
     "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
     "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
+    "after_vgpo": [
+        "`after_vgpo(k=0)` = the credit of `grpo`, to the bit.",
+        "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R and `grpo` 0.",
+    ],
+    "copo": [
+        "`copo(mode='off')` = `grpo`'s credit, to the bit, with the clip 0.2, the dual clip 3 and no KL.",
+        "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit.",
+    ],
+    "gardo": [
+        "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with the clip "
+        "0.2 and a KL of the same weight, to the bit."
+    ],
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
+    "seeupo": ["On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],
+    "after_polychromic": [
+        "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n (N - 1)) x `dr_grpo`."
+    ],
     "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
     "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
     "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
@@ -75,6 +91,14 @@ RELATIONS = {
     "verl": [
         "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight.",
         "Not the trainer verl, whose files `groupwise audit` reads.",
+    ],
+    "bcpg_nsa": [
+        "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit.",
+        "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer counts the same.",
+    ],
+    "prorag": [
+        "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`, to the bit.",
+        "A constant on all scores of a group, after the sigmoid, changes nothing.",
     ],
     "rank_grpo": [
         "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",

@@ -19,6 +19,7 @@ SECTIONS = {
     "replay": "What past attempts brought, where the algorithm recalls some.",
     "guidance": "What guided attempts brought, where there are some.",
     "measures": "What finding things out about attempts before credit cost, where the algorithm measures them.",
+    "judge": "What asking a judge came to, where it is a function or a server.",
     "shaping": "What comparing the attempts of a group added to their rewards, where the algorithm shapes them.",
     "learner": "What the optimiser did.",
     "engine": "Whether the engine follows.",

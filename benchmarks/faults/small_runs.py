@@ -90,6 +90,30 @@ tasks = 16
 epochs = 2
 """
 """One answer an attempt, each judged in a verifier's process."""
+REMEMBERING = (
+    HGPO.replace('plan = { kind = "top_up", attempts = 8, rounds = 2 }', 'plan = { kind = "flat", attempts = 4 }')
+    .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
+    .replace(
+        'recipe = "hgpo"',
+        """recipe = "r2vpo"
+
+[algorithm.advantage]
+kind = "relative"
+by = "by_task"
+of = { kind = "above_prior", keep = 0.9 }
+scale = "no_scale"
+
+[algorithm.loss]
+kind = "policy_loss"
+surrogate = "plain"
+aggregate = "token_mean"
+penalties = [
+    { kind = "ratio_variance", max_variance = 1e-4 },
+    { kind = "entropy_corridor", weight = 0.01, low = 0.8, high = 1.2, updates = 8 },
+]""",
+    )
+)
+"""Three memories in one run: a baseline of each task, the multiplier of R2VPO, the usual entropies of EPO."""
 RUNS = {"hgpo": HGPO, "r3_hgpo": R3, "dapo": DAPO}
 
 

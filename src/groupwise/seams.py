@@ -58,7 +58,8 @@ if TYPE_CHECKING:
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
-    from groupwise.rollout.measures import Continuation, JudgeQuestion, Tools
+    from groupwise.rollout.judges import JudgeQuestion
+    from groupwise.rollout.measures import Continuation, Tools
     from groupwise.training.engine.config import LocalEngine
     from groupwise.training.learner import Learned, Learner, LearnerConfig, LearnerSlot
     from groupwise.training.run_config import WarmStartConfig
@@ -162,9 +163,9 @@ PLACES = {
         "PlayedRound",
         "PlanTools",
     ),
+    "groupwise.rollout.judges": ("JudgeQuestion",),
     "groupwise.rollout.measures": (
         "Continuation",
-        "JudgeQuestion",
         "Tools",
     ),
     "groupwise.training.engine.config": ("LocalEngine",),

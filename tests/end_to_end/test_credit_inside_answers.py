@@ -25,6 +25,7 @@ FACTS = {
     "verl": {"effective_rank", "rank_velocity", "rank_acceleration"},
     "spo_chain": {"segment_ends", "segment_values"},
     "spae": {"potential_ends", "potentials"},
+    "bcpg_nsa": {"judged_ends", "judged_scores"},
     "after_vsrm": {"line_token_ends", "line_accuracy"},
     "rank_grpo": {"item_tokens", "end_token"},
 }
@@ -42,10 +43,15 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def list_answers(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each attempt of the second update, with its one step."""
+    for trajectory in list_attempts(run):
+        (row,) = trajectory["steps"]
+        yield trajectory, row
+
+
+def list_attempts(run: Path) -> list[dict[str, Any]]:
+    """The attempts of the second update."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
-        for trajectory in journal.trajectories(2):
-            (row,) = trajectory["steps"]
-            yield trajectory, row
+        return list(journal.trajectories(2))
 
 
 def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> None:
@@ -79,3 +85,18 @@ def test_the_credit_of_tokens_is_derived_again_from_the_journal(played: tuple[st
                 assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)
                 assert explained["not_derived"] == ""
     assert trained
+
+
+def test_judged_steps_of_several_are_derived_again_from_the_journal(tmp_path: Path) -> None:
+    play_example(EXAMPLES / "recipes" / "prorag.toml", tmp_path)
+    attempts = list_attempts(tmp_path)
+    scores = [row["extra"]["judged_scores"] for attempt in attempts for row in attempt["steps"]]
+    assert {score for of_step in scores for score in of_step} == {2.0, -2.0}
+    trajectory = next(attempt for attempt in attempts if len(attempt["steps"]) > 1)
+    asked = ["inspect", tmp_path, "--update", 2, "--task", trajectory["task"], "--attempt", trajectory["attempt"]]
+    for why in range(len(trajectory["steps"])):
+        result = CliRunner().invoke(app, [*map(str, asked), "--why", str(why), "--token", "0", "--json"])
+        assert result.exit_code == 0, result.output
+        explained = json.loads(result.stdout)["token"]
+        assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)
+        assert explained["not_derived"] == ""

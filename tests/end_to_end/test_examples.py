@@ -36,16 +36,23 @@ def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
     assert content.pop("algorithm")["recipe"] == path.stem
     del first["algorithm"]
     first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
-    if path.stem == "dapo":
-        first["rewards"] = [{"kind": "environment"}, {"kind": "overlong", "limit": 4, "buffer": 2}]
+    if path.stem in OWN_REWARDS:
+        first["rewards"] = OWN_REWARDS[path.stem]
     assert content == first
 
 
 SHOWN_ON = {
-    **dict.fromkeys(("gtpo", "d3s", "dcpo", "verl", "spo_chain", "spae", "after_vsrm"), "worked_sums.toml"),
+    **dict.fromkeys(("copo", "gardo", "gtpo", "d3s", "dcpo", "verl"), "worked_sums.toml"),
+    **dict.fromkeys(("spo_chain", "spae", "after_vsrm", "bcpg_nsa"), "worked_sums.toml"),
     "rank_grpo": "ranked_lists.toml",
+    "prorag": "lookup.toml",
 }
-"""Recipes that give credit inside an answer: they are shown where answers are long enough for it."""
+"""Recipes that give credit inside an answer, or to its steps: they are shown where there is something to tell apart."""
+OWN_REWARDS: dict[str, Any] = {
+    "dapo": [{"kind": "environment"}, {"kind": "overlong", "limit": 4, "buffer": 2}],
+    "prorag": [{"kind": "graded"}, {"kind": "format", "kept": 1.0, "broken": -1.0, "per": "whole"}],
+}
+"""What two methods are published with beside what the environment pays."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
     "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},
     "dapo": {"plan": {"kind": "top_up", "attempts": 8, "rounds": 4}, "max_tokens": 4},

@@ -15,13 +15,13 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
-from benchmarks.faults.small_runs import HGPO, R3
+from benchmarks.faults.small_runs import HGPO, R3, REMEMBERING
 from benchmarks.faults.small_runs import UPDATES as FEWER
 from groupwise.config.run_file import load_run
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.journal.journal import Journal
 from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint, read_state
 from groupwise.training.learner.weights import hash_weights
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,43 @@ def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         assert num_recalled > 2
         assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
         assert whole.curve("shaping/groups")
+
+
+MEMORIES = {
+    "algorithm.advantage.of": "a baseline of each task",
+    "algorithm.loss.penalties.0": "the multiplier of R2VPO",
+    "algorithm.loss.penalties.1": "the usual entropies of EPO",
+}
+"""The parts of the run below that remember."""
+REMEMBERED = (
+    REMEMBERING.replace(f"updates = {FEWER}", f"updates = {UPDATES}")
+    .replace("every = 3", "every = 4")
+    .replace("tasks = 60\nepochs = 2", "tasks = 150\nepochs = 4")
+)
+"""Three memories at once, with a longer start: room for twenty kills."""
+
+
+def test_a_run_whose_parts_remember_ends_alike_to_the_bit_when_it_is_killed_twenty_times(tmp_path: Path) -> None:
+    """State, weights and journal: after every update and in every checkpoint."""
+    assert len(train_with_kills(tmp_path, num_kills=20, run=REMEMBERED)) == 20
+    check_weights(tmp_path)
+    with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
+        check_curves(whole, resumed)
+        check_evaluations(whole, resumed)
+        check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+        chain = whole.check_digest_chain()
+        assert chain.fault is None
+        assert resumed.check_digest_chain() == chain
+        for number in whole.update_numbers():
+            assert resumed.states_before(number) == whole.states_before(number)
+        first, last = ({state.path: state.state for state in whole.states_before(number)} for number in (1, UPDATES))
+        assert set(first) == set(MEMORIES)
+        for path in MEMORIES:
+            assert first[path] != last[path], f"nothing was remembered at {path}"
+    for number in (0, 2, 4, 6, UPDATES):
+        states = [read_state(tmp_path / name / "checkpoints" / f"{number:04d}") for name in ("whole", "killed")]
+        assert states[0]["parts"] == states[1]["parts"]
+        assert set(states[0]["parts"]) == set(MEMORIES)
 
 
 OVERLAPPING = RESCUED.replace("[rollout]", "[rollout]\nlag = 1")
@@ -153,6 +190,6 @@ def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> No
     for number in whole.update_numbers():
         again = list(resumed.trajectories(number))
         assert again == list(whole.trajectories(number))
-        replayed = DerivedCredit.compute(again, algorithm)
+        replayed = DerivedCredit.compute(again, algorithm, resumed.states_before(number))
         assert replayed.credit.values.tolist() == list(replayed.recorded)
         assert any(replayed.recorded)

@@ -22,6 +22,7 @@ from tests.unit.envs.worlds.alfworld_data import few_games
 from tests.unit.envs.worlds.math_sets import gsm8k, write_lines
 from tests.unit.envs.worlds.openenv_servers import server
 from tests.unit.envs.worlds.shops import describe_item, item, publish
+from tests.unit.rollout.judges.fake_endpoint import serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))
@@ -74,6 +75,7 @@ OWN: dict[str, tuple[str, ...]] = {
     ),  # the warm start is in the place of the pretrained model
     "household": (*SHORT, "warm_start.tasks=10", "env.max_steps=6"),
     "identity": ("rollout.plan.attempts=16",),
+    "judged_lookup": BY_HEART,
     "lookup": BY_HEART,
     "r3_chain_sum": (*BY_HEART, "env.options={min_terms=2, max_terms=2, max_digits=1}", "env.num_train=20"),
     "r3_countdown": (*BY_HEART, *SHORT),
@@ -81,7 +83,9 @@ OWN: dict[str, tuple[str, ...]] = {
     "reasoning_chain_sum": (*BY_HEART, "env.num_train=30"),
     "reasoning_gcd": (*BY_HEART, "env.options={max_value=12}", "env.num_train=30"),
     "recipes/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.attempts=8"),
+    "recipes/after_polychromic": ("rollout.plan.attempts=8",),
     "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
+    "recipes/prorag": BY_HEART,
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),
     "search_qa": (*BY_HEART, "warm_start.epochs=20"),
     "storefront": (*BY_HEART, "warm_start.epochs=15", "env.max_steps=5"),
@@ -136,8 +140,15 @@ def find_obstacle(path: Path) -> str | None:
 
 def play_example(path: Path, folder: Path) -> None:
     """Run an example, small, in a folder that is new or empty."""
-    with server(sessions=64) if content_of(path)["env"]["kind"] == "openenv" else nullcontext() as running:
-        where = (f"env.url={running.url}",) if running else ()
+    content = content_of(path)
+    judge = content["algorithm"].get("judge")
+    asks_server = isinstance(judge, dict) and judge["kind"] == "endpoint_judge"
+    with (
+        server(sessions=64) if content["env"]["kind"] == "openenv" else nullcontext() as running,
+        serve() if asks_server else nullcontext() as judging,
+    ):
+        where = [f"env.url={running.url}"] if running else []
+        where += [f"algorithm.judge.url={judging.url}"] if judging else []
         settings = [*overrides_of(path), *_own_files(path, folder / "data"), *where]
         train(open_run(load_run(path, overrides=settings), folder))
 

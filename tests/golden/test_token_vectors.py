@@ -11,19 +11,24 @@ from groupwise import recipes
 from groupwise.advantages.token_credit import (
     ConflictTokens,
     DualDownSampling,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
     RankCredit,
     SegmentCredit,
+    SparedSegments,
     TemperedCredit,
 )
 from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
 from groupwise.advantages.token_credit.rank_memory import LEVELS, RANKS
 from groupwise.core.token_credit import TokenCredit
+from groupwise.losses import PolicyLoss
 from groupwise.rollout.measures.answer_potential import compute_potential
 from groupwise.rollout.measures.effective_rank import compute_effective_rank, measure_growth
+from tests.oracles.losses import Token
 from tests.oracles.random_answers import by_answer, masks_by_answer, tables_of
+from tests.oracles.token_batches import columns_of, run, totals_of
 from tests.oracles.token_methods import Answer
 
 DR_GRPO = recipes.dr_grpo().advantage
@@ -209,6 +214,41 @@ def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
     assert last.tolist() == pytest.approx([own, shaped], abs=1e-6)
 
 
+def prorag_answers() -> list[Answer]:
+    """Four answers that earned 2.8, 1, 1 and -1; the first and the last were judged, the others have no token."""
+    answers = [answer(reward, [1] * size) for reward, size in ((2.8, 5), (1.0, 0), (1.0, 0), (-1.0, 4))]
+    for made, ends, scores in zip(answers, ([3, 5], [], [], [4]), ([2.0, -1.0], [], [], [0.0]), strict=True):
+        made.facts = {"judged_ends": ends, "judged_scores": scores, "well_formed": made.reward > 0}
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last"),
+    [
+        ({}, (1.583877, 0.797507), -1.353169),
+        ({"per": "segment"}, (1.191613 + 0.3 * 1.311627, 1.191613 - 0.3 * 1.113772), -1.256025 - 0.3 * 0.197855),
+        ({"step_format": "intended"}, (1.503865, 1.387266), -1.588040),
+    ],
+)
+def test_prorag_adds_how_steps_were_judged(options: dict[str, str], first: tuple[float, float], last: float) -> None:
+    """numbers, ProRAG: 3 tokens with logit 2, 2 with -1, and 4 with 0 in another answer."""
+    algorithm, answers = recipes.prorag(**options), prorag_answers()
+    table, tokens = tables_of(answers)
+    steps = algorithm.advantage(table)
+    assert steps.values.tolist() == pytest.approx([1.191613, 0.032206, 0.032206, -1.256025], abs=1e-6)
+    assert isinstance(algorithm.token_credit, JudgedCredit)
+    rows = by_answer(algorithm.token_credit(table, steps.by_step(), tokens), tokens, answers)
+    assert rows[0] == pytest.approx([first[0]] * 3 + [first[1]] * 2, abs=2e-6)
+    assert rows[3] == pytest.approx([last] * 4, abs=2e-6)
+
+
+def test_prorag_compares_what_answers_earned() -> None:
+    """numbers, ProRAG: F1 of 1, .5, .1, 0 with a malformed last one earn 3, 2, 1, -1."""
+    table, _ = tables_of([answer(reward, [1]) for reward in (3.0, 2.0, 1.0, -1.0)])
+    values = recipes.prorag().advantage(table).values.tolist()
+    assert values == pytest.approx([1.0246, 0.4391, -0.1464, -1.3174], abs=1e-4)
+
+
 def test_rank_grpo_compares_rank_by_rank() -> None:
     """numbers, Rank-GRPO: lists [1,0,1], [0,0,1], [0,0,0], [0,1,0]: the first has 1.499700, -0.499900, 0.865875."""
     listed = [[1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 1, 0]]
@@ -230,3 +270,55 @@ def test_rank_grpo_pays_what_follows_a_rank() -> None:
     assert part.pay_ranks([1, 1, 1], 3) == pytest.approx([2.130930, 1.130930, 0.5], abs=1e-6)
     assert RankCredit().pay_ranks([1, 0, 1, 1], 3) == [1, 0, 1]
     assert RankCredit().pay_ranks([1], 3) == [1, 0, 0]
+
+
+LOGPS = ([-0.2, -0.1, -0.3], [-0.5, -0.4, -0.6, -0.5], [-1.0, -0.8], [-0.3, -0.3])
+REFERENCES = ([-0.3, -0.1, -0.4], [-0.4, -0.4, -0.5, -0.5], [-0.9, -0.9], [-0.3, -0.5])
+
+
+def bcpg_answers() -> list[Answer]:
+    """Right, wrong, wrong, right; the first two tokens of the second answer are a right step."""
+    answers = [answer(reward, [1] * len(logps)) for reward, logps in zip((1.0, 0.0, 0.0, 1.0), LOGPS, strict=True)]
+    for made, ends, scores in zip(answers, ([3], [2, 4], [2], [2]), ([0.0], [1.0, 0.0], [0.0], [1.0]), strict=True):
+        made.facts = {"judged_ends": ends, "judged_scores": scores}
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("beta", "tau", "objective", "second", "others"),
+    [
+        (1.0, 1e-3, 0.112495, [-0.031238] * 4, (0.041650, -0.0625, 0.062475)),
+        (0.5, 1e-3, 0.098432, [-0.015612, -0.015612, -0.031238, -0.031238], (0.041650, -0.0625, 0.062475)),
+        (0.0, 1e-3, 0.084370, [0.0000125, 0.0000125, -0.031238, -0.031238], (0.041650, -0.0625, 0.062475)),
+        (-0.5, 1e-3, 0.070307, [0.015637, 0.015637, -0.031238, -0.031238], (0.041650, -0.0625, 0.062475)),
+        (0.5, 0.5, 0.095729, [-0.009375, -0.009375, -0.025, -0.025], (0.033333, -0.0625, 0.05)),
+    ],
+)
+def test_bcpg_nsa_blames_right_steps_of_wrong_answers_less(
+    beta: float, tau: float, objective: float, second: list[float], others: tuple[float, float, float]
+) -> None:
+    """numbers, BCPG-NSA: the objective that is maximised, and its slope by each log-prob."""
+    algorithm, answers = recipes.bcpg_nsa(beta=beta, tau=tau), bcpg_answers()
+    table, tokens = tables_of(answers)
+    assert algorithm.token_credit is not None
+    credit = algorithm.token_credit(table, algorithm.advantage(table).by_step(), tokens)
+    rows = [
+        Token(logp, 0.0, ref, 0.0, 0.0, value, trains=True, sample=number, step=0, trajectory=number)
+        for number, values in enumerate(by_answer(credit, tokens, answers))
+        for logp, ref, value in zip(LOGPS[number], REFERENCES[number], values, strict=True)
+    ]
+    assert isinstance(algorithm.loss, PolicyLoss)
+    outcome = run(algorithm.loss, columns_of(rows), totals_of(rows))
+    assert outcome.loss == pytest.approx(-objective, abs=1e-6)
+    first, third, fourth = others
+    expected = [first] * 3 + second + [third] * 2 + [fourth] * 2
+    assert [-slope for slope in outcome.by_logp] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("beta", "spared"), [(0.5, -0.433013), (-0.5, 0.433013)])
+def test_the_step_weight_composes_with_grpo(beta: float, spared: float) -> None:
+    """numbers, BCPG-NSA: z-scores of the same rewards are +-0.866025."""
+    answers = bcpg_answers()
+    table, tokens = tables_of(answers)
+    credit = SparedSegments(beta=beta)(table, recipes.grpo().advantage(table).by_step(), tokens)
+    assert by_answer(credit, tokens, answers)[1] == pytest.approx([spared] * 2 + [-0.866025] * 2, abs=2e-6)

@@ -36,12 +36,17 @@ class Attempts:
 
     @property
     def table(self) -> StepTable:
+        return self.table_with()
+
+    def table_with(self, **columns: Sequence[float]) -> StepTable:
+        """The table with further columns, a number an attempt."""
         numbers = list(range(self.num))
         return StepTable.from_columns(
             task=[number // self.size for number in numbers],
             attempt=[number % self.size for number in numbers],
             index=[0] * self.num,
             reward=self.rewards,
+            **columns,
         )
 
     def with_pairs(self, pairs: Sequence[Pair]) -> Attempts:

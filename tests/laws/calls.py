@@ -30,11 +30,12 @@ def rows_for(
 ) -> st.SearchStrategy[list[Row]]:
     """Tables the variant accepts.
 
-    A-GRAE reads a return as a success rate, so its rewards are terminal in [0, 1]; NGRPO has a best, so its are losses.
+    A-GRAE and sets that share credit read a return as a success rate, so their rewards are terminal in [0, 1]; NGRPO
+    has a best, so its are losses.
     """
     if variant.recipe == "ngrpo":
         return step_rows(rewards=rewards.map(lambda reward: -abs(reward)), **shape)
-    if variant.recipe == "a_grae":
+    if variant.recipe in {"a_grae", "after_polychromic"}:
         return step_rows(rewards=UNIT_REWARDS, terminal=True, **shape)
     return step_rows(rewards=rewards, **shape)
 

@@ -53,8 +53,8 @@ SPECIAL = (0.0, 1.0, 0.1, 1 / 3, -0.7, 123456.789, 1e-300, 1e16 + 2, 1e100, -1e1
 
 
 def in_range(variant: Variant, constant: float) -> float:
-    """A-GRAE takes returns in [0, 1] only."""
-    return abs(constant) % 1.0 if variant.recipe == "a_grae" else constant
+    """A-GRAE and sets that share credit take returns in [0, 1] only."""
+    return abs(constant) % 1.0 if variant.recipe in {"a_grae", "after_polychromic"} else constant
 
 
 @functools.cache

@@ -30,16 +30,22 @@ SHIFT: dict[str, str] = {
     "srpo": "with best",
     "after_concise_r": "outcome",
     "hdpo": "outcome",
+    "seeupo": "outcome",
     "after_etr": "outcome",
     "r2vpo": "outcome",
     "disco": "outcome",
     "reg_grpo": "outcome",
     "llds": "outcome",
     "epo": "outcome",
+    "gardo": "outcome",
+    "after_vgpo": "changes",
+    "copo": "outcome",
     "gtpo": "outcome",
     "d3s": "outcome",
     "dcpo": "outcome",
     "verl": "outcome",
+    "prorag": "outcome",
+    "bcpg_nsa": "outcome",
     "rank_grpo": "outcome",
     "spo_chain": "outcome",
     "spae": "outcome",
@@ -65,10 +71,12 @@ SHIFT: dict[str, str] = {
     "ngrpo": "with best",
     "dgpo": "with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "changes",
 }
 """outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
-changes: a return is read as a success rate, so its level matters."""
+changes: the level of a return matters: it is read as a success rate (of a set, times its variety), or counts
+itself."""
 
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
@@ -77,6 +85,7 @@ SCALE: dict[str, str] = {
     "spo_chain": "linear",
     "spae": "linear",
     "after_vsrm": "linear",
+    "bcpg_nsa": "linear",
     "rec": "linear",
     "opmd": "linear",
     "asymre": "linear with its shift",
@@ -90,15 +99,20 @@ SCALE: dict[str, str] = {
     "srpo": "invariant with best up to eps",
     "after_concise_r": "invariant up to eps",
     "hdpo": "invariant up to eps",
+    "seeupo": "linear",
     "after_etr": "invariant up to eps",
     "r2vpo": "invariant up to eps",
     "disco": "invariant up to eps",
     "reg_grpo": "invariant up to eps",
     "llds": "invariant up to eps",
     "epo": "invariant up to eps",
+    "gardo": "linear",
+    "after_vgpo": "changes",
+    "copo": "invariant up to eps",
     "d3s": "invariant up to eps",
     "dcpo": "invariant up to eps",
     "verl": "invariant up to eps",
+    "prorag": "invariant up to eps",
     "rank_grpo": "invariant up to eps",
     "simpo": "invariant up to eps",
     "dpo": "invariant up to eps",
@@ -120,6 +134,7 @@ SCALE: dict[str, str] = {
     "ngrpo": "invariant with best up to eps",
     "dgpo": "invariant with accuracy",
     "a_grae": "changes",
+    "after_polychromic": "linear within [0, 1]",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 
@@ -128,6 +143,7 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("rloo", {}),
     ("rec", {}),
     ("opmd", {}),
+    ("gardo", {"diversity": False}),
     ("gigpo", {"scale": "none"}),
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
@@ -136,7 +152,12 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
 ]
 """Settings whose credit is in units of the reward."""
 
-UNDISCOUNTED = {name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")}
+SETTINGS: dict[str, dict[str, object]] = {
+    **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
+    "gardo": {"diversity": False},  # which reads what only a measure knows
+    "copo": {"mode": "off"},  # which reads answers
+}
+"""Under which settings it is so."""
 SHIFTS = st.integers(-8000, 8000).map(lambda number: number / 8)
 FACTORS = st.integers(0, 10).map(lambda power: 2.0**power)
 plain_rows = step_rows(optional=False)
@@ -163,7 +184,7 @@ def test_the_tables_declare_every_recipe() -> None:
 @pytest.mark.parametrize("recipe", of_kind(SHIFT, "outcome"))
 @given(rows=plain_rows, shift=SHIFTS)
 def test_adding_a_constant_to_every_outcome_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
-    hyper = UNDISCOUNTED.get(recipe, {})
+    hyper = SETTINGS.get(recipe, {})
     after = values(with_last_rewards(rows, shift), recipe, **hyper)
     np.testing.assert_allclose(after, values(rows, recipe, **hyper), rtol=1e-9, atol=1e-9)
 
@@ -241,7 +262,7 @@ def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
     recipe: str, rows: list[Row], factor: float
 ) -> None:
     """The deviation of distinct multiples of 1/8 is at least 0.02 and the eps 1e-6; MC-GRPO's eps is 1e-3."""
-    hyper = UNDISCOUNTED.get(recipe, {})
+    hyper = SETTINGS.get(recipe, {})
     before, after = values(rows, recipe, **hyper), values(scale_rewards(rows, factor), recipe, **hyper)
     is_sum = recipe in {"gigpo", "hgpo", "salt"}
     bound = 1e-2 if recipe == "mc_grpo" else 1e-4

@@ -1,16 +1,14 @@
 """The relations between methods that their pages state, one test each: read the decorators as the list.
 
 Each names the recipe on whose page it stands (`docs/methods/NAME.md`) and words of it that must be found there. Those
-of credit by step are in test_relations.py.
+of credit inside an answer are in test_stated_token_relations.py, those of credit by step in test_relations.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,59 +16,36 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
-from groupwise.advantages.token_credit import (
-    DiscountedTokens,
-    DualDownSampling,
-    FirstTokens,
-    LineGains,
-    PotentialCredit,
-    RankBonus,
-    RankCredit,
-    TemperedCredit,
-)
-from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
-from groupwise.advantages.token_credit.rank_memory import LEVELS
-from groupwise.batching import pad_rows
+from groupwise import StepTable, recipes
 from groupwise.losses import (
+    AllPairs,
     Clip,
     Disco,
     Dpo,
     ElasticClip,
     EntropyBonus,
+    Kl,
+    LastTurnFirst,
     Plain,
     PolicyLoss,
     Rec,
     Regression,
     SequenceMean,
-    SequenceRatio,
     Simpo,
 )
-from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import update
-from tests.equivalence.rollouts import make_tangled_samples
 from tests.laws.attempts_as_tokens import Attempts, draw_attempts, learn_whole
 from tests.laws.calls import table_of, values
-from tests.oracles import token_methods as oracle
+from tests.laws.stated import Statements, check_page, make_states, name_statements
 from tests.oracles.losses import Token
-from tests.oracles.random_answers import add_segments, random_answers, tables_of
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
 from tests.strategies import Row, step_rows
 
-METHODS = Path(__file__).parents[2] / "docs" / "methods"
-STATED: list[tuple[str, str]] = []
-Law = TypeVar("Law", bound=Callable[..., None])
-
+STATED: Statements = []
+states = make_states(STATED)
 SEEDS = st.integers(0, 10**9)
 WIDTHS = st.floats(0, 1.5)
 drawn_updates = SEEDS.map(lambda seed: random_update(random.Random(seed)))
 drawn_attempts = SEEDS.map(draw_attempts)
-
-
-def states(recipe: str, words: str) -> Callable[[Law], Law]:
-    """The page of this recipe states the relation that is tested, in these words."""
-    STATED.append((recipe, words))
-    return lambda law: law
 
 
 # Pairs and groups
@@ -111,6 +86,19 @@ def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempt
     plain = learn_whole(recipes.dpo(beta=beta).loss, paired)
     assert learn_whole(recipes.rpo(beta=beta, eta=0.0).loss, paired) == plain
     assert learn_whole(recipes.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
+
+
+@states("w_dpo", "Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
+@given(attempts=drawn_attempts, seed=SEEDS)
+def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts: Attempts, seed: int) -> None:
+    rng = random.Random(seed)
+    distinct = dataclasses.replace(attempts, rewards=rng.sample(range(attempts.num), attempts.num))
+    method = recipes.w_dpo()
+    table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(attempts.num)])
+    assert method.pairing is not None
+    judged = learn_whole(method.loss, distinct.with_pairs(method.pairing(table)))
+    plain = learn_whole(recipes.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
+    assert judged == plain
 
 
 @states("disco", "For large tau, `disco` = `disco(negatives='mean')`")
@@ -204,6 +192,57 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
     assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
 
 
+@states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
+@given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
+def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
+    method = recipes.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
+    assert method.advantage == recipes.dr_grpo().advantage
+    assert method.channels is not None
+    table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
+    assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    gated = dataclasses.replace(columns, channels={"kl_gate": torch.ones(len(tokens), dtype=torch.float64)})
+    plain = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(weight=weight),))
+    assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
+
+
+@states("after_vgpo", "`after_vgpo(k=0)` = the credit of `grpo`, to the bit")
+@states("after_vgpo", "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R")
+@given(rows=step_rows(), k=st.floats(0, 2), level=st.floats(0, 100))
+def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float) -> None:
+    assert np.array_equal(values(rows, "after_vgpo", k=0.0), values(rows, "grpo"))
+    same = [row | {"outcome": level} for row in rows]
+    assert np.array_equal(values(same, "after_vgpo", k=k), np.full(len(rows), k * level))
+
+
+@states("copo", "`copo(mode='off')` = `grpo`'s credit, to the bit")
+@given(rows=step_rows())
+def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
+    method = recipes.copo(mode="off")
+    assert np.array_equal(values(rows, "copo", mode="off"), values(rows, "grpo"))
+    assert method.channels is not None
+    between = method.channels["global"](table_of([row | {"answer": "x"} for row in rows]))
+    assert not between.values.any()
+
+
+@states("copo", "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit")
+@given(tokens=drawn_updates, between=st.floats(-2, 2), weight=st.floats(0, 1))
+def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], between: float, weight: float) -> None:
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    method: Any = recipes.copo().loss
+    plain = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
+    of_tasks = torch.full((len(tokens),), between, dtype=torch.float64)
+    weighed = dataclasses.replace(
+        columns, advantage=weight * columns.advantage, channels={"global": (1 - weight) * of_tasks}
+    )
+    blended = run(method, weighed, totals)
+    local = run(plain, columns, totals)
+    against = run(plain, dataclasses.replace(columns, advantage=of_tasks), totals)
+    assert blended.loss == pytest.approx(weight * local.loss + (1 - weight) * against.loss, rel=1e-9, abs=1e-9)
+    expected = [weight * a + (1 - weight) * b for a, b in zip(local.by_logp, against.by_logp, strict=True)]
+    assert blended.by_logp == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
 @states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
@@ -235,6 +274,12 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
         loss: Any = recipes.build(name).loss
         plain = loss.model_copy(update={"surrogate": Plain()})
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
+
+
+@states("srpo", "Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
+@given(rows=step_rows(rewards=st.sampled_from([0.0, 0.125, 0.25]), max_steps=2))
+def test_srpo_without_an_exact_attempt_has_the_credit_of_grpo(rows: list[Row]) -> None:
+    assert np.array_equal(values(rows, "srpo"), values(rows, "grpo"))
 
 
 @states("rec", "the credit of `dr_grpo`")
@@ -271,56 +316,6 @@ def test_regions_of_rec_become_one_another_at_their_bounds(
     assert without_far == of(region="two_side", low=low, high=high)
 
 
-# Tokens
-
-
-WEIGHTS_OF_ONE: dict[str, Any] = {
-    "no discount": DiscountedTokens(gamma=1.0),
-    "all tokens are first": FirstTokens(count=100),
-    "everything is sampled": DualDownSampling(first_samples=1.0, first_tokens=1.0),
-    "lines are paid nothing": LineGains(weight=0.0),
-    "potentials count for nothing": PotentialCredit(alpha=0.0, xi=0.0),
-    "the entropy is on target": TemperedCredit(target=0.0),
-}
-"""Parts that leave each token the credit of its step."""
-
-
-def draw_answers(seed: int) -> list[oracle.Answer]:
-    rng = random.Random(seed)
-    answers = random_answers(rng)
-    add_segments(rng, answers)
-    return answers
-
-
-@states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
-@states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
-@states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
-@states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
-@pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
-@given(seed=SEEDS)
-def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
-    table, tokens = tables_of(draw_answers(seed))
-    steps = recipes.dr_grpo().advantage(table).by_step()
-    made = WEIGHTS_OF_ONE[name](table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert made.trains.all()
-
-
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
-@pytest.mark.parametrize("level", [None, -1.0, 2.0])
-@given(seed=SEEDS)
-def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
-    answers = draw_answers(seed)
-    for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
-    table, tokens = tables_of(answers)
-    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
-    assert algorithm.advantage == recipes.grpo().advantage
-    assert isinstance(algorithm.token_credit, RankBonus)
-    steps = algorithm.advantage(table).by_step()
-    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
-
-
 @states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
 @given(tokens=drawn_updates, rows=step_rows())
 def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
@@ -337,88 +332,36 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
     assert run(whole.loss, nothing, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
-BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
-
-
-@pytest.mark.parametrize("name", ["grpo", *BY_TOKEN])
-def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
-    loss: Any = recipes.build(name).loss
-    samples = [dataclasses.replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
-    by_token = [
-        dataclasses.replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids))
-        for n, sample in enumerate(samples)
-    ]
-    plain = update(build("llama"), loss, samples, pad_rows(samples))
-    spread = update(build("llama"), loss, by_token, pad_rows(by_token))
-    assert plain[0] == spread[0]
-    assert torch.equal(plain[1], spread[1])
-
-
-@states("spo_chain", "`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit")
-@given(seed=SEEDS)
-def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
-    answers = draw_answers(seed)
-    for answer in answers:
-        answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
-    table, tokens = tables_of(answers)
-    algorithm = recipes.spo_chain(whiten=False)
-    assert algorithm.advantage == recipes.rloo().advantage
-    assert algorithm.token_credit is not None
-    steps = algorithm.advantage(table).by_step()
-    made = algorithm.token_credit(table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-    assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
-
-
-@states("rank_grpo", "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance")
-@pytest.mark.parametrize("reward", ["exp_inf", "log_decay"])
-@given(seed=SEEDS)
-def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: int) -> None:
-    rng, answers = random.Random(seed), draw_answers(seed)
-    for answer in answers:
-        places = {"item_tokens": [[0, len(answer.ids)]], "end_token": None, "list_length": 1}
-        answer.reward = rng.choice([0.0, 1.0, 2.5, 0.1])
-        answer.facts = {**places, "item_relevance": [answer.reward]}
-    table, tokens = tables_of(answers)
-    steps = recipes.grpo(eps=1e-4).advantage(table).by_step()
-    made = RankCredit(reward=reward)(table, recipes.rank_grpo().advantage(table).by_step(), tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
-
-
-@states("rank_grpo", "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's")
-@given(tokens=drawn_updates)
-def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_bit(tokens: list[Token]) -> None:
-    kept = [token for token in tokens if token.trains]
-    near = [dataclasses.replace(t, old=t.logp) if abs(t.logp - t.old) > 10 else t for t in kept]
-    loss: Any = recipes.rank_grpo().loss
-    by_token = loss.model_copy(update={"ratio": PolicyLoss().ratio})
-    by_answer = loss.model_copy(update={"ratio": SequenceRatio(unit="step")})
-    totals = totals_of(near)
-    alone = columns_of([dataclasses.replace(token, span=number) for number, token in enumerate(near)])
-    assert run(loss, alone, totals) == run(by_token, alone, totals)
-    whole = columns_of(
-        [dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near]
-    )
-    assert run(loss, whole, totals) == run(by_answer, whole, totals)
-
-
-@states("d3s", "The answers that `d3s` chooses are those of the largest variance among all choices of as many")
-@pytest.mark.parametrize("size", range(1, 13))
-def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:
-    rng = random.Random(f"d3s {size}")
-    for _ in range(4 if size > 9 else 12):
-        credit = [rng.choice([-1.0, 0.0, 0.5, 2.6458, rng.gauss(0, 1)]) for _ in range(size)]
-        for num in range(1, size + 1):
-            chosen = choose_max_variance(np.array(credit), num).tolist()
-            assert len(set(chosen)) == num
-            of_chosen = np.var([credit[place] for place in chosen])
-            assert of_chosen == pytest.approx(oracle.largest_variance(credit, num), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "words"), STATED, ids=[f"{recipe} {number}" for number, (recipe, _) in enumerate(STATED)]
+@states(
+    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
 )
+@given(tokens=drawn_updates)
+def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
+    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
+    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
+    assert held.advantage == recipes.dr_grpo().advantage
+    assert isinstance(held.loss, LastTurnFirst)
+    assert held.loss.order_turns(1) == [range(1)]
+    columns, totals = columns_of(tokens), totals_of(tokens)
+    assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
+
+
+@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@given(
+    returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
+)
+def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
+    rows = [
+        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
+        for number, reward in enumerate(returns)
+    ]
+    num = len(returns)
+    factor = max(num - size, 0) / (size * (num - 1))
+    for variety in ("beyond_first", "share"):
+        shared = values(rows, "after_polychromic", size=size, variety=variety)
+        np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))
 def test_the_page_states_what_is_tested(recipe: str, words: str) -> None:
-    _, heading, relations = (METHODS / f"{recipe}.md").read_text(encoding="utf-8").partition("## Relations")
-    assert heading, "docs/build_methods.py writes what stands in its RELATIONS"
-    assert words in relations.partition("\n## ")[0]
+    check_page(recipe, words)

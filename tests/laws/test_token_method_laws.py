@@ -18,17 +18,19 @@ from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relat
 from groupwise.advantages.token_credit import (
     ConflictTokens,
     DualDownSampling,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
     RankCredit,
     SegmentCredit,
+    SparedSegments,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.rank_memory import LEVELS
+from groupwise.advantages.token_credit.rank_memory import LEVELS, UNKNOWN
 from groupwise.core.parts.slots import TokenCreditPart
 from groupwise.core.token_credit import TokenCredit
 from groupwise.core.token_table import TokenTable
@@ -49,6 +51,8 @@ PARTS: dict[str, Any] = {
     "potential_credit": PotentialCredit(),
     "tempered_credit": TemperedCredit(),
     "rank_bonus": RankBonus(),
+    "judged_credit": JudgedCredit(),
+    "spared_segments": SparedSegments(),
     "rank_credit": RankCredit(),
     "rank_credit, log_decay": RankCredit(reward="log_decay"),
 }
@@ -175,6 +179,17 @@ def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
         assert own != 0 or row == [0.0] * len(row)
 
 
+@pytest.mark.parametrize("level", [None, UNKNOWN])
+@given(seed=SEEDS)
+def test_before_there_is_a_moving_average_there_is_no_bonus(level: float | None, seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers if level is not None else ():
+        answer.facts |= dict.fromkeys(LEVELS, level)
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    assert np.array_equal(RankBonus()(table, steps, tokens).values, steps.values[tokens.step])
+
+
 @given(seed=SEEDS)
 def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
@@ -243,7 +258,85 @@ def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
         credit(RankBonus(), [answers[0]])
 
 
+@given(seed=SEEDS, shift=st.floats(-5, 5), per=st.sampled_from(["token", "segment"]))
+def test_a_constant_on_all_scores_changes_nothing(seed: int, shift: float, per: Any) -> None:
+    answers, part = draw_answers(random.Random(seed)), JudgedCredit(squashes=False, per=per, eps=0.0)
+    values, _ = credit(part, answers)
+    for answer in answers:
+        answer.facts["judged_scores"] = [score + shift for score in answer.facts["judged_scores"]]
+    for row, moved in zip(values, credit(part, answers)[0], strict=True):
+        assert moved == pytest.approx(row, abs=1e-6)
+
+
+@given(seed=SEEDS, score=st.floats(-1e300, 1e300))
+def test_equal_scores_add_exactly_nothing(seed: int, score: float) -> None:
+    answers = draw_answers(random.Random(seed))
+    for answer in answers:
+        answer.facts["judged_scores"] = [score for _ in answer.facts["judged_scores"]]
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    for part in (JudgedCredit(), JudgedCredit(per="segment", squashes=False)):
+        assert np.array_equal(part(table, steps, tokens).values, steps.values[tokens.step])
+
+
+@given(seed=SEEDS)
+def test_what_is_judged_adds_up_to_nothing_over_the_tokens_of_a_task(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, _ = credit(JudgedCredit(weight=1.0), answers)
+    table, _ = tables_of(answers)
+    own = DR_GRPO(table).values.tolist()
+    for group in {answer.group for answer in answers}:
+        added = [v - own[n] for n, row in enumerate(values) if answers[n].group == group for v in row]
+        assert sum(added) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(seed=SEEDS)
+def test_scores_of_steps_that_a_filter_drops_count_for_nobody(seed: int) -> None:
+    answers = draw_answers(random.Random(seed))
+    table, tokens = tables_of(answers)
+    steps = DR_GRPO(table).by_step()
+    dropped = int(np.random.default_rng(seed).integers(len(answers)))
+    filtered = table.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
+    others = [n for n in range(len(answers)) if n != dropped]
+    before = by_answer(JudgedCredit()(filtered, steps, tokens), tokens, answers)
+    answers[dropped].facts["judged_scores"] = [99.0 for _ in answers[dropped].facts["judged_scores"]]
+    changed, _ = tables_of(answers)
+    changed = changed.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
+    after = by_answer(JudgedCredit()(changed, steps, tokens), tokens, answers)
+    assert [after[n] for n in others] == [before[n] for n in others]
+
+
+@given(seed=SEEDS, beta=st.floats(-1, 1), right_above=st.floats(-3, 3))
+def test_only_blame_is_weighed_and_some_of_it_stays(seed: int, beta: float, right_above: float) -> None:
+    answers = draw_answers(random.Random(seed))
+    values, trains = credit(SparedSegments(beta=beta, right_above=right_above), answers)
+    table, _ = tables_of(answers)
+    for row, own in zip(values, DR_GRPO(table).values.tolist(), strict=True):
+        assert own in row if own < 0 else row == [own] * len(row), "the last right one keeps its blame"
+        assert set(row) <= {own, beta * own}
+    assert all(map(all, trains)), "a weight is no mask"
+
+
+def test_an_attempt_of_right_steps_keeps_the_blame_on_its_last() -> None:
+    """Two attempts of two steps, one segment each: all of the first were judged right, one of the second."""
+    scores = [[1.0], [1.0], [1.0], [0.0], [1.0]]
+    table = StepTable.from_columns(
+        task=["t"] * 5,
+        attempt=[0, 0, 1, 1, 2],
+        index=[0, 1, 0, 1, 0],
+        reward=[0.0, 0.0, 0.0, 0.0, 3.0],
+        tokens=[1] * 5,
+        judged_ends=[[1]] * 5,
+        judged_scores=scores,
+    )
+    tokens = TokenTable.from_rows(table, [{"response_ids": [7]}] * 5)
+    made = SparedSegments()(table, DR_GRPO(table).by_step(), tokens)
+    assert made.values.tolist() == [-0.5, -1.0, -0.5, -1.0, 2.0]
+
+
 READS = {
+    "spared_segments": ("judged_ends", "judged_scores"),
+    "judged_credit": ("judged_ends", "judged_scores"),
     "segment_credit": ("segment_ends", "segment_values"),
     "line_gains": ("line_token_ends", "line_accuracy"),
     "potential_credit": ("potential_ends", "potentials"),

@@ -154,6 +154,14 @@ def square_change(token: Token, bound: float = 20.0) -> Counted:
     return Counted(clamp(change, bound) ** 2, 2 * change if abs(change) <= bound else 0.0)
 
 
+def square_drift(tokens: Tokens, token: Token, bound: float = 20.0) -> Counted:
+    """(sum over the step of logp - old)^2 / (2 n), and what all n tokens' values change by with this one's logp."""
+    answer = mates(tokens, token, "step")
+    drift = math.fsum(clamp(other.logp - other.old, bound) for other in answer)
+    is_free = abs(token.logp - token.old) <= bound
+    return Counted(drift**2 / (2 * len(answer)), drift if is_free else 0.0)
+
+
 def log_weight(tokens: Tokens, token: Token, unit: str) -> float:
     """sum over the unit of old - behaviour (numbers, Corrections)."""
     others = [token] if unit == "token" else mates(tokens, token, unit)

@@ -77,6 +77,8 @@ def add_segments(rng: random.Random, answers: Sequence[Answer]) -> None:
             "potentials": [rng.choice([-1.0, *levels]) for _ in ends],
             "logp_hot": [logp * rng.uniform(0.7, 1.2) for logp in answer.logp],
             "logp_cold": [logp * rng.uniform(0.9, 1.5) for logp in answer.logp],
+            "judged_ends": ends,
+            "judged_scores": [rng.choice([2.0, -1.0, 0.0, rng.gauss(0, 2)]) for _ in ends],
             "effective_rank": rng.choice([0.0, 1.0, rng.uniform(1.0, 6.0)]),
             "rank_velocity": rng.choice([0.0, rng.gauss(0, 1)]),
             "rank_acceleration": rng.choice([0.0, rng.gauss(0, 0.2)]),

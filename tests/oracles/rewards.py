@@ -6,6 +6,7 @@ solved.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Steps = list[dict[str, Any]]
@@ -47,13 +48,29 @@ def refused_action(steps: Steps, solved: bool, *, penalty: float) -> list[float]
     return paid
 
 
-def form(steps: Steps, solved: bool, *, kept: float, broken: float, per_attempt: bool) -> list[float]:
+def grade(steps: Steps, solved: bool, *, weight: float, min_grade: float) -> list[float]:
+    paid = [0.0 for _ in steps]
+    earned = math.fsum(row["reward"] for row in steps)
+    if paid and earned >= min_grade:
+        paid[len(paid) - 1] = weight * earned
+    return paid
+
+
+def form(steps: Steps, solved: bool, *, kept: float, broken: float, per: str) -> list[float]:
     paid = []
+    if per == "whole":
+        paid = [0.0 for _ in steps]
+        if paid:
+            paid[len(paid) - 1] = kept
+        for row in steps:
+            if not row["well_formed"]:
+                paid[len(paid) - 1] = broken
+        return paid
     for one in steps:
         amount = broken
         if one["well_formed"]:
             amount = kept
-        if per_attempt:
+        if per == "attempt":
             amount = amount / len(steps)
         paid.append(amount)
     return paid

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from groupwise.losses import PolicyLoss, Reinforce, SquaredChange
+from groupwise.losses import PolicyLoss, Reinforce, SquaredChange, SquaredDrift
 from tests.oracles import losses as oracle
 from tests.oracles.loss_parts import RECS
 from tests.oracles.losses import Counted, Token
@@ -53,5 +53,15 @@ def test_opmd_equals_its_oracle() -> None:
         terms = []
         for token in [token for token in tokens if token.trains]:
             own, pull = oracle.reinforce(token, math.nan), oracle.square_change(token)
+            terms.append(Counted(own.value + 0.3 * pull.value, own.by_logp + 0.3 * pull.slope))
+        check(loss, tokens, terms)
+
+
+def test_bcpg_equals_its_oracle() -> None:
+    loss = PolicyLoss(surrogate=Reinforce(), penalties=(SquaredDrift(weight=0.3),))
+    for tokens in updates():
+        trained, terms = [token for token in tokens if token.trains], []
+        for token in trained:
+            own, pull = oracle.reinforce(token, math.nan), oracle.square_drift(trained, token)
             terms.append(Counted(own.value + 0.3 * pull.value, own.by_logp + 0.3 * pull.slope))
         check(loss, tokens, terms)

@@ -46,7 +46,14 @@ POOLS = {
     # NGRPO refuses returns above its best, 1 or more; tables that hold one are turned around zero (`tables`).
     "at most 1": MODERATE + EXTREME + UNIT,
 }
-POOL_OF = {"dgpo": "moderate", "mars": "mars", "a_grae": "unit", "ngrpo": "at most 1", "red_weight": "moderate"}
+POOL_OF = {
+    "dgpo": "moderate",
+    "mars": "mars",
+    "a_grae": "unit",
+    "after_polychromic": "unit",
+    "ngrpo": "at most 1",
+    "red_weight": "moderate",
+}
 
 
 class Table(NamedTuple):

@@ -6,16 +6,24 @@ import dataclasses
 import functools
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from groupwise import Part, StepTable, recipes
+from groupwise.advantages import ColumnMean, DistinctCredit, DoubtGate
+from groupwise.advantages.gate_share import GateShare
 from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.records import Task
+from groupwise.core.segments import FloatArray
 from groupwise.losses import EntropyCorridor, Plain, PolicyLoss
 from tests.oracles import corridor as oracle
+from tests.oracles import doubt as oracle_of_doubt
 from tests.oracles.losses import Token
+from tests.oracles.rows import Row
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
 from tests.unit.losses.entropies import Attempt, make_update
 
@@ -107,3 +115,95 @@ def test_an_update_without_attempts_is_over_too() -> None:
     state.observe(ObservedUpdate(number=1, trajectories=[], credit=[]))
     assert state.columns([Task(id="a")])["usual_entropy_phase"].tolist() == [0.8]
     assert state.columns([Task(id="a")])["usual_entropy"].tolist() == [[0.0]]
+
+
+def random_rows(rng: random.Random) -> list[Row]:
+    """Attempts of a few steps with a point and an auxiliary reward each; points are sometimes the same."""
+    points = [[rng.gauss(0, 1) for _ in range(3)] for _ in range(3)]
+    return [
+        {
+            "task": task,
+            "attempt": attempt,
+            "index": index,
+            "reward": rng.choice([0.0, 1.0, rng.gauss(0, 1)]),
+            "embedding": rng.choice([*points, [rng.gauss(0, 1) for _ in range(3)]]),
+            "taste": rng.choice([0.0, 0.5, rng.random()]),
+            "trains": rng.random() < 0.8,
+        }
+        for task in range(rng.randint(1, 3))
+        for attempt in range(rng.randint(1, 5))
+        for index in range(rng.randint(1, 3))
+    ]
+
+
+def table_of(rows: list[Row]) -> StepTable:
+    return StepTable.from_columns(**{name: [row[name] for row in rows] for name in rows[0]})
+
+
+def test_distinct_credit_is_what_the_oracle_says() -> None:
+    rng, part = random.Random("points"), DistinctCredit(of=recipes.dr_grpo().advantage)
+    for _ in range(NUM_UPDATES):
+        rows = random_rows(rng)
+        credit = part(table_of(rows))
+        expected, compared = oracle_of_doubt.gardo(rows)
+        assert credit.values.tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert credit.compared.tolist() == compared
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("auxiliary", [(), ("taste",), ("taste", "index")])
+def test_the_gate_is_open_where_the_oracle_says(auxiliary: tuple[str, ...], share: float) -> None:
+    rng, num_shut = random.Random(f"gates {share}"), 0
+    signals = tuple(ColumnMean(name=name) if name != "index" else StepIndex() for name in auxiliary)
+    part = DoubtGate(auxiliary=signals, first=share, lowest=0.01, highest=1.0)
+    for _ in range(NUM_UPDATES // 4):
+        rows = random_rows(rng)
+        attempts: dict[object, list[list[float]]] = {}
+        for row in rows:
+            own = attempts.setdefault((row["task"], row["attempt"]), [[] for _ in (0, *auxiliary)])
+            for place, name in enumerate(("reward", *auxiliary)):
+                own[place].append(row[name])  # type: ignore[arg-type]
+        signals_of = {
+            name: [sum(own[0]), *(sum(values) / len(values) for values in own[1:])] for name, own in attempts.items()
+        }
+        is_open = oracle_of_doubt.find_open(signals_of, share)
+        kept = [row for row in rows if row["trains"]]
+        num_open = sum((row["task"], row["attempt"]) in is_open for row in kept)
+        weight = len(kept) / num_open if num_open else 0.0
+        expected = [weight if (row["task"], row["attempt"]) in is_open else 0.0 for row in rows]
+        table = table_of(rows)
+        credit = part(table)
+        assert credit.values.tolist() == pytest.approx(expected, rel=1e-12)
+        derived = [credit.trace.derive(table, step).value for step in range(len(table))]  # type: ignore[union-attr]
+        assert derived == pytest.approx(credit.trace.values.tolist(), rel=1e-12)
+        num_shut += expected.count(0.0) if num_open else 0
+    assert (num_shut > 0) == bool(auxiliary)
+
+
+class StepIndex(Part, slot="signal"):
+    """Which step it is."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        return table.index.astype(np.float64)
+
+
+def start_share(means: Iterator[float]) -> GateShare:
+    """A share that hears of these means, one an update."""
+    limits = (0.02, 0.2)
+    return GateShare(
+        "gate_share", lambda table: np.array([next(means)]), first=0.1, limits=limits, change=0.1, window=20
+    )
+
+
+def test_the_share_follows_as_the_oracle_says() -> None:
+    rng = random.Random("shares")
+    for _ in range(20):
+        means = [rng.choice([0.0, 0.25, rng.random()]) for _ in range(60)]
+        state = start_share(iter(means))
+        for number in range(1, len(means) + 1):
+            attempt = make_update(number, [[(0, [1.0])]])
+            state.observe(dataclasses.replace(attempt, credit=[(0.0,)]))
+        assert state.state_dict() == {
+            "share": pytest.approx(oracle_of_doubt.follow(0.1, means), rel=1e-12),
+            "recent": means[-20:],
+        }

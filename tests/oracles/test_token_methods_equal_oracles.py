@@ -15,17 +15,19 @@ from groupwise.advantages.token_credit import (
     DiscountedTokens,
     DualDownSampling,
     FirstTokens,
+    JudgedCredit,
     LineGains,
     PotentialCredit,
     RankBonus,
     RankCredit,
     SegmentCredit,
+    SparedSegments,
     TemperedCredit,
     TokenGae,
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.dual_down_sampling import COLUMN
+from groupwise.advantages.token_credit.dual_down_sampling import PROGRESS
 from groupwise.advantages.token_credit.rank_memory import LEVELS
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.token_table import TokenTable
@@ -82,7 +84,7 @@ def test_d3s(progress: float | None) -> None:
     for number in range(NUM_TABLES // 2):
         answers = random_answers(rng, groups=2)
         for answer in answers:
-            answer.facts = {} if progress is None else {COLUMN: progress}
+            answer.facts = {} if progress is None else {PROGRESS: progress}
         table, tokens = tables_of(answers)
         steps = algorithm.credit(table)
         assert algorithm.token_credit is not None
@@ -130,6 +132,18 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]
         PotentialCredit(alpha=0.9, xi=0.2, saturated_above=0.4, damps_praise_only=True),
         lambda a, c: oracle.spae(a, c, alpha=0.9, xi=0.2, known=0.4, praise_only=True),
     ),
+    "bcpg_nsa": (DR_GRPO, SparedSegments(), oracle.bcpg_nsa),
+    "bcpg_nsa, other settings": (
+        GRPO,
+        SparedSegments(beta=-0.5, right_above=-1.0),
+        lambda a, c: oracle.bcpg_nsa(a, c, beta=-0.5, above=-1.0),
+    ),
+    "prorag": (GRPO, JudgedCredit(), oracle.prorag),
+    "prorag, other settings": (
+        GRPO,
+        JudgedCredit(weight=2.0, per="segment", squashes=False),
+        lambda a, c: oracle.prorag(a, c, weight=2.0, per="segment", squashes=False),
+    ),
     "rank_grpo": (GRPO, RankCredit(), oracle.rank_grpo),
     "rank_grpo, what follows counts": (
         GRPO,
@@ -172,6 +186,36 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
         for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
             assert got == pytest.approx(row, abs=1e-12)
+
+
+def test_bcpg_nsa_spares_nothing_where_a_response_was_cut_off() -> None:
+    rng, part = random.Random("cut"), SparedSegments(beta=0.0)
+    for _ in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers:
+            answer.facts["cut"] = rng.random() < 0.5
+        table, tokens = tables_of(answers)
+        steps = DR_GRPO(table)
+        wanted = oracle.bcpg_nsa(answers, steps.values.tolist(), beta=0.0)
+        assert by_answer(part(table, steps.by_step(), tokens), tokens, answers) == wanted
+
+
+@pytest.mark.parametrize("per", ["token", "segment"])
+def test_prorag_with_the_form_as_it_was_meant(per: Any) -> None:
+    rng, part = random.Random(f"form {per}"), JudgedCredit(per=per, step_format="intended")
+    for number in range(NUM_TABLES // 3):
+        answers = random_answers(rng)
+        add_segments(rng, answers)
+        for answer in answers:
+            answer.facts["well_formed"] = rng.random() < 0.8
+        table, tokens = tables_of(answers)
+        steps = GRPO(table)
+        wanted = oracle.prorag(answers, steps.values.tolist(), per=per, intended=True)
+        for got, row in zip(by_answer(part(table, steps.by_step(), tokens), tokens, answers), wanted, strict=True):
+            assert got == pytest.approx(row, abs=1e-12)
+        if number < 3:
+            check_derivations(Algorithm(advantage=GRPO, token_credit=part), table, tokens)
 
 
 @pytest.mark.parametrize("levels", [None, (2.0, 0.3, -0.1), (3.0, 0.0, 0.0), (0.0, -0.5, 1e-9)])

@@ -230,6 +230,60 @@ def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, l
     ]
 
 
+def prorag(
+    answers: Sequence[Answer],
+    credit: Sequence[float],
+    *,
+    weight: float = 0.3,
+    per: str = "token",
+    squashes: bool = True,
+    intended: bool = False,
+) -> list[list[float]]:
+    """ProRAG's credit: scores z-scored over the tokens, or the segments, of all answers of the group."""
+
+    def score_of(answer: Answer, number: float) -> float:
+        value = 1 / (1 + math.exp(-number)) if squashes else number
+        return value + (0.0 if not intended else 1.0 if answer.facts["well_formed"] else -2.0)
+
+    by_token = []
+    for answer in answers:
+        ends, values = answer.facts["judged_ends"], []
+        for place in range(len(answer.ids)):
+            number = min(n for n, end in enumerate(ends) if place < end)
+            values.append(score_of(answer, answer.facts["judged_scores"][number]))
+        by_token.append(values)
+    result = []
+    for answer, own, values in zip(answers, credit, by_token, strict=True):
+        if per == "token":
+            members = [v for a, vs in zip(answers, by_token, strict=True) if a.group == answer.group for v in vs]
+        else:
+            members = [score_of(a, n) for a in answers if a.group == answer.group for n in a.facts["judged_scores"]]
+        middle = mean(members)
+        spread = math.sqrt(mean([(v - middle) ** 2 for v in members]) + 1e-8) if len(members) > 1 else 1.0
+        even = len(set(members)) == 1
+        result.append([own + (0.0 if even else weight * (v - middle) / spread) for v in values])
+    return result
+
+
+def bcpg_nsa(
+    answers: Sequence[Answer], credit: Sequence[float], *, beta: float = 0.5, above: float = 0.5
+) -> list[list[float]]:
+    """BCPG-NSA's step weight: beta on right steps of answers with negative credit; an answer is one step here."""
+    result = []
+    for answer, own in zip(answers, credit, strict=True):
+        labels = [score > above for score in answer.facts["judged_scores"]]
+        if answer.facts.get("cut"):
+            labels[-1] = False
+        if False not in labels:
+            labels[-1] = False
+        values = []
+        for place in range(len(answer.ids)):
+            number = min(n for n, end in enumerate(answer.facts["judged_ends"]) if place < end)
+            values.append(beta * own if own < 0 and labels[number] else own)
+        result.append(values)
+    return result
+
+
 def verl(
     answers: Sequence[Answer],
     credit: Sequence[float],

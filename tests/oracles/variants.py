@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
+from tests.oracles.homogeneous import after_vgpo, copo_off
 from tests.oracles.off_policy import asymre, opmd, red_weight
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
+from tests.oracles.sets import after_polychromic
 from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
 
@@ -50,8 +54,12 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "spo_chain": rloo,
     "step_grpo": step_grpo,
     "verl": grpo,
+    "bcpg_nsa": dr_grpo,
+    "prorag": partial(grpo, eps=1e-4),
     "srpo": srpo,
     "after_concise_r": grpo,
+    "seeupo": dr_grpo,
+    "after_polychromic": after_polychromic,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -61,6 +69,9 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
+    "gardo": gardo,
+    "after_vgpo": after_vgpo,
+    "copo": copo_off,
     "simpo": grpo,
     "dpo": grpo,
     "rpo": grpo,
@@ -74,6 +85,14 @@ DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
 """Recipes that read other tasks by design."""
+
+
+WITHOUT_FACTS: dict[str, dict[str, object]] = {
+    "gardo": {"diversity": False},
+    "after_vgpo": {"k": 0.0},
+    "copo": {"mode": "off"},
+}
+"""Settings under which recipes take tables of any returns, without what an environment or a measure tells."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +116,8 @@ class Variant:
         if self.recipe == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm"}
+            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
+            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
             or self.hyper.get("scale") == "none"
             or self.hyper.get("base") == "rloo"
         )
@@ -135,6 +154,7 @@ VARIANTS: list[Variant] = [
             "llds",
             "epo",
             "hdpo",
+            "seeupo",
             "simpo",
             "dpo",
             "rpo",
@@ -143,10 +163,26 @@ VARIANTS: list[Variant] = [
             "p3o",
         )
     ],
-    *[Variant(name) for name in ("gtpo", "d3s", "dcpo", "verl", "rank_grpo", "spo_chain", "spae", "after_vsrm")],
+    *[
+        Variant(name)
+        for name in (
+            "gtpo",
+            "d3s",
+            "dcpo",
+            "verl",
+            "prorag",
+            "bcpg_nsa",
+            "rank_grpo",
+            "spo_chain",
+            "spae",
+            "after_vsrm",
+        )
+    ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
+    *[Variant(name, hyper) for name, hyper in WITHOUT_FACTS.items()],
     Variant("after_concise_r"),
+    *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
     *_variants("asymre", {}, {"shift": -0.5}),

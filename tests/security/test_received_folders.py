@@ -16,7 +16,7 @@ from groupwise.core.records import StopReason
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import LOCK
 from groupwise.core.text.exceptions import quote_error
-from groupwise.reports.run.read_groups import make_response_decoder
+from groupwise.reports.run.response_text import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.rollout.hosts.host import Fault
 

@@ -1,12 +1,14 @@
-"""The script that compares the planted bugs that survived with those that are explained, and the page that it fills."""
+"""The scripts that plant bugs: which survive with reason, which are planted by hand, and the page about both."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from docs import plant_bugs
 from docs.check_planted_bugs import (
     HERE,
     PAGE,
@@ -104,3 +106,51 @@ def test_an_explained_bug_lies_in_a_function_that_is_there() -> None:
             place = bug.partition(":")[0].split(".")
             # A function is `module.name` or `module.Class.name`; modules may lie in folders.
             assert any(".".join(place[-num:]) in functions_of(".".join(place[:-num])) for num in (1, 2)), bug
+
+
+def test_a_bug_planted_by_hand_stands_for_a_line_that_is_there_once() -> None:
+    """Where a line was rewritten, the list has to follow."""
+    bugs = plant_bugs.read_bugs()
+    assert len(bugs) >= 20
+    for bug in bugs:
+        text = (HERE / "src" / "groupwise" / bug.file).read_text(encoding="utf-8")
+        assert text.count(bug.line) == 1, bug
+        assert bug.instead != bug.line
+        ast.parse(text.replace(bug.line, bug.instead))
+
+
+def test_a_bug_planted_by_hand_names_tests_that_are_there() -> None:
+    for bug in plant_bugs.read_bugs():
+        for name in bug.noticed_by:
+            path, _, test = name.partition("::")
+            text = (HERE / path).read_text(encoding="utf-8")
+            assert f"def {test.partition('[')[0]}(" in text or not test, name
+
+
+def test_bugs_are_chosen_by_words_of_their_file_or_description() -> None:
+    bugs = plant_bugs.read_bugs()
+    assert plant_bugs.choose_bugs(bugs, []) == bugs
+    chosen = plant_bugs.choose_bugs(bugs, ["p3o", "R2VPO"])
+    assert {bug.file for bug in chosen} >= {"losses/p3o.py", "losses/ratio_variance.py"}
+    assert len(chosen) < len(bugs)
+
+
+def test_a_planted_bug_is_taken_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "src" / "groupwise" / "sums.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("total = 1 + 1\n", encoding="utf-8")
+    bug = plant_bugs.HandPlantedBug("it subtracts", "sums.py", "1 + 1", "1 - 1", ("tests/test_sums.py",))
+    seen = []
+
+    def run_tests(folder: Path, tests: object) -> int:
+        seen.append(path.read_text(encoding="utf-8"))
+        return len(seen) % 2
+
+    monkeypatch.setattr(plant_bugs, "run_tests", run_tests)
+    assert plant_bugs.plant(tmp_path, bug)
+    assert not plant_bugs.plant(tmp_path, bug)
+    assert seen == ["total = 1 - 1\n"] * 2
+    assert path.read_text(encoding="utf-8") == "total = 1 + 1\n"
+    monkeypatch.setattr(plant_bugs, "run_tests", lambda folder, tests: 4)
+    with pytest.raises(SystemExit, match=r"sums.py: the tests could not run \(pytest ended with 4\)"):
+        plant_bugs.plant(tmp_path, bug)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from groupwise.advantages.above_prior import AbovePrior
+from groupwise.advantages.anchored import Anchored
+from groupwise.advantages.answer_blend import AnswerBlend
 from groupwise.advantages.baselines import (
     DistinctMean,
     LeaveOneOut,
@@ -14,7 +16,10 @@ from groupwise.advantages.baselines import (
 )
 from groupwise.advantages.bounded import Bounded
 from groupwise.advantages.combine import Blend, Sum, Term
+from groupwise.advantages.consistency import GlobalShare, LocalShare
 from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
+from groupwise.advantages.distinct_credit import DistinctCredit
+from groupwise.advantages.doubt_gate import DoubtGate
 from groupwise.advantages.exponential import ExponentiallyWeighted
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.outcome_spread import OutcomeSpread
@@ -28,7 +33,8 @@ from groupwise.advantages.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.advantages.signals import Centred, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
+from groupwise.advantages.set_shared import SetShared
+from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
 from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
@@ -38,6 +44,7 @@ SIGNALS: dict[str, type[Part]] = {
     "return_to_go": ReturnToGo,
     "step_reward": StepRewardSignal,
     "column": ColumnSignal,
+    "column_mean": ColumnMean,
     "penalised": Penalised,
     "penalised_refusals": PenalisedRefusals,
     "centred": Centred,
@@ -74,7 +81,13 @@ ESTIMATORS: dict[str, type[Part]] = {
     "asymmetric": Asymmetric,
     "exponentially_weighted": ExponentiallyWeighted,
     "outcome_spread": OutcomeSpread,
+    "anchored": Anchored,
+    "local_share": LocalShare,
+    "global_share": GlobalShare,
+    "doubt_gate": DoubtGate,
+    "distinct_credit": DistinctCredit,
     "pass_at_bonus": PassAtBonus,
+    "set_shared": SetShared,
 }
 
 __all__ = [
@@ -83,17 +96,24 @@ __all__ = [
     "SCALES",
     "SIGNALS",
     "AbovePrior",
+    "Anchored",
+    "AnswerBlend",
     "Asymmetric",
     "Blend",
     "Bounded",
     "Centred",
+    "ColumnMean",
     "ColumnSignal",
     "Deviation",
+    "DistinctCredit",
     "DistinctDeviation",
     "DistinctMean",
+    "DoubtGate",
     "EpisodeReturn",
     "ExponentiallyWeighted",
+    "GlobalShare",
     "LeaveOneOut",
+    "LocalShare",
     "LogMeanExp",
     "Mean",
     "MeanAbsoluteDeviation",
@@ -109,6 +129,7 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "SetShared",
     "ShiftedMean",
     "StepRewardSignal",
     "Sum",

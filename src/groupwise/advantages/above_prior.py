@@ -90,7 +90,7 @@ class TaskPriors:
             self._tasks[str(task)] = (kept * level + total) / (kept + num), kept + num
 
     def state_dict(self) -> dict[str, Any]:
-        """PlanTools and weight of each task that was attempted."""
+        """Mean and weight of each task that was attempted."""
         return {"tasks": {task: list(prior) for task, prior in self._tasks.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,11 +1,10 @@
-"""Signals: what is compared, a number a step.
-
-Axis: S steps.
-"""
+"""Signals: what is compared, a number a step. Axis: S steps."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,8 +36,29 @@ class ColumnSignal(Part, slot="signal"):
     name: str
     """Name of the column, as handed to `from_columns`."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.name})
+
     def __call__(self, table: StepTable) -> FloatArray:
         return to_numbers(self.name, table.column(self.name))
+
+
+class ColumnMean(Part, slot="signal"):
+    """The mean of what a named column holds at each step: of a list of numbers, or of True and False; 0 of nothing."""
+
+    name: str
+    """Name of the column: a fact of the environment, say, such as whether each line is right."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.name})
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        means = [_average(entry) if isinstance(entry, list | tuple) else entry for entry in table.column(self.name)]
+        return to_numbers(self.name, means)
 
 
 class ReturnToGo(Part, slot="signal"):
@@ -72,6 +92,12 @@ class Centred(Part, slot="signal"):
     def __call__(self, table: StepTable) -> FloatArray:
         signal, groups = table.ask_once(self.of), Segments.of(table.ask_once(self.by))
         return signal - groups.spread(groups.mean(signal))
+
+
+def _average(entries: Sequence[Any]) -> Any:
+    """The mean of numbers; what is none is handed back, to be refused by its column's name."""
+    strange = [entry for entry in entries if not isinstance(entry, int | float)]
+    return strange[0] if strange else math.fsum(entries) / max(len(entries), 1)
 
 
 def _discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:

@@ -27,6 +27,11 @@ class ToolEconomy(Part, slot="signal"):
     calls: str | None = "num_calls"
     """The column that has the tool calls of a step; None = every step of an attempt but the last is one."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset() if self.calls is None else frozenset({self.calls})
+
     def __call__(self, table: StepTable) -> FloatArray:
         if self.calls is None:
             num_calls_A = table.attempts.size - 1.0

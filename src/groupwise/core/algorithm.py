@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
+import numpy as np
+
 from groupwise.core.credit import Credit
+from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import (
     AdmissionPart,
@@ -111,3 +115,17 @@ class Algorithm(Part):
             for admits in self.credit_filters:
                 kept = kept & admits(seen, earned)
         return kept[table.step_of_row]
+
+    def find_pairs(self, table: StepTable, keep: BoolArray) -> Sequence[Pair]:
+        """Which attempts the loss holds against each other, chosen among what trains; none without a pairing.
+
+        Args:
+            table: the steps.
+            keep: which rows train, after every filter (N).
+        """
+        if self.pairing is None:
+            return ()
+        trains = np.empty(len(table), dtype=np.bool_)
+        trains[table.step_of_row] = keep
+        # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
+        return self.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))

@@ -90,6 +90,8 @@ class Derivation:
     """The steps of the table (or tokens of the token table) that took part, and what was compared of each."""
     terms: tuple[tuple[float, Trace], ...] = ()
     """Traces of the credit that the number was made of, each with its weight; they are explained in turn."""
+    lines: tuple[str, ...] = ()
+    """What was worked out before the formula, one after the other, each with its numbers."""
 
 
 @runtime_checkable

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from groupwise.core.step_table import StepTable
 
 
 class Pair(NamedTuple):
@@ -29,6 +32,20 @@ class Pair(NamedTuple):
     def members(self) -> tuple[tuple[int, int | None], tuple[int, int | None]]:
         """Attempt and step of the winner, then of the loser."""
         return (self.winner, self.winner_step), (self.loser, self.loser_step)
+
+
+@runtime_checkable
+class PairReasons(Protocol):
+    """A pairing that can say why two are a pair; reports ask it, and tell the two returns where it cannot."""
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """Why the two are a pair, with the numbers that were compared."""
+
+
+def compare_returns(table: StepTable, pair: Pair) -> str:
+    """The returns of the two attempts, in words."""
+    winner, loser = (table.episode_return[table.attempts.first[number]] for number in (pair.winner, pair.loser))
+    return f"return {winner:.6g} against {loser:.6g}"
 
 
 def differ(value: float, other: float) -> bool:

@@ -8,6 +8,7 @@
             0005/ ...
             latest          names the checkpoint to go on from
         run.lock            while somebody writes here
+        judge.jsonl         what a judge was asked and answered, a line for each question, where it is no rule
         trackers.json       how far each tracker got, where there are some
         report.html         as `groupwise report` writes it
         weights/            weights on their way to the engine, where they go through files
@@ -35,6 +36,7 @@ LATEST = "latest"
 STATE = "state.json"
 TOKENIZER = "tokenizer.json"
 LOCK = "run.lock"
+JUDGE_RECORD = "judge.jsonl"
 BOOKMARKS = "trackers.json"
 REPORT = "report.html"
 WEIGHTS = "weights"
@@ -67,6 +69,11 @@ class RunPaths:
     def latest(self) -> Path:
         """Names the checkpoint to go on from."""
         return self.checkpoints / LATEST
+
+    @property
+    def judge_record(self) -> Path:
+        """What a judge was asked and answered."""
+        return self.folder / JUDGE_RECORD
 
     @property
     def bookmarks(self) -> Path:

@@ -6,7 +6,7 @@ Axes: S steps of the table, K sampled tokens of all steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from groupwise.core.credit import Credit, Derivation
@@ -41,6 +41,14 @@ class OwnTokenTrace(Protocol):
         """
 
 
+@runtime_checkable
+class MaskReasons(Protocol):
+    """A trace of token credit, or a part, that can say why a token does not train; `explain --token N` asks it."""
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Why one token (an index into K) does not train, in words that follow a colon."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenCredit:
     """What the sampled tokens of a table deserve, and which of them train, in the order of the token table.
@@ -58,3 +66,12 @@ class TokenCredit:
     span: IntArray | None = None
     """Span of its response that each token belongs to (K), numbered by the part, for losses that take ratios by span; a
     part that gives it declares `gives_spans = True`. None = it tells none."""
+
+
+def describe_mask(token_credit: TokenCredit, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+    """Why a token does not train, as its trace or the trace's part says; empty = neither does."""
+    trace = token_credit.trace
+    for owner in (trace, getattr(trace, "part", None)):
+        if isinstance(owner, MaskReasons):
+            return owner.describe_mask(table, credit, tokens, token)
+    return ""

@@ -152,14 +152,19 @@ class TokenTable:
         """How many tokens of a step's response were forced on the policy; the sampled ones follow them."""
         return len(self.forced.get(step, ()))
 
+    def response(self, step: int) -> list[int]:
+        """Ids of the tokens of a step's response, first those that were forced on the policy."""
+        return [*map(int, self.forced.get(step, ())), *self.token[self.step == step].tolist()]
+
     def find(self, step: int, position: int, table: StepTable) -> int:
         """Where the token at a position of a step's response stands, forced tokens counted."""
         first = self.num_forced(step)
         places = np.flatnonzero((self.step == step) & (self.position == position - first))
         if not len(places):
             num = int((self.step == step).sum())
+            forced = f", of which the first {first} were forced on the policy" if first else ""
             range_words = (
-                f"its tokens run from {first} to {first + num - 1}" if num else "no sampled token of it was recorded"
+                f"its tokens run from 0 to {first + num - 1}{forced}" if num else "no sampled token of it was recorded"
             )
             raise RecordError(f"{table.describe_step(step)} has no token {position}; {range_words}")
         return int(places[0])

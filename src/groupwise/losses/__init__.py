@@ -17,11 +17,13 @@ from groupwise.losses.disco import Disco
 from groupwise.losses.dpo import Dpo, Rpo, StepApo
 from groupwise.losses.elastic_clip import ElasticClip
 from groupwise.losses.entropy_corridor import EntropyCorridor
+from groupwise.losses.gated_kl import GatedKl
+from groupwise.losses.last_turn_first import LastTurnFirst
 from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
-from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange
+from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange, SquaredDrift
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratio_variance import RatioVariance
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
@@ -44,6 +46,7 @@ LOSSES: dict[str, type[Part]] = {
     "disco": Disco,
     "regression": Regression,
     "llds": Llds,
+    "last_turn_first": LastTurnFirst,
 }
 
 PAIRINGS: dict[str, type[Part]] = {
@@ -78,9 +81,11 @@ CORRECTIONS: dict[str, type[Part]] = {
 
 PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
+    "gated_kl": GatedKl,
     "entropy_bonus": EntropyBonus,
     "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
+    "squared_drift": SquaredDrift,
     "ratio_variance": RatioVariance,
 }
 
@@ -119,7 +124,9 @@ __all__ = [
     "ElasticClip",
     "EntropyBonus",
     "EntropyCorridor",
+    "GatedKl",
     "Kl",
+    "LastTurnFirst",
     "Llds",
     "LossResult",
     "Mask",
@@ -142,6 +149,7 @@ __all__ = [
     "Siblings",
     "Simpo",
     "SquaredChange",
+    "SquaredDrift",
     "StepApo",
     "StepMean",
     "Tally",

@@ -51,6 +51,13 @@ class ByVerdict(Part, slot="pairing"):
             pairs.append(Pair(winner, loser, 1.0 if is_decided else gap, gap))
         return pairs
 
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """Which judge told the two apart, and by what."""
+        outcome_A, score_A = (table.attempts.mean(table.ask_once(part)) for part in (self.outcome, self.verdict))
+        if differ(outcome_A[pair.winner], outcome_A[pair.loser]):
+            return f"their outcomes differ: {outcome_A[pair.winner]:.6g} against {outcome_A[pair.loser]:.6g}"
+        return f"equal outcomes, verdicts differ: {score_A[pair.winner]:.6g} against {score_A[pair.loser]:.6g}"
+
 
 def _check_range(table: StepTable, verdict: FloatArray) -> FloatArray:
     outside = np.flatnonzero(~((verdict >= 0) & (verdict <= 1)))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.pairs import Pair, differ
+from groupwise.core.pairs import Pair, compare_returns, differ
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.step_table import StepTable
 
@@ -33,6 +33,10 @@ class BestAgainstWorst(Part, slot="pairing"):
             if differ(returns[best], returns[worst]):
                 pairs.append(Pair(best, worst, gap=returns[best] - returns[worst]))
         return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """The two returns."""
+        return f"best and worst attempt at the task: {compare_returns(table, pair)}"
 
 
 class AllPairs(Part, slot="pairing"):
@@ -60,13 +64,17 @@ class AllPairs(Part, slot="pairing"):
                 pairs.append(Pair(winner, loser, weight, returns[winner] - returns[loser]))
         return pairs
 
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """The two returns."""
+        return f"two attempts at the task: {compare_returns(table, pair)}"
+
 
 def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
     """Refuse a run in which no group can have two outcomes: there would never be a pair."""
     if attempts < 2:
         raise ConfigError(
             f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "
-            f"{attempts}; give rollout.plan.attempts at least 2"
+            f"{attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,6 +99,30 @@ class SquaredChange(Part, slot="penalty"):
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).square()
+
+
+class SquaredDrift(Part, slot="penalty"):
+    """Stay close to the policy that sampled, answer by answer: the square of the log-ratio of a whole answer.
+
+        l_t = weight * (sum over the answer's n tokens of logp - logp_old)^2 / (2 n)
+
+    With the mean over answers, then tokens, it is weight / 2 times the square over n, as published.
+
+    Source: BCPG-NSA (2025, arXiv:2505.14403, eqs. 6 and 7, from notes), tau = `weight`. **Choices.** The answer is that
+    of a step; its tokens that train count. A token's log-ratio is clamped to +-`clamp`, as everywhere; the sum is not.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    unit: ClassVar[Unit] = "step"
+    weight: Weight = 0.001
+    """How much of it is added to the loss."""
+    clamp: Annotated[float, Field(gt=0)] = 20.0
+    """Largest log-ratio of a token, in absolute value."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        change_T = (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp)
+        answers = columns.units(self.unit)
+        return answers.sum(change_T).square() / (2 * answers.size(change_T))
 
 
 def k3(d_T: Tensor) -> Tensor:

@@ -122,12 +122,13 @@ class PolicyLoss(Part, slot="loss"):
 
     @model_validator(mode="after")
     def _has_one_trust_region(self) -> PolicyLoss:
-        for penalty in self._list_active_penalties() if getattr(self.surrogate, "is_trust_region", False) else ():
-            if getattr(penalty, "is_trust_region", False):
-                raise ConfigError(
-                    f"{name_of(penalty)} holds ratios near 1 in place of a clip, and {name_of(self.surrogate)} bounds "
-                    "them too: two trust regions; use the surrogate 'plain', or leave the penalty out"
-                )
+        pieces = (self.surrogate, *self._list_active_penalties())
+        regions = [piece for piece in pieces if getattr(piece, "is_trust_region", False)]
+        if len(regions) > 1:
+            raise ConfigError(
+                f"{name_of(regions[1])} holds ratios near 1 in place of a clip, and {name_of(regions[0])} bounds them "
+                "too: two trust regions; use the surrogate 'plain' and one such penalty, or leave the penalty out"
+            )
         return self
 
     @property
@@ -161,12 +162,16 @@ class PolicyLoss(Part, slot="loss"):
         is_ours = _find_computing_class(self) is PolicyLoss
         return scales and is_ours and self.unit == "sample" and not self._list_active_penalties()
 
-    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+    def select_columns(self, columns: TokenColumns) -> TokenColumns:
+        """The tokens that train, measured against the policy that `old` names, or the one that sampled them."""
         if self.old == "engine":
             columns = replace(columns, logp_old=columns.logp_behaviour)
         for need in sorted(self.needs):
             columns.require(need)
-        columns = columns.select_trained().use_sampler_logps()
+        return columns.select_trained().use_sampler_logps()
+
+    def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
+        columns = self.select_columns(columns)
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)

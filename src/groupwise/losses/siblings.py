@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from groupwise.core.pairs import Pair, differ
-from groupwise.core.parts.part import Part
+from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import GrouperPart, SignalPart
 from groupwise.core.step_table import StepTable
 from groupwise.losses.pairings import refuse_lone_attempts
@@ -59,6 +59,13 @@ class Siblings(Part, slot="pairing"):
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
             pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
         return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """What the two steps were worth."""
+        value = table.ask_once(self.of)
+        places = [np.flatnonzero((table.attempt == number) & (table.index == index)) for number, index in pair.members]
+        winner, loser = (float(value[place[0]]) for place in places)
+        return f"two steps in one state: {name_of(self.of)} {winner:.6g} against {loser:.6g}"
 
 
 def _make_pair(table: StepTable, winner: int, loser: int, weight: float, gap: float) -> Pair:

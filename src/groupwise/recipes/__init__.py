@@ -7,6 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
+from groupwise.recipes.diversity import after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -19,6 +20,8 @@ from groupwise.recipes.episode import (
 )
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
+from groupwise.recipes.homogeneous import after_vgpo, copo
+from groupwise.recipes.judged import bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
 from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
@@ -26,13 +29,14 @@ from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
 from groupwise.recipes.recipe import RecipeSummary, recipe
-from groupwise.recipes.regularisers import epo
+from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
+from groupwise.recipes.turns import seeupo
 
 RECIPES: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
@@ -53,10 +57,15 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "disco": disco,
     "reg_grpo": reg_grpo,
     "llds": llds,
+    "after_vgpo": after_vgpo,
+    "copo": copo,
     "epo": epo,
+    "gardo": gardo,
     "srpo": srpo,
     "after_concise_r": after_concise_r,
     "hdpo": hdpo,
+    "seeupo": seeupo,
+    "after_polychromic": after_polychromic,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -74,6 +83,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "d3s": d3s,
     "dcpo": dcpo,
     "verl": verl,
+    "prorag": prorag,
+    "bcpg_nsa": bcpg_nsa,
     "rank_grpo": rank_grpo,
     "spo_chain": spo_chain,
     "spae": spae,
@@ -92,10 +103,14 @@ __all__ = [
     "a_grae",
     "after_concise_r",
     "after_etr",
+    "after_polychromic",
+    "after_vgpo",
     "after_vsrm",
     "asymre",
+    "bcpg_nsa",
     "build",
     "cispo",
+    "copo",
     "d3s",
     "dapo",
     "dcpo",
@@ -105,6 +120,7 @@ __all__ = [
     "dr_grpo",
     "epo",
     "flow_grpo",
+    "gardo",
     "gigpo",
     "grpo",
     "gspo",
@@ -118,6 +134,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "prorag",
     "r2vpo",
     "r3",
     "r3_grpo_ablation",
@@ -133,6 +150,7 @@ __all__ = [
     "rpo",
     "salt",
     "sapo",
+    "seeupo",
     "simpo",
     "spae",
     "spo_chain",

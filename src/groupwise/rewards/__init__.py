@@ -12,12 +12,13 @@ from groupwise.rewards.reference_kl import ReferenceKl
 from groupwise.rewards.reward import Reward, RewardSlot
 from groupwise.rewards.scoring import score_trajectory
 from groupwise.rewards.shaping import shape_group
-from groupwise.rewards.success import EnvironmentReward, OutcomeReward
+from groupwise.rewards.success import EnvironmentReward, GradedReward, OutcomeReward
 from groupwise.rewards.unlikeliness import Unlikeliness
 
 REWARDS: dict[str, type[Part]] = {
     "environment": EnvironmentReward,
     "outcome": OutcomeReward,
+    "graded": GradedReward,
     "step": StepReward,
     "malformed_response": MalformedResponseReward,
     "refused_action": RefusedActionReward,
@@ -43,6 +44,7 @@ __all__ = [
     "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",
+    "GradedReward",
     "LadderReward",
     "LengthReward",
     "MalformedResponseReward",

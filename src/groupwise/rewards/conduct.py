@@ -66,18 +66,23 @@ class FormatReward(Part, slot="reward"):
 
         r_t = (kept if the response is well formed, else broken) / steps        `per="attempt"`
         r_t =  kept if the response is well formed, else broken                 `per="step"`
+        r_last = kept if all responses are well formed, else broken             `per="whole"`
 
-    Source: format rewards of the R1 kind (DeepSeek-R1, arXiv:2501.12948), which score one response. Choices: over many
-    steps the mean is paid, so that a longer attempt earns no more by it. What the form is, the run's action rule says.
+    Source: format rewards of the R1 kind (DeepSeek-R1, arXiv:2501.12948), which score one response; the last is
+    ProRAG's (arXiv:2601.21912), with 1 and -1. Choices: over many steps the mean is paid, so that a longer attempt
+    earns no more by it. What the form is, the run's action rule says.
     """
 
     kept: Amount = 0.1
     """Paid for a well-formed response."""
     broken: Amount = 0.0
     """Paid for any other."""
-    per: Literal["attempt", "step"] = "attempt"
-    """Whether an attempt is paid the mean over its steps, or each step in full."""
+    per: Literal["attempt", "step", "whole"] = "attempt"
+    """Whether an attempt is paid the mean over its steps, each step in full, or one amount for all of them."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        if self.per == "whole" and trajectory.steps:
+            paid = self.kept if all(step.well_formed for step in trajectory.steps) else self.broken
+            return (*(0.0,) * (len(trajectory.steps) - 1), paid)
         share = len(trajectory.steps) if self.per == "attempt" else 1
         return tuple((self.kept if step.well_formed else self.broken) / share for step in trajectory.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from groupwise.core.errors import RecordError
@@ -51,3 +52,26 @@ class OutcomeReward(Part, slot="reward"):
                 "reward 'environment'"
             )
         return (*before, self.solved if trajectory.scores["success"] else self.failed)
+
+
+class GradedReward(Part, slot="reward"):
+    """What the environment paid for an attempt, if that was enough; on the last step.
+
+        r_last = weight * grade if grade >= min_grade, else 0;   grade = sum of the environment's rewards
+
+    Source: ProRAG's reward for an answer, 2 F1 from 0.2 on (arXiv:2601.21912, release). It takes the place of the
+    reward `environment`, for worlds that pay answers which are partly right. An attempt that a fault ended was never
+    judged: it is paid nothing.
+    """
+
+    judges: ClassVar[bool] = True
+    weight: Amount = 2.0
+    """What the grade is multiplied by."""
+    min_grade: Amount = 0.2
+    """Grade from which on it is paid."""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        if not trajectory.steps or trajectory.stop in FAULTS:
+            return (0.0,) * len(trajectory.steps)
+        grade = math.fsum(step.reward for step in trajectory.steps)
+        return (*(0.0,) * (len(trajectory.steps) - 1), self.weight * grade if grade >= self.min_grade else 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from groupwise.batching import count_totals
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
@@ -23,7 +22,7 @@ from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics
 from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.run import Run
-from groupwise.training.samples import CreditedBatch, credit_batch, make_samples
+from groupwise.training.samples import CreditedBatch, count_update, credit_batch, make_samples
 
 
 def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> None:
@@ -63,7 +62,8 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
     with open_source(run, done) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
-            if _is_due(number, config.training.checkpoint_every, run):
+            # A policy that became the reference is kept, so that a resumed run has it.
+            if _is_due(number, config.training.checkpoint_every, run) or run.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
             observer.on_update(update)
@@ -84,7 +84,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
     )
     samples = make_samples(batch)
-    totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
+    totals = count_update(run.config, batch, samples, number=number, journal=run.journal)
     clock.begin_stage("learn")
     learned = _learn(run, samples, totals)  # the learner packs the samples itself
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
@@ -95,6 +95,8 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     metrics = compute_update_metrics(
         run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
+    if run.reference is not None:
+        metrics["learner/reference"] = float(run.reference)
     update = _describe_update(number, attempts, batch, metrics, ahead)
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update

@@ -5,21 +5,29 @@ Axes: N rows of the table, in the order of the trajectories' steps.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.column_checks import to_numbers
 from groupwise.core.errors import ConfigError, RecordError, nearest
+from groupwise.core.journal.journal import Journal
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.part import name_of
 from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
+from groupwise.core.totals import Totals
 from groupwise.losses.token_columns import COLUMN_OF, PAIRS, SPANS
+
+_log = logging.getLogger(__name__)
+
+NUM_PAIRS = "learner/pairs"
+"""The metric of how many pairs an update has."""
 
 OWN_COLUMNS = ("reward", "index", "episode_return")
 """What every step table has, beside its named columns."""
@@ -149,8 +157,20 @@ def _find_pairs(
                 f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
                 "pair can hold whole; record each attempt as one trajectory"
             )
-    trains = np.empty(len(table), dtype=np.bool_)
-    trains[table.step_of_row] = keep
-    # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
-    pairs = algorithm.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))
+    pairs = algorithm.find_pairs(table, keep)
     return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)
+
+
+def report_missing_pairs(algorithm: Algorithm, totals: Totals, *, number: int, journal: Journal) -> None:
+    """Log a line where an update has no pair to learn from, unless the update before had none either.
+
+    It is no error: attempts at hard tasks may all fail for a while. Where there never can be a pair, the run is refused
+    before it begins (`check_attempts` of the pairing).
+    """
+    if algorithm.pairing is None or totals.pairs or dict(journal.curve(NUM_PAIRS)).get(number - 1) == 0:
+        return
+    _log.warning(
+        f"update {number}: no task has two attempts that train and did differently, so that the loss has no pair to "
+        f"learn from; while {NUM_PAIRS} stays 0 nothing is learnt, so give tasks that some attempts solve and some do "
+        "not, a graded reward, or more attempts (rollout.plan.attempts)"
+    )

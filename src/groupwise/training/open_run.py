@@ -25,6 +25,7 @@ from groupwise.engines.model_source import ModelSource
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.models.device import choose_device
 from groupwise.rollout.hosts.host import Host, open_host
+from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.measures.tools import check_learner
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -99,14 +100,14 @@ def _open_with_host(
     device: torch.device,
 ) -> Run:
     """Open the rest of a run, whose environments have their host."""
-    tasks = check_tasks(config, host)
+    paths = RunPaths(folder)
+    judge, tasks = _open_judge(config, paths, may_ask=lock.is_held), check_tasks(config, host)
     part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
     panels = check_panels(config)
     model, tokenizer = model_and_tokenizer or config.model.open(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
     model = model.to(device)
-    paths = RunPaths(folder)
     engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
@@ -136,7 +137,18 @@ def _open_with_host(
         tasks=tasks,
         curriculum=_start_curriculum(config, tasks),
         part_states=part_states,
+        judge=judge,
     )
+
+
+def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJudge | None:
+    """Open the judge of the run's measures; one that cannot work is refused here, before a model loads."""
+    if config.algorithm.judge is None or not any("judge" in part.needs for part in config.algorithm.measures or ()):
+        return None
+    judge = LiveJudge(config.algorithm.judge, paths.judge_record)
+    if may_ask:
+        judge.check()
+    return judge
 
 
 def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Canary:

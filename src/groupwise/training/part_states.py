@@ -15,6 +15,7 @@ from groupwise.core.parts.stateful import (
     METHODS,
     ObservedUpdate,
     PartState,
+    ReferenceState,
     check_names,
     find_stateful,
     read_columns,
@@ -61,7 +62,17 @@ class PartStates:
             read_part_state(part.where, part.state)
         names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
         check_names(names)
+        choosing = [part.where for part in parts if isinstance(part.state, ReferenceState)]
+        if len(choosing) > 1:
+            raise ConfigError(
+                f"{choosing[0]} and {choosing[1]} both say which policy is the reference; leave one of them out"
+            )
         return cls(parts)
+
+    @property
+    def reference(self) -> int | None:
+        """The update whose policy is the reference, 0 = the start; None = no part has a say in it, and it stays."""
+        return next((part.state.reference for part in self._parts if isinstance(part.state, ReferenceState)), None)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -115,8 +126,14 @@ class PartStates:
             credit=tuple(credit.get(trajectory.id) for trajectory in survivors),
             metrics=dict(metrics),
         )
+        before = self.reference
         for part in self._parts:
             part.state.observe(update)
+            if isinstance(part.state, ReferenceState) and part.state.reference not in (before, number):
+                raise ConfigError(
+                    f"{part.where}: after update {number} it names {describe_value(part.state.reference)} as the "
+                    f"update whose policy is the reference; name {number}, or leave it at {before}"
+                )
 
     def load_state_dict(self, saved: Any, *, checkpoint: Path) -> None:
         """Load the state that a checkpoint holds of every part, and of no other."""

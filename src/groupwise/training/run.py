@@ -21,6 +21,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.rollout.hosts.host import Host
+from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.player import Player
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
@@ -63,6 +64,8 @@ class Run:
     """The training panel."""
     curriculum: LiveCurriculum
     """Which task comes next."""
+    judge: LiveJudge | None
+    """Whom measures ask, with the record of what was said; None = nobody."""
     part_states: PartStates
     """The states of stateful parts, by path."""
     panels: Mapping[str, str]
@@ -122,6 +125,11 @@ class Run:
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
 
+    @property
+    def reference(self) -> int | None:
+        """The update whose policy is the reference, where a part has a say in it and anything compares with it."""
+        return self.part_states.reference if self.needs_reference else None
+
     def start_engine(self) -> None:
         """See that the engine samples with the weights that the run starts from, as version 0."""
         if isinstance(self.engine, ReplicatedEngine):
@@ -137,11 +145,13 @@ class Run:
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
     ) -> None:
-        """Tell curriculum and stateful parts how an update went."""
+        """Tell curriculum and stateful parts how an update went, and hold its policy if it is the new reference."""
         with self.state_lock:
             self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
             self.part_states.observe(number, survivors, batch, learned)
+        if self.reference == number:
+            self.learner.hold_reference()
 
     def hand_over(self, version: int) -> float:
         """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""

@@ -7,14 +7,17 @@ from pathlib import Path
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.part import Part, name_of
+from groupwise.core.parts.part import Part, kind_of, name_of
 from groupwise.core.parts.slots import Loss
 from groupwise.core.records import Task
 from groupwise.core.run_paths import JOURNAL, RunPaths
 from groupwise.core.text.json_text import is_plain
+from groupwise.envs import ENVS
+from groupwise.envs.kit.facts import FACTS
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.groups import AtMost
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
 from groupwise.rollout.measures.tools import check_measures
 from groupwise.rollout.plans.plan import TopUp
@@ -32,12 +35,35 @@ def check_algorithm(config: RunConfig) -> Loss:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
     check_measures(config.algorithm)
+    _check_environment_facts(config)
     _check_solved_groups(config)
+    at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
     for part in config.algorithm.parts():
-        part.check_attempts(config.rollout.plan.attempts)
+        part.check_attempts(min([config.rollout.plan.attempts, *at_most]))
     if config.rollout.lag:
         _check_lag(config)
     return loss
+
+
+def _check_environment_facts(config: RunConfig) -> None:
+    """Refuse a part that reads a fact which environments tell, where the run's own does not and no measure writes it.
+
+    A part says what it reads in `reads`, an environment what it tells in `writes`. One from outside groupwise without
+    that may tell anything, and so may a measure.
+    """
+    measures, environment = config.algorithm.measures or (), config.env
+    assert isinstance(environment, Part), "a slot is filled by parts"
+    if type(environment) not in ENVS.values() or any(not hasattr(part, "writes") for part in measures):
+        return
+    written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
+    for part in config.algorithm.parts():
+        for fact in sorted(getattr(part, "reads", frozenset()) & FACTS.keys() - written):
+            telling = [kind for kind, known in ENVS.items() if fact in getattr(known, "writes", ())]
+            raise ConfigError(
+                f"algorithm: {name_of(part)} reads the fact {fact!r}, which the environment "
+                f"{kind_of(type(environment))!r} does not tell; use one that does ({', '.join(telling)}), or a measure "
+                "that writes it"
+            )
 
 
 def _check_lag(config: RunConfig) -> None:

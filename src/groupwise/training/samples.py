@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from groupwise.batching import count_totals
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
+from groupwise.core.journal.journal import Journal
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import join_columns
 from groupwise.core.past_attempts import RecalledAttempt
@@ -17,8 +19,10 @@ from groupwise.core.sample import Sample
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
+from groupwise.core.totals import Totals
 from groupwise.core.unearned import find_unearned
-from groupwise.training.loss_context import LossContext, make_loss_context
+from groupwise.training.loss_context import LossContext, make_loss_context, report_missing_pairs
+from groupwise.training.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,3 +201,12 @@ def move_forced_to_prompt(step: Step) -> Step:
         forced=0,
         versions=(),  # they count the forced tokens, and no sample says them
     )
+
+
+def count_update(
+    config: RunConfig, batch: CreditedBatch, samples: Sequence[Sample], *, number: int, journal: Journal
+) -> Totals:
+    """Count an update's samples, which losses divide by; where the loss has no pair to learn from, the log says so."""
+    totals = count_totals(samples, max_tokens=config.rollout.max_tokens, pairs=batch.context.pairs)
+    report_missing_pairs(config.algorithm, totals, number=number, journal=journal)
+    return totals

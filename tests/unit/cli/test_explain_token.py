@@ -45,8 +45,11 @@ def explain_json(file: Path, *arguments: object, status: int = 0) -> str:
 def test_a_token_of_a_recorded_step_is_explained(files: tuple[Path, Path]) -> None:
     file, method = files
     lines = explain_json(file, "--recipe", method, "--token", 1).splitlines()
-    assert lines[-3:] == [
+    assert lines[-6:] == [
         "token 1, id 6 (log-prob -1): DiscountedTokens(gamma=0.5)",
+        "   5 »6« 7   (tokens 0 to 2)",
+        "  credit of its step: 0.5",
+        "  what it has of that: 0.5",
         "0.5 x 0.5 = 0.25; credit of the token +0.250000000, by hand +0.250000000",
         "dropped by their credit: u, attempt c, step 0 (+0)",
     ]

@@ -203,6 +203,8 @@ def test_only_parts_that_compare_across_tasks_say_so() -> None:
         "dcpo",
         "spo_chain",
         "spae",
+        "gardo",
+        "copo",
     }
 
 

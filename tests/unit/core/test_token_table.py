@@ -111,5 +111,8 @@ def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
         assert tokens.num_of_row.tolist() == [1, 2, 0]
         assert [tokens.num_forced(step) for step in range(3)] == [2, 0, 1]
         assert tokens.find(0, 2, made) == 0
-        with pytest.raises(RecordError, match="has no token 3; its tokens run from 2 to 2"):
+        with pytest.raises(
+            RecordError,
+            match="has no token 3; its tokens run from 0 to 2, of which the first 2 were forced on the policy",
+        ):
             tokens.find(0, 3, made)

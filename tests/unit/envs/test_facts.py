@@ -168,6 +168,7 @@ ODD_ACTIONS = {
     "storefront": ("search[" + "x" * 9_000 + "]", "click[\ud800]", "click[]"),
     "bfcl": ("f(" + "[" * 15 + "]" * 15 + ")", "f({1, 2}, ...)", '{"name": "\\ud800", "arguments": {"a": 1e999}}'),
 }
+ALWAYS_ODD = ("", "x" * 300_000, "\ud800 \udfff", "1 , " * 1_000)
 """What no agent should say, and what must not end an attempt by a fact that cannot be written."""
 
 
@@ -176,7 +177,7 @@ def test_whatever_is_said_can_be_written_as_facts(kind: str) -> None:
     part: Any = ENVS[kind]()
     try:
         task = part.panel("test")[0]
-        outcomes = [part.open(task).act(action) for action in ODD_ACTIONS[kind]]
+        outcomes = [part.open(task).act(action) for action in (*ODD_ACTIONS.get(kind, ()), *ALWAYS_ODD)]
     except ConfigError as error:
         pytest.skip(str(error))
     for outcome in outcomes:

@@ -67,3 +67,12 @@ def test_an_attempt_of_several_steps_is_one_attempt() -> None:
     assert BestAgainstWorst()(steps) == [Pair(1, 0, gap=1.0)]
     filtered = steps.with_filters([lambda _: np.array([True, False, True, False])])
     assert BestAgainstWorst()(filtered) == [Pair(1, 0, gap=1.0)]
+
+
+def test_a_pair_says_why_it_is_one() -> None:
+    rows = table([0.0, 2.5, 1.0])
+    (extremes,) = BestAgainstWorst()(rows)
+    assert BestAgainstWorst().describe_pair(rows, extremes) == (
+        "best and worst attempt at the task: return 2.5 against 0"
+    )
+    assert AllPairs().describe_pair(rows, Pair(2, 0)) == "two attempts at the task: return 1 against 0"

@@ -89,6 +89,10 @@ def test_outcomes_decide_and_verdicts_weigh_what_they_leave_open() -> None:
     assert pairs == [Pair(1, 0, 0.25, 0.25), Pair(0, 2, 1.0, 1.0), Pair(1, 2, 1.0, 1.0)]
 
 
+def test_a_pair_of_two_outcomes_weighs_1_however_little_they_differ() -> None:
+    assert BY_VERDICT(judge([0.5, 0.0], [0.75, 1.0])) == [Pair(1, 0, 1.0, 0.25)]
+
+
 def test_what_both_judges_find_equal_and_other_tasks_are_no_pair() -> None:
     assert BY_VERDICT(judge([0.5, 0.5], [1.0, 1.0])) == []
     assert BY_VERDICT(judge([0.5, 0.5], [1.0, 0.0], "tu")) == []
@@ -116,5 +120,23 @@ def test_a_run_of_lone_attempts_can_have_no_pair(pairing: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         pairing.check_attempts(1)
     assert str(caught.value).endswith(
-        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts at least 2"
+        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts, and at_most "
+        "where it is used, at least 2"
     )
+
+
+def test_a_pair_of_steps_says_what_they_were_worth() -> None:
+    pair = siblings()(walk())[0]
+    assert siblings().describe_pair(walk(), pair) == "two steps in one state: ReturnToGo(gamma=1.0) 3 against 0"
+
+
+def test_a_pair_by_verdict_says_which_judge_told_the_two_apart() -> None:
+    rows = StepTable.from_columns(
+        task=["t"] * 3, attempt=[0, 1, 2], index=[0] * 3, reward=[1.0, 0.0, 0.0], verdict=[0.0, 0.25, 0.75]
+    )
+    pairing = ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name="verdict"))
+    assert [pairing.describe_pair(rows, pair) for pair in pairing(rows)] == [
+        "their outcomes differ: 1 against 0",
+        "their outcomes differ: 1 against 0",
+        "equal outcomes, verdicts differ: 0.75 against 0.25",
+    ]

@@ -22,7 +22,9 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     EntropyCorridor,
+    GatedKl,
     Kl,
+    LastTurnFirst,
     Llds,
     P3o,
     Plain,
@@ -38,6 +40,7 @@ from groupwise.losses import (
     Siblings,
     Simpo,
     SquaredChange,
+    SquaredDrift,
     StepApo,
     TokenMean,
     TokenRatio,
@@ -175,6 +178,21 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {},
         PolicyLoss(surrogate=ClippedChannels(low=0.2, high=0.2, weights={"economy": 0.15}), aggregate=SequenceMean()),
     ),
+    (
+        "seeupo",
+        {},
+        LastTurnFirst(
+            of=PolicyLoss(
+                ratio=SequenceRatio(unit="step", length="mean"),
+                surrogate=Clip(low=0.2, high=0.2),
+                aggregate=SequenceMean(),
+            ),
+            stages=8,
+            min_factor=0.5,
+            max_factor=2.0,
+        ),
+    ),
+    ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
     (
@@ -197,6 +215,15 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             ),
         ),
     ),
+    ("after_vgpo", {}, PolicyLoss(aggregate=SequenceMean())),
+    (
+        "copo",
+        {},
+        PolicyLoss(
+            surrogate=ClippedChannels(low=0.2, high=0.2, dual=3.0, weights={"global": 1.0}), aggregate=SequenceMean()
+        ),
+    ),
+    ("gardo", {}, PolicyLoss(aggregate=SequenceMean(), penalties=(GatedKl(weight=0.04, max_kl=0.05, every=15),))),
     ("gtpo", {}, PolicyLoss(surrogate=Plain(), aggregate=SequenceMean())),
     ("d3s", {}, TOKENS),
     ("dcpo", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean())),
@@ -207,6 +234,14 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             surrogate=Clip(low=0.2, high=0.2),
             aggregate=TokenMean(),
             penalties=(Kl(estimator="k3", weight=0.001), EntropyBonus(weight=0.001)),
+        ),
+    ),
+    ("prorag", {}, TOKENS),
+    (
+        "bcpg_nsa",
+        {},
+        PolicyLoss(
+            surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=1e-3),), old="engine"
         ),
     ),
     (

@@ -111,6 +111,8 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("gtpo", {}, relative(scale=NO_SCALE)),
     ("spae", {}, relative(scale=NO_SCALE)),
     ("after_vsrm", {}, relative(scale=NO_SCALE)),
+    ("bcpg_nsa", {}, relative(scale=NO_SCALE)),
+    ("prorag", {}, relative(scale={"kind": "deviation", "ddof": 1, "eps": 1e-4, "factor": 1.0})),
     ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
@@ -208,6 +210,24 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
+    ("gardo", {}, {"kind": "distinct_credit", "of": relative(scale=NO_SCALE), "fact": "embedding"}),
+    ("gardo", {"diversity": False}, relative(scale=NO_SCALE)),
+    ("after_vgpo", {}, {"kind": "anchored", "of": relative(), "by": TASK, "level": EPISODE, "k": 0.1}),
+    (
+        "copo",
+        {},
+        {
+            "kind": "local_share",
+            "of": relative(),
+            "blend": {"mode": "soft_forced", "gain": 5.0, "midpoint": 1.0, "answers": "answer"},
+        },
+    ),
+    ("seeupo", {}, relative(scale=NO_SCALE)),
+    (
+        "after_polychromic",
+        {},
+        {"kind": "set_shared", "of": EPISODE, "key": "action", "size": 4, "variety": "beyond_first"},
+    ),
     (
         "srpo",
         {"k": 2, "best": 3.0},
@@ -268,12 +288,13 @@ def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
     assert own <= {name for name, _, _ in EXPECTED}
 
 
-def test_three_of_them_drop_rows_and_the_others_keep_all() -> None:
+def test_four_of_them_drop_rows_and_the_others_keep_all() -> None:
     filters = {name: recipes.build(name).config()["filters"] for name, _, _ in EXPECTED}
     assert {name: names for name, names in filters.items() if names} == {
         "mc_grpo": [{"kind": "drop_pivot"}],
         "ngrpo": [{"kind": "drop_solved", "best": 1.0}],
         "gtpo": [{"kind": "zero_spread", "alone": "drop"}],
+        "bcpg_nsa": [{"kind": "zero_spread", "alone": "drop"}],
     }
     assert recipes.ngrpo(best=3.0).config()["filters"] == [{"kind": "drop_solved", "best": 3.0}]
 

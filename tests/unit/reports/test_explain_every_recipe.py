@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from groupwise import Part, StepTable, recipes
-from groupwise.advantages import Blend, Merged, PassAtBonus, Relative, Sum, Whitened
+from groupwise.advantages import Anchored, Blend, Merged, PassAtBonus, Relative, SetShared, Sum, Whitened
 from groupwise.groups import ByEdge, ByHistory, ByPlayer, ByRole, ByState, ByTask
 from groupwise.reports.explain.step import Explanation, explain_step
+from tests.oracles.variants import WITHOUT_FACTS
 from tests.strategies import UNIT, Row, columns_of, random_rows
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in recipes.names()),
+    *((name, WITHOUT_FACTS.get(name, {})) for name in recipes.names()),
+    ("after_vgpo", {"k": 0.3}),
     *((name, {"reference": True}) for name in ("gigpo", "hgpo", "mc_grpo", "ngrpo", "dgpo", "a_grae", "flow_grpo")),
     ("grpo", {"average": "step", "alone": "raw", "ddof": 0}),
     ("rloo", {"average": "step"}),
@@ -125,7 +127,10 @@ def comparisons(part: Part, explanation: Explanation) -> Iterator[tuple[Part, Ex
         return
     if isinstance(part, Whitened | Merged):
         yield part, explanation
-    if isinstance(part, PassAtBonus):  # it derives its own number, from the attempts of the task
+    if isinstance(part, PassAtBonus | SetShared):  # it derives its own number, from the attempts of the task
+        return
+    if isinstance(part, Anchored):  # its second term is the return as it is
+        yield from comparisons(part.of, explanation.inner[0][1])  # type: ignore[arg-type]
         return
     inner = [term.of for term in part.terms] if isinstance(part, Sum | Blend) else [part.of]
     for below, (_, below_explanation) in zip(inner, explanation.inner, strict=True):
@@ -137,7 +142,9 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
     algorithm = recipes.build(name, **options)
     rng = random.Random(f"explain {name} {sorted(options)}")
     for _ in range(NUM_TABLES):
-        rows = random_rows(rng, regimes=UNIT if name in ("a_grae", "ngrpo") else DYADIC, max_rows=30)
+        rows = random_rows(
+            rng, regimes=UNIT if name in ("a_grae", "ngrpo", "after_polychromic", "after_vgpo") else DYADIC, max_rows=30
+        )
         table = StepTable.from_columns(**columns_of(rows))
         credit, groups = algorithm.advantage(table), Groups(rows)
         for position, row in enumerate(rows):

@@ -10,14 +10,14 @@ import pytest
 
 from groupwise import Algorithm, Credit, Part, RecordError, StepTable
 from groupwise.advantages import ColumnSignal, EpisodeReturn, NoScale, Relative
-from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
+from groupwise.advantages.token_credit import DiscountedTokens, DualDownSampling, FirstTokens, WhitenedTokens
 from groupwise.core.credit import Derivation
 from groupwise.core.segments import BoolArray, FloatArray
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
-from groupwise.groups import ByTask
+from groupwise.groups import ByTask, SmallCredit
 from groupwise.reports.explain.step import explain_step
-from groupwise.reports.explain.token import TokenExplanation, explain_token
+from groupwise.reports.explain.token import TokenExplanation, add_neighbours, explain_token
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
@@ -43,6 +43,7 @@ def test_a_discounted_token_is_derived_from_its_place() -> None:
         value=0.5,
         by_hand=0.5,
         formula="0.5 x 1 = 0.5",
+        lines=("credit of its step: 1", "what it has of that: 0.5"),
     )
     assert explain_at(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
 
@@ -182,3 +183,49 @@ def test_a_forced_token_is_told_to_be_forced_and_the_others_keep_their_places() 
         assert (first.position, first.token, first.trains, first.value) == (1, 6, True, 1.0)
         assert (second.token, second.trains) == (7, part is None)
     assert second.formula == "it does not train: only tokens 1 to 1 of a response do"
+
+
+def test_down_sampling_says_whether_a_response_was_left_out_or_a_token_alone() -> None:
+    rows = single_steps([3, 1, 2])
+    tokens = TokenTable.from_rows(
+        rows, [{"response_ids": [5, 6], "entropy": [0.5, 0.25]}, {"response_ids": [7], "entropy": [2.0]}, {}]
+    )
+    part = DualDownSampling(first_samples=0.5, first_tokens=0.5)
+    algorithm = Algorithm(advantage=DR_GRPO, token_credit=part)
+    first, second, last = (
+        explain_token(algorithm, rows, algorithm.credit(rows), tokens, step=step, position=position)
+        for step, position in ((0, 0), (0, 1), (1, 0))
+    )
+    assert first.formula == "it does not train: its response is none of the 1 of 2 whose credit varies most"
+    assert second.formula == first.formula
+    assert last.trains
+    whole = Algorithm(advantage=DR_GRPO, token_credit=DualDownSampling(first_samples=1.0, first_tokens=0.5))
+    masked = explain_token(whole, rows, whole.credit(rows), tokens, step=0, position=1)
+    assert masked.formula == "it does not train: its |credit| x entropy is 0.25, not among the 2 largest of 3 tokens"
+
+
+def test_a_token_of_a_step_that_a_filter_drops_does_not_train() -> None:
+    algorithm = Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=5.0),))
+    explanation = explain_token(algorithm, TABLE, algorithm.credit(TABLE), TOKENS, step=0, position=0)
+    assert (explanation.trains, explanation.value) == (False, None)
+    assert explanation.formula == "it does not train: SmallCredit(min_size=5.0) drops its step"
+
+
+def test_what_is_whitened_is_told_from_the_credit_within_on() -> None:
+    explanation = explain_at(WhitenedTokens(of=DiscountedTokens(gamma=0.5)), 1)
+    assert explanation.lines == (
+        "credit of its step: 1",
+        "DiscountedTokens(gamma=0.5): 0.5 x 1 = 0.5",
+        "over the 4 tokens that train: mean 0.1875, deviation 0.850857",
+    )
+    masked = explain_at(WhitenedTokens(of=FirstTokens(count=1)), 1)
+    assert masked.formula == "it does not train: only tokens 0 to 0 of a response do"
+
+
+def test_neighbours_are_those_of_the_response() -> None:
+    explanation = explain_at(None, 1)
+    near = add_neighbours(explanation, list(range(20, 40)), [f"w{place}" for place in range(20)]).neighbours
+    assert [(token.position, token.token, token.text) for token in near] == [
+        (place, 20 + place, f"w{place}") for place in range(7)
+    ]
+    assert [token.text for token in add_neighbours(explanation, [5, 6]).neighbours] == [None, None]

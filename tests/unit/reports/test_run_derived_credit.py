@@ -20,6 +20,7 @@ from groupwise.reports.run.derived_credit import (
     make_step_table,
 )
 from groupwise.training.samples import credit_batch
+from tests.oracles.variants import WITHOUT_FACTS
 from tests.unit.reports.run_folders import credit_of, play_update
 
 HOUSEHOLD = play_update(1, tasks=3, attempts=4, skill=0.4)
@@ -49,7 +50,7 @@ def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
 
 @pytest.mark.parametrize("name", [name for name in recipes.names() if name != "mars"])
 def test_every_recipe_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
-    algorithm = recipes.build(name)
+    algorithm = recipes.build(name, **WITHOUT_FACTS.get(name, {}))
     again = DerivedCredit.compute(make_records(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
     assert again.credit.values.tolist() == again.recorded
     assert again.agrees

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -19,46 +18,16 @@ from groupwise.reports.run.derived_credit import ComparisonGroup
 from groupwise.reports.run.goals import TaskGoal
 from groupwise.reports.run.number_format import format_signed
 from groupwise.reports.run.page import render_page, write_page
-from groupwise.reports.run.page.dialogue import write_group
+from groupwise.reports.run.page.dialogue import Scales, write_group
 from groupwise.reports.run.page.headline_and_verdict import describe_part
-from groupwise.reports.run.page.markup import VOID
 from groupwise.reports.run.page.sections import choose_instructive, find_usual_reach
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep
+from tests.unit.reports.outline import Outline
 from tests.unit.reports.run_folders import credit_of, metrics_of, play_panel, play_update, write_run
 
 SECTIONS = ["verdict", "families", "learning", "time", "groups", "attempts", "settings"]
-
-
-class Outline(HTMLParser):
-    """A page's tags and texts; a tag that is not closed where it should be is an error."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[str] = []
-        self.sections: list[str] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(source)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in VOID:
-            self._open.append(tag)
-        if tag == "section":
-            self.sections.append(dict(attrs)["id"] or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
 
 
 def page_of(folder: Path, **more: str) -> str:
@@ -239,7 +208,7 @@ def test_nothing_recorded_becomes_markup(texts: list[tuple[str, str, str]], task
     plain = make_group([("seen", "done", "said")] * len(texts), "t", "e")
     recorded = make_group(texts, task, error or "e")
     tags = [
-        Outline(write_group(group, TaskGoal(text=words, tags=(words,)), reach=1.0)).tags
+        Outline(write_group(group, TaskGoal(text=words, tags=(words,)), scales=Scales(reach=1.0))).tags
         for group, words in ((plain, "goal"), (recorded, goal or "goal"))
     ]
     # An empty text has no paragraph of its own; nothing else may change.
@@ -271,7 +240,9 @@ def make_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> 
 
 
 def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> None:
-    block = write_group(make_group([("a room", "go", "I go.")], "t", "it broke"), TaskGoal(text="", tags=()), reach=1.0)
+    block = write_group(
+        make_group([("a room", "go", "I go.")], "t", "it broke"), TaskGoal(text="", tags=()), scales=Scales(reach=1.0)
+    )
     shown = "|".join(Outline(block).texts)
     assert "a room|I go.|go|refused|cut off|reward 1|+0.500" in shown
     assert "it broke" in shown

@@ -14,7 +14,8 @@ from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.explain_step import explain_run_step
 from groupwise.reports.run.goals import GoalLookup, TaskGoal
 from groupwise.reports.run.overview import GroupCounts, count_groups, read_update_lines, sum_stage_seconds
-from groupwise.reports.run.read_groups import make_response_decoder, read_groups
+from groupwise.reports.run.read_groups import read_groups
+from groupwise.reports.run.response_text import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, find_task
 from tests.unit.reports.run_folders import ENV, credit_of, play_update, skill_at, write_run

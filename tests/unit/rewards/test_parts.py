@@ -16,6 +16,7 @@ from groupwise.rewards import (
     BrevityReward,
     EnvironmentReward,
     FormatReward,
+    GradedReward,
     LadderReward,
     LengthReward,
     MalformedResponseReward,
@@ -77,6 +78,23 @@ def test_the_form_is_paid_for_whatever_the_environment_made_of_it() -> None:
     played = attempt({"accepted": False}, {"well_formed": False})
     assert FormatReward(kept=1.0, broken=-0.5)(played) == (0.5, -0.25)
     assert FormatReward(kept=1.0, broken=-0.5, per="step")(played) == (1.0, -0.5)
+
+
+def test_one_malformed_response_breaks_the_whole_form() -> None:
+    part = FormatReward(kept=1.0, broken=-1.0, per="whole")
+    assert part(attempt({}, {"accepted": False}, {})) == (0.0, 0.0, 1.0)
+    assert part(attempt({}, {"well_formed": False}, {})) == (0.0, 0.0, -1.0)
+    assert part(attempt()) == ()
+
+
+def test_an_answer_is_paid_from_a_grade_on() -> None:
+    """numbers, ProRAG: F1 of 1, .5, .1 and 0, the last malformed, earn 3, 2, 1 and -1."""
+    form, earned = FormatReward(kept=1.0, broken=-1.0, per="whole"), []
+    for grade, is_formed in ((1.0, True), (0.5, True), (0.1, True), (0.0, False)):
+        played = attempt({}, {"reward": grade, "well_formed": is_formed})
+        earned.append(sum(GradedReward()(played)) + sum(form(played)))
+    assert earned == [3.0, 2.0, 1.0, -1.0]
+    assert GradedReward()(attempt({"reward": 0.1}, {"reward": 0.1})) == (0.0, 0.4), "enough is enough"
 
 
 def test_long_attempts_earn_no_more_by_their_form() -> None:
@@ -155,15 +173,18 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
         oracle.outcome,
         {"solved_pays": AMOUNTS, "failed_pays": AMOUNTS},
     ),
+    "graded": (
+        lambda weight, min_grade: GradedReward(weight=weight, min_grade=min_grade),
+        oracle.grade,
+        {"weight": AMOUNTS, "min_grade": AMOUNTS},
+    ),
     "step": (StepReward, oracle.step, {"each": AMOUNTS}),
     "malformed_response": (MalformedResponseReward, oracle.malformed_response, {"penalty": st.floats(0, 10)}),
     "refused_action": (RefusedActionReward, oracle.refused_action, {"penalty": st.floats(0, 10)}),
     "format": (
-        lambda kept, broken, per_attempt: FormatReward(
-            kept=kept, broken=broken, per="attempt" if per_attempt else "step"
-        ),
+        lambda kept, broken, per: FormatReward(kept=kept, broken=broken, per=per),
         oracle.form,
-        {"kept": AMOUNTS, "broken": AMOUNTS, "per_attempt": st.booleans()},
+        {"kept": AMOUNTS, "broken": AMOUNTS, "per": st.sampled_from(["attempt", "step", "whole"])},
     ),
     "overlong": (
         lambda limit, buffer, weight: OverlongReward(limit=limit, buffer=buffer, weight=weight),

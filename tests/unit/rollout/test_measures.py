@@ -11,7 +11,8 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
 from groupwise.rewards import ReferenceKl, shape_group
-from groupwise.rollout.measures import JudgeQuestion, JudgeScore, PhraseJudge, ReferenceScore
+from groupwise.rollout.judges import JudgeQuestion, PhraseJudge
+from groupwise.rollout.measures import JudgeScore, ReferenceScore
 from groupwise.rollout.measures.tools import check_measures
 
 TASK = Task(id="q", payload={"answer": "door"})
@@ -125,9 +126,10 @@ def test_token_credit_without_the_measure_that_it_reads_is_refused_before_a_mode
         ("after_vsrm", "line_accuracy", "forced_answers"),
         ("dcpo", "logp_cold", "tempered_score"),
         ("verl", "effective_rank", "effective_rank"),
+        ("prorag", "judged_ends", "judged_segments"),
         ("rank_grpo", "end_token", "item_tokens"),
     ):
-        whole = recipes.build(name)
+        whole = recipes.build(name).model_copy(update={"judge": PhraseJudge(phrases=(("a", 1.0),))})
         check_measures(whole)
         for measures in (None, (ReferenceScore(),), (JudgeScore(),)):
             with pytest.raises(ConfigError) as raised:

@@ -18,7 +18,8 @@ from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.groups import ByTask
 from groupwise.reports.run.derived_credit import make_step_table
 from groupwise.rewards import ReferenceKl
-from groupwise.rollout.measures import JudgeScore, PhraseJudge, ReferenceScore
+from groupwise.rollout.judges import PhraseJudge
+from groupwise.rollout.measures import JudgeScore, ReferenceScore
 from groupwise.training.attempts.collect import collect_update
 from groupwise.training.attempts.measuring import RunTools, add_facts
 from groupwise.training.open_run import open_run
@@ -94,7 +95,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
-    tools = RunTools(run)
+    tools = RunTools(run, 1)
     pairs = [((2, 4), (5, 6)), ((2,), (5,))]
     (first, second) = tools.score(pairs)
     assert [len(first), len(second)] == [2, 1]

@@ -8,13 +8,26 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError
+from groupwise import ConfigError, recipes
 from groupwise.config.run_file import load_run
+from groupwise.core.parts.part import name_of
 from groupwise.training.run_checks import check_algorithm
 
-RUN = Path(__file__).parents[3] / "examples" / "recipes" / "after_concise_r.toml"
+RUNS = Path(__file__).parents[3] / "examples" / "recipes"
+NEEDING = {
+    name: name_of(part)
+    for name in recipes.names()
+    for part in recipes.build(name).parts()
+    if getattr(part, "needs_solved_groups", False)
+}
+"""Recipes that learn from tasks that every attempt solved, and the part that does."""
 
 
+def test_some_recipes_learn_from_solved_tasks() -> None:
+    assert set(NEEDING) >= {"after_concise_r", "hdpo"}
+
+
+@pytest.mark.parametrize("name", NEEDING)
 @pytest.mark.parametrize(
     ("override", "where"),
     [
@@ -23,15 +36,20 @@ RUN = Path(__file__).parents[3] / "examples" / "recipes" / "after_concise_r.toml
         ("algorithm.filters=[{kind='drop_solved'}]", "algorithm.filters: DropSolved"),
     ],
 )
-def test_leaving_out_what_is_learnt_from_is_refused(override: str, where: str) -> None:
+def test_leaving_out_what_is_learnt_from_is_refused(name: str, override: str, where: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_algorithm(load_run(RUN, overrides=[override]))
+        check_algorithm(load_run(RUNS / f"{name}.toml", overrides=[override]))
     assert str(caught.value) == (
-        f"{where} leaves out the tasks that every attempt solved, which ConciseWhenSolved learns from; leave out the "
-        "one or the other"
+        f"{where} leaves out the tasks that every attempt solved, which {NEEDING[name]} learns from; leave out "
+        "the one or the other"
     )
 
 
-def test_the_recipe_as_it_is_and_its_first_stage_are_not_refused() -> None:
-    check_algorithm(load_run(RUN))
-    check_algorithm(load_run(RUN, overrides=["algorithm.stage=1", "rollout.plan={kind='top_up', attempts=8}"]))
+@pytest.mark.parametrize("name", NEEDING)
+def test_the_recipe_as_it_is_is_not_refused(name: str) -> None:
+    check_algorithm(load_run(RUNS / f"{name}.toml"))
+
+
+def test_a_first_stage_that_needs_no_solved_task_is_not_refused() -> None:
+    run = RUNS / "after_concise_r.toml"
+    check_algorithm(load_run(run, overrides=["algorithm.stage=1", "rollout.plan={kind='top_up', attempts=8}"]))

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.advantages.token_credit.conflict_trace import ConflictTrace
+from groupwise.advantages.token_credit.answer_traces import ConflictTrace
 from groupwise.advantages.token_credit.entropy_memories import INITIAL_ENTROPY, UNKNOWN, InitialEntropy
 from groupwise.core.column_checks import to_numbers
 from groupwise.core.credit import Credit

@@ -5,24 +5,21 @@ Axes: S steps of the table, K sampled tokens of all steps, C candidates for trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from groupwise.advantages.token_credit.entropy_memories import PROGRESS, DownSamplingProgress
 from groupwise.core.column_checks import to_numbers
 from groupwise.core.credit import Credit
 from groupwise.core.parts.part import Part
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.core.records import Task
 from groupwise.core.segments import BoolArray, FloatArray, IntArray
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 
 PartOfAll = Annotated[float, Field(gt=0, le=1)]
-COLUMN = "down_sampling_progress"
 
 
 class DualDownSampling(Part, slot="token_credit"):
@@ -54,9 +51,7 @@ class DualDownSampling(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         values, progress = credit.values[tokens.step], self._read_progress(table)
-        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
-        num_samples = _count(len(candidates), self.first_samples, self.last_samples, progress)
-        chosen = candidates[choose_max_variance(credit.values[candidates], num_samples)]
+        _, chosen = self._choose_samples(table, credit, tokens)
         of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
         trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
         key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
@@ -64,35 +59,29 @@ class DualDownSampling(Part, slot="token_credit"):
         trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
         return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
 
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Whether its response was left out, or it alone."""
+        candidates, chosen = self._choose_samples(table, credit, tokens)
+        step = tokens.step[token]
+        if step not in chosen:
+            return f"its response is none of the {len(chosen)} of {len(candidates)} whose credit varies most"
+        num = int(np.isin(tokens.step, chosen).sum())
+        kept = _count(num, self.first_tokens, self.last_tokens, self._read_progress(table))
+        size = abs(float(credit.values[step])) * float(tokens.entropy[token])
+        return f"its |credit| x entropy is {size:.6g}, not among the {kept} largest of {num} tokens"
+
     def start(self, *, seed: int) -> DownSamplingProgress:
         """Begin at the first share; nothing here is random."""
         return DownSamplingProgress(self.updates)
 
+    def _choose_samples(self, table: StepTable, credit: Credit, tokens: TokenTable) -> tuple[IntArray, IntArray]:
+        """The steps that might train, and those of them that do."""
+        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
+        num = _count(len(candidates), self.first_samples, self.last_samples, self._read_progress(table))
+        return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
+
     def _read_progress(self, table: StepTable) -> float:
-        return float(to_numbers(COLUMN, table.column(COLUMN))[0]) if COLUMN in table.extra and len(table) else 0.0
-
-
-class DownSamplingProgress:
-    """How far a run has come: the state of `DualDownSampling`."""
-
-    def __init__(self, updates: int) -> None:
-        self._updates, self._seen = updates, 0
-
-    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The share of the updates that are over, the same for all tasks."""
-        return {COLUMN: np.full(len(tasks), min(self._seen / self._updates, 1.0))}
-
-    def observe(self, update: ObservedUpdate) -> None:
-        """Count an update."""
-        self._seen += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """The updates that are over."""
-        return {"seen": self._seen}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
-        self._seen = int(state["seen"])
+        return float(to_numbers(PROGRESS, table.column(PROGRESS))[0]) if PROGRESS in table.extra and len(table) else 0.0
 
 
 def choose_max_variance(values: FloatArray, num: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""What parts remember of a run's entropy: that of its beginning, and that of the update before."""
+"""What parts that go by entropies remember: that of the beginning, of the update before, how far the run has come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.records import Task
 from groupwise.core.segments import FloatArray
 
-INITIAL_ENTROPY, LAST_ENTROPY = "initial_entropy", "last_entropy"
+INITIAL_ENTROPY, LAST_ENTROPY, PROGRESS = "initial_entropy", "last_entropy", "down_sampling_progress"
 """Columns of the step table."""
 UNKNOWN = -1.0
 """The initial entropy before the first update is over."""
@@ -68,3 +68,26 @@ class LastEntropy:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""
         self._level = float(state["level"])
+
+
+class DownSamplingProgress:
+    """How far a run has come: the state of `DualDownSampling`."""
+
+    def __init__(self, updates: int) -> None:
+        self._updates, self._seen = updates, 0
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """The share of the updates that are over, the same for all tasks."""
+        return {PROGRESS: np.full(len(tasks), min(self._seen / self._updates, 1.0))}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Count an update."""
+        self._seen += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The updates that are over."""
+        return {"seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        self._seen = int(state["seen"])

@@ -94,6 +94,14 @@ class LineTrace:
             distance += 1
         own = float(credit.values[step])
         value = own + part.weight * paid
-        return Derivation(
-            value=value, formula=f"line {line + 1}: {own:.6g} + {part.weight:.6g} x {paid:.6g} = {value:.6g}"
+        is_idle = distance > part.window or line + distance >= len(ends)
+        why = (
+            "no change in the next lines" if is_idle else f"a change {distance} lines on, x {part.gamma:.6g}^{distance}"
         )
+        lines = (
+            f"it is in line {line + 1} of {len(ends)}, which took accuracy from {levels[line]:.6g} to "
+            f"{levels[line + 1]:.6g}",
+            f"what the line is paid: {paid:.6g} ({why if distance else 'its own change'})",
+        )
+        formula = f"line {line + 1}: {own:.6g} + {part.weight:.6g} x {paid:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)

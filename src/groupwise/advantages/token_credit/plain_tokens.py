@@ -58,3 +58,8 @@ class FirstTokens(Part, slot="token_credit"):
             trains=tokens.position < self.count,
             trace=TokenTrace(weight=np.ones(len(tokens)), part=self),
         )
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Which tokens of its response train instead."""
+        first = tokens.num_forced(int(tokens.step[token]))
+        return f"only tokens {first} to {first + self.count - 1} of a response do"

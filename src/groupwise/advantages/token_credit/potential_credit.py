@@ -104,4 +104,12 @@ class PotentialTrace:
         damping = 1.0 - part.alpha * (1.0 - math.exp(-known))
         damping = 1.0 if part.damps_praise_only and own <= 0 else damping
         value = own * damping + part.xi * gain
-        return Derivation(value=value, formula=f"{own:.6g} x {damping:.6g} + {part.xi:.6g} x {gain:.6g} = {value:.6g}")
+        lines = (
+            f"it is in line {line + 1} of {len(levels)}, which changed the potential by {change:.6g}",
+            f"changes of the {len(changes)} lines that count run from {min(changes, default=0.0):.6g} to "
+            f"{max(changes, default=0.0):.6g}; held against all of them, this one gains {gain:.6g}",
+            f"lines before it with a potential above {part.saturated_above:.6g}: {known}, which leaves {damping:.6g} "
+            "of the credit",
+        )
+        formula = f"{own:.6g} x {damping:.6g} + {part.xi:.6g} x {gain:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)

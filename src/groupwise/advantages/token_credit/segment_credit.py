@@ -97,6 +97,16 @@ class SegmentTrace:
         before = inner[number - 1] if number else earned - own
         after = inner[number] if number < len(inner) else earned
         value = own if len(ends) == 1 else math.fsum([after, -before])
-        return Derivation(
-            value=value, formula=f"segment {number + 1} of {len(ends)}: {after:.6g} - {before:.6g} = {value:.6g}"
+        whence = "measured" if number else f"what was compared, {earned:.6g}, less the credit of the step, {own:.6g}"
+        whither = "measured" if number < len(inner) else "what was compared"
+        lines = (
+            f"value where its segment begins: {before:.6g} ({whence})",
+            f"value where its segment ends: {after:.6g} ({whither})",
         )
+        formula = f"segment {number + 1} of {len(ends)}: {after:.6g} - {before:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Why a token does not train."""
+        probability = math.exp(float(tokens.logp[token]))
+        return f"its probability was {probability:.6g}, and only tokens below {self.part.max_probability or 1:.6g} do"

@@ -5,16 +5,15 @@ Axes: S steps of the table, K sampled tokens of all steps.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from groupwise.advantages.token_credit.answer_traces import TemperedTrace
 from groupwise.advantages.token_credit.entropy_memories import LAST_ENTROPY, LastEntropy
 from groupwise.core.column_checks import to_numbers
-from groupwise.core.credit import Credit, Derivation
+from groupwise.core.credit import Credit
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import FloatArray
@@ -93,28 +92,3 @@ def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:
             )
         logps += column[step]
     return np.array(logps, dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TemperedTrace:
-    """How `TemperedCredit` comes by a token's credit."""
-
-    part: TemperedCredit
-    """The part."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The step's credit and the ratio, in the shares that the entropy asks for."""
-        part, step = self.part, int(tokens.step[token])
-        returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
-        share = sum(value > part.right_above for value in returns.values()) / len(returns)
-        level = float(table.column(LAST_ENTROPY)[step]) if LAST_ENTROPY in table.extra else 0.0
-        pull = min(abs(part.target - level), part.max_gap) / share if share else 0.0
-        weight = pull / (1 + pull)
-        name = "logp_hot" if level <= part.target else "logp_cold"
-        log_ratio = table.column(name)[step][int(tokens.position[token])] - float(tokens.logp[token])
-        ratio = math.exp(log_ratio) if table.episode_return[step] > part.right_above else 0.0
-        own = float(credit.values[step])
-        value = (1 - weight) * own + weight * ratio
-        return Derivation(
-            value=value, formula=f"{1 - weight:.6g} x {own:.6g} + {weight:.6g} x {ratio:.6g} = {value:.6g}"
-        )

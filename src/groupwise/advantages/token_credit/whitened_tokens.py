@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.core.credit import Credit, Derivation
-from groupwise.core.parts.part import Part
+from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import TokenCreditSlot
 from groupwise.core.segments import BoolArray
 from groupwise.core.step_table import StepTable
-from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_credit import TokenCredit, TokenTrace, describe_mask
 from groupwise.core.token_table import TokenTable
 
 
@@ -74,14 +74,24 @@ class WhitenedTrace:
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
         """The credit within, less the mean, over the deviation."""
         trace, known = self.inner.trace, self.inner.values[self.counts].tolist()
-        own = (
-            float(trace.weight[token]) * float(credit.values[tokens.step[token]])
-            if isinstance(trace, TokenTrace)
-            else trace.derive(table, credit, tokens, token).value
-        )
+        if isinstance(trace, TokenTrace):
+            weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
+            within = Derivation(value=weight * earned, formula=f"{weight:.6g} x {earned:.6g} = {weight * earned:.6g}")
+        else:
+            within = trace.derive(table, credit, tokens, token)
+        own, lines = within.value, (*within.lines, f"{name_of(self.part.of)}: {within.formula}")
         if len(known) < 2 or len(set(known)) == 1:
-            return Derivation(value=0.0, formula="nothing to whiten by: 0")
+            return Derivation(value=0.0, formula="nothing to whiten by: 0", lines=lines, members=within.members)
         mean = sum(known) / len(known)
         spread = (sum((value - mean) ** 2 for value in known) / (len(known) - 1) + self.part.eps) ** 0.5
         value = (own - mean) / spread
-        return Derivation(value=value, formula=f"({own:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}")
+        return Derivation(
+            value=value,
+            formula=f"({own:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}",
+            lines=(*lines, f"over the {len(known)} tokens that train: mean {mean:.6g}, deviation {spread:.6g}"),
+            members=within.members,
+        )
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Why a token does not train, as the part within says."""
+        return describe_mask(self.inner, table, credit, tokens, token)

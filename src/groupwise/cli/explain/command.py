@@ -18,6 +18,7 @@ from groupwise.cli.explain.views import (
     print_channels,
     print_dropped,
     print_explanation,
+    print_pairs,
     print_token,
 )
 from groupwise.cli.terminal.screen import file_progress, print_json
@@ -25,8 +26,9 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.token_table import TokenTable
 from groupwise.recordings import RolloutsChunk, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
+from groupwise.reports.explain.pairs import choose_pairs, explain_pairs
 from groupwise.reports.explain.step import explain_channels, explain_step, find_step
-from groupwise.reports.explain.token import explain_token
+from groupwise.reports.explain.token import add_neighbours, explain_token
 from groupwise.reports.run.derived_credit import AGREEMENT
 
 FOR_FILES = "hgpo"
@@ -91,15 +93,18 @@ def _explain_in_file(
     if token is not None:
         tokens = TokenTable.from_rows(table, read_whole_rows(rollouts, chunk))
         of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
+        of_token = add_neighbours(of_token, tokens.response(position))
+    pairs = choose_pairs(explain_pairs(algorithm, table, credit), task=scope, attempt=attempt, step=step)
     gaps = [channel.largest_gap() for channel in (explanation, *channels.values())]
     gap = max(*gaps, of_token.gap if of_token else 0.0)
     if as_json:
-        more = channels_as_json(channels) | extras_as_json(algorithm, table, credit, of_token)
+        more = channels_as_json(channels) | extras_as_json(algorithm, table, credit, of_token, pairs)
         print_json(asdict(explanation) | {"largest_gap": gap} | more)
     else:
         print_explanation(table, explanation, gap, recipe=recipe, position=position)
         print_channels(channels)
         print_token(of_token)
+        print_pairs(algorithm, pairs)
         print_dropped(algorithm, table, credit, position)
     if gap > AGREEMENT:
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from groupwise.cli.explain.views import (
     print_channels,
     print_dropped,
     print_explanation,
+    print_pairs,
     print_recorded,
     print_token,
 )
@@ -48,7 +49,7 @@ def print_run_step(folder: RunFolder, step: RunStepExplanation, *, as_json: bool
     if as_json:
         own = {"recorded": step.recorded, "largest_gap": step.gap, "remembered": step.remembered}
         trained = {"is_what_trained": step.is_what_trained}
-        more = extras_as_json(derived.algorithm, derived.table, derived.credit, step.token)
+        more = extras_as_json(derived.algorithm, derived.table, derived.credit, step.token, step.pairs)
         print_finite_json(asdict(step.explanation) | own | trained | channels_as_json(step.channels) | more)
     else:
         recipe = other or describe_method(folder)
@@ -64,6 +65,7 @@ def print_run_step(folder: RunFolder, step: RunStepExplanation, *, as_json: bool
             )
         print_channels(step.channels)
         print_token(step.token)
+        print_pairs(derived.algorithm, step.pairs)
         print_dropped(derived.algorithm, derived.table, derived.credit, step.position)
     if not step.agrees:
         raise typer.Exit(1)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.markup import escape
+from rich.text import Text
 from rich.tree import Tree
 
-from groupwise.cli.terminal.screen import output, shorten
+from groupwise.cli.terminal.screen import escape_recorded, output, shorten
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Credit
 from groupwise.core.step_table import StepTable
 from groupwise.reports.explain.dropped_steps import find_filters_that_drop, find_steps_dropped_by_credit
+from groupwise.reports.explain.pairs import ExplainedPair
 from groupwise.reports.explain.step import Explanation, Member
 from groupwise.reports.explain.token import TokenExplanation
 from groupwise.reports.run.derived_credit import AGREEMENT
@@ -78,9 +80,15 @@ def print_token(token: TokenExplanation | None) -> None:
     ]
     about = f" ({', '.join(known)})" if known else ""
     console.print(f"[bold]token {token.position}[/], id {token.token}{about}: {escape(token.what)}", highlight=False)
-    for member in token.members:
+    if token.neighbours:
+        console.print(_place_token(token))
+    for line in token.lines:
+        console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+    for member in token.members[:MAX_MEMBERS]:
         place = f"attempt {member.attempt}, step {member.index}, token {member.position}: {member.value:.6g}"
         console.print(f"  {escape(place)}", highlight=False)
+    if len(token.members) > MAX_MEMBERS:
+        console.print(f"  … and {len(token.members) - MAX_MEMBERS} more tokens", highlight=False)
     if token.value is None:
         console.print(escape(token.formula), highlight=False)
         return
@@ -90,6 +98,30 @@ def print_token(token: TokenExplanation | None) -> None:
     )
     if token.not_derived:
         console.print(f"not derived again, but taken as it was computed: {escape(token.not_derived)}", highlight=False)
+
+
+def print_pairs(algorithm: Algorithm, pairs: Sequence[ExplainedPair]) -> None:
+    """Print the pairs that a step is in, where the loss reads pairs."""
+    if algorithm.pairing is not None and not pairs:
+        output().print("the loss reads pairs, and this step is in none of them", highlight=False)
+    for pair in pairs[:MAX_MEMBERS]:
+        output().print(f"pair: {escape(pair.describe())}", highlight=False, soft_wrap=True)
+    if len(pairs) > MAX_MEMBERS:
+        output().print(f"… and {len(pairs) - MAX_MEMBERS} more pairs", highlight=False)
+
+
+def _place_token(token: TokenExplanation) -> Text:
+    """The token among its neighbours: texts, or ids where nothing here can tell; itself between angle marks."""
+    pieces: list[tuple[str, str]] = []
+    for near in token.neighbours:
+        is_self = near.position == token.position
+        text = f"{near.token}" if near.text is None else escape_recorded(near.text)
+        shown = f"»{text.strip()}«" if is_self else text
+        space = " " if near.text is None or (is_self and text[:1].isspace()) else ""
+        pieces.append((f"{space}{shown}", "bold" if is_self else "dim"))
+    first, last = token.neighbours[0], token.neighbours[-1]
+    begins = "… " if first.position else ""
+    return Text.assemble("  ", begins, *pieces, f"   (tokens {first.position} to {last.position})")
 
 
 def print_dropped(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> None:
@@ -106,10 +138,16 @@ def print_dropped(algorithm: Algorithm, table: StepTable, credit: Credit, step: 
 
 
 def extras_as_json(
-    algorithm: Algorithm, table: StepTable, credit: Credit, token: TokenExplanation | None
+    algorithm: Algorithm,
+    table: StepTable,
+    credit: Credit,
+    token: TokenExplanation | None,
+    pairs: Sequence[ExplainedPair],
 ) -> dict[str, Any]:
-    """The token's credit and the dropped steps as plain data; nothing where there is nothing to say."""
+    """The token's credit, pairs and dropped steps as plain data; nothing where there is nothing to say."""
     data: dict[str, Any] = {} if token is None else {"token": asdict(token)}
+    if algorithm.pairing is not None:
+        data["pairs"] = [asdict(pair) for pair in pairs]
     if algorithm.credit_filters:
         data["dropped_by_credit"] = [asdict(step) for step in find_steps_dropped_by_credit(algorithm, table, credit)]
     return data

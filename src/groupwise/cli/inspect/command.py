@@ -11,6 +11,7 @@ from rich.markup import escape
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.explain.step_of_run import print_run_step
 from groupwise.cli.inspect import views
+from groupwise.cli.inspect.detail_views import attempt_as_json
 from groupwise.cli.inspect.rescue_views import list_joined
 from groupwise.cli.terminal.screen import errors, print_finite_json
 from groupwise.core.errors import ConfigError
@@ -21,6 +22,7 @@ from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.overview import read_update_lines
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.rescue import rescue_of
+from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup, describe_underived, find_attempt, find_task
 from groupwise.reports.run.verdict import list_verdicts
@@ -43,7 +45,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print what is shown as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Look into a run: its updates, an update's groups, an attempt as a dialogue with credit per step, and why."""
+    """Look into a run: updates, an update's groups, an attempt as a dialogue with credit by step and token, and why."""
     if diff is not None:
         if run is not None or any(option is not None for option in (update, task, attempt, why, token)):
             raise ConfigError("--diff takes two folders and nothing else; write `groupwise inspect --diff A B`")
@@ -106,13 +108,13 @@ def _show_groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, a
 
 def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
     played = find_attempt(group, attempt, where="")
-    goal = GoalLookup(folder.find_env()).find(group.task)
+    goal, texts = GoalLookup(folder.find_env()).find(group.task), TokenTexts(folder.path)
     if as_json:
-        data = {"update": number, "goal": goal.text, "tags": goal.tags, "attempt": played}
+        data = {"update": number, "goal": goal.text, "tags": goal.tags} | attempt_as_json(group, played, texts)
         more = {"rescue": rescue_of(group), "joined": list_joined(group), "underived": group.underived}
         print_finite_json(data | more)
     else:
-        views.print_attempt(number, group, played, goal)
+        views.print_attempt(number, group, played, goal, texts)
 
 
 def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:

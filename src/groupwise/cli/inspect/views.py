@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -11,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.inspect import rescue_views
+from groupwise.cli.inspect import detail_views, rescue_views
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.screen import output, shorten
 from groupwise.evaluation.verdict import PanelScore, RunVerdict, describe_when
@@ -31,11 +32,13 @@ from groupwise.reports.run.number_format import (
 )
 from groupwise.reports.run.overview import UpdateLine, describe_lag, describe_penalties, find_penalised_updates
 from groupwise.reports.run.rescue import rescue_of
+from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import (
     PlayedAttempt,
     PlayedGroup,
     PlayedStep,
+    describe_missing_details,
     describe_requests,
     describe_set_aside,
     describe_underived,
@@ -79,12 +82,12 @@ def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], 
 def print_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup]) -> None:
     """The groups of an update, one a line."""
     console = output()
-    silent = [group for group in groups if not group.teaches]
+    silent, pairs = [group for group in groups if not group.teaches], detail_views.format_num_pairs(groups)
     rescues = {group.task: rescue for group in groups if (rescue := rescue_of(group))}
     rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
         f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(groups), 'group')}, "
-        f"{len(silent)} without any credit{f', {rescued} rescued' if rescues else ''}",
+        f"{len(silent)} without any {'pair' if pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}",
         highlight=False,
     )
     for fault in folder.journal.faults(number):
@@ -93,8 +96,9 @@ def print_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup]) 
     if not groups:
         return
     _print_underived(groups)
-    table = _make_table("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|", "")
-    for group in groups:
+    names = ("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|")
+    table = _make_table(*names, *(["pairs"] if pairs else []), "")
+    for number_of_group, group in enumerate(groups):
         summary = summarise_group(group)
         table.add_row(
             escape(group.task),
@@ -106,6 +110,7 @@ def print_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup]) 
             str(summary["steps"]),
             NO_NUMBER if group.num_compared is None else str(group.num_compared),
             format_number(summary["mean_credit_size"], 3),
+            *([pairs[number_of_group]] if pairs else []),
             rescue_views.mark_group(group, rescues.get(group.task)),
         )
     table.columns[-1].justify = "left"
@@ -119,11 +124,12 @@ def print_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup]) 
 
 
 def _print_underived(groups: Sequence[PlayedGroup]) -> None:
-    if words := describe_underived(groups):
-        output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
+    for words in (describe_underived(groups), describe_missing_details(groups)):
+        if words:
+            output().print(f"[{MINUS}]{escape(words)}[/]", highlight=False)
 
 
-def print_attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: TaskGoal) -> None:
+def print_attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: TaskGoal, texts: TokenTexts) -> None:
     """An attempt as a dialogue, after its group at a glance."""
     console = output()
     about = f" ({', '.join(goal.tags)})" if goal.tags else ""
@@ -137,11 +143,17 @@ def print_attempt(number: int, group: PlayedGroup, played: PlayedAttempt, goal: 
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
     console.print(_make_attempts_table(group, played, reach))
+    for line in detail_views.describe_pairs(group, played):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    token_reach, palette = detail_views.find_token_reach(group), detail_views.choose_palette(console)
+    if any(step.tokens for step in played.steps):
+        console.print(detail_views.describe_shades(token_reach, palette))
     console.print()
     dialogue = Table.grid(padding=(0, 2, 0, 0))
     dialogue.add_column(justify="right", style="dim")
     for step in played.steps:
-        dialogue.add_row(str(step.index), _lay_out_step(step, reach))
+        tokens = detail_views.lay_out_tokens(step, texts, token_reach, palette)
+        dialogue.add_row(str(step.index), _lay_out_step(step, reach, tokens))
     console.print(dialogue)
     if played.error:
         console.print(f"[bold red]error[/] {escape(played.error)}", highlight=False)
@@ -184,6 +196,7 @@ def print_differences(differences: Differences, first: str, second: str) -> None
 
 def summarise_group(group: PlayedGroup) -> dict[str, Any]:
     """A group as plain data, without its steps."""
+    pairs = {} if group.pairs is None else {"pairs": [asdict(pair) for pair in group.pairs]}
     successes = [attempt.success for attempt in group.attempts if attempt.success is not None]
     steps = group.steps
     return {
@@ -206,7 +219,7 @@ def summarise_group(group: PlayedGroup) -> dict[str, Any]:
             }
             for attempt in group.set_aside
         ],
-    }
+    } | pairs
 
 
 def format_score(score: PanelScore, measure: str) -> str:
@@ -277,8 +290,8 @@ def _choose_mark(credit: float, reach: float) -> tuple[str, str]:
     return (marks[min(int(len(marks) * size), len(marks) - 1)], PLUS if credit > 0 else MINUS)
 
 
-def _lay_out_step(step: PlayedStep, reach: float) -> Group:
-    """What was shown, said and done, and the credit for it with whom it was compared."""
+def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Group:
+    """What was shown, said and done, and the credit for it with whom it was compared; `tokens` is what was said."""
     notes = [
         (f"  {step.flaw}" if step.flaw else "", MINUS),
         ("  cut off" if step.cut else "", MINUS),
@@ -289,9 +302,10 @@ def _lay_out_step(step: PlayedStep, reach: float) -> Group:
     credit = (f"credit {format_signed(step.credit):>7} ", format_credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(screen.escape_recorded(step.observation), style="dim"),
-        Text(screen.escape_recorded(step.response), style="italic"),
+        *(tokens or [Text(screen.escape_recorded(step.response), style="italic")]),
         Text.assemble("> ", (screen.escape_recorded(step.action), "bold"), *notes),
         Text.assemble(*credit),
+        *detail_views.lay_out_channels(step),
         Text(" "),
     ]
     return Group(*(line for line in lines if line))

@@ -38,7 +38,7 @@ CATALOGUES = {
     "penalty": "groupwise.losses:PENALTIES",
     "aggregate": "groupwise.losses:AGGREGATES",
     "measure": "groupwise.rollout.measures:MEASURES",
-    "judge": "groupwise.rollout.measures:JUDGES",
+    "judge": "groupwise.rollout.judges:JUDGES",
     "env": "groupwise.envs:ENVS",
     "model": "groupwise.models:MODELS",
     "engine": "groupwise.training:ENGINES",

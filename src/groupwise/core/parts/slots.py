@@ -101,7 +101,7 @@ class Measure(Protocol):
 
 
 class Judge(Protocol):
-    """Answers questions about attempts, `groupwise.rollout.measures.JudgeQuestion`: a finite number for each."""
+    """Answers questions about attempts, `groupwise.rollout.judges.JudgeQuestion`: a finite number for each."""
 
     def __call__(self, questions: Sequence[Any]) -> list[float]: ...
 
@@ -171,6 +171,8 @@ class Loss(Protocol):
     - `first_pass(columns, totals)`: makes a summary of a micro-batch, without gradient. It is called for all
       micro-batches of an optimiser step before any of them is learnt from; their summaries, added up by `+` or by a
       method `merge`, come third in the call: `loss(columns, totals, summary)`.
+    - `order_turns(num_turns)` and `carry(columns, totals)`: turns are learnt one stage after the other; see
+      `groupwise.training.learner.micro_batches`.
     """
 
     @property

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -73,6 +73,16 @@ class PartState(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what was remembered, to the bit."""
+
+
+@runtime_checkable
+class ReferenceState(Protocol):
+    """A state that also says which policy is the reference that a loss compares with. A run has at most one."""
+
+    @property
+    def reference(self) -> int:
+        """The update whose policy it is; 0 = the one that the run started from. Only the update that was just heard of
+        may take the place of the one before."""
 
 
 class Stateful(Protocol):

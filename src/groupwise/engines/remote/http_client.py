@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -72,8 +72,18 @@ def ask_optional_route(ask: Callable[[], Any]) -> Any:
 class ServerClient:
     """Speaks to one server, from any number of threads; connections are kept and used again."""
 
-    def __init__(self, url: str) -> None:
-        self.url, self._host, self._port, self._path, self._is_secure = _read_url(url)
+    def __init__(
+        self, url: str, *, setting: str = "engine.urls", headers: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
+        """Make a client; it connects when it is asked.
+
+        Args:
+            url: of the server.
+            setting: the field of the run file that names it, for errors.
+            headers: what is sent with every question beside its type, looked up each time; no error shows it.
+        """
+        self.url, self._host, self._port, self._path, self._is_secure = read_url(url, setting)
+        self._headers = headers
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
@@ -183,7 +193,8 @@ class ServerClient:
     def _send(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> http.client.HTTPResponse:
         try:
             _limit_wait(connection, call.deadline)
-            connection.request(call.method, self._path + call.path, call.body, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json", **(self._headers() if self._headers else {})}
+            connection.request(call.method, self._path + call.path, call.body, headers)
             return connection.getresponse()
         except (http.client.BadStatusLine, ConnectionError):
             with self._lock:
@@ -249,7 +260,7 @@ class _StaleConnectionError(Exception):
     """A connection that was kept had been closed by the server before it was used again."""
 
 
-def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
+def read_url(url: str, setting: str) -> tuple[str, str, int | None, str, bool]:
     """A URL without its last slash, and its host, port, path, and whether it is secure."""
     try:
         parts = urlsplit(url.strip().rstrip("/"))
@@ -257,7 +268,7 @@ def _read_url(url: str) -> tuple[str, str, int | None, str, bool]:
     except ValueError:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(f"engine.urls: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
+        raise ConfigError(f"{setting}: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
     return parts.geturl(), host, port, parts.path, parts.scheme == "https"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -13,11 +14,14 @@ from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import name_of
 from groupwise.core.step_table import StepTable
 from groupwise.core.text.value_words import describe_value
-from groupwise.core.token_credit import TokenCredit, TokenTrace
+from groupwise.core.token_credit import TokenCredit, TokenTrace, describe_mask
 from groupwise.core.token_table import TokenTable
+from groupwise.reports.explain.dropped_steps import find_filters_that_drop
 
 FORCED = "it was forced on the policy and is read like the prompt: it does not train"
 WITHOUT_PART = "no token_credit: each token has the credit of its step"
+NUM_NEIGHBOURS = 5
+"""How many tokens before and after it are shown beside a token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,18 @@ class TokenMember:
     """Its position in the response."""
     value: float
     """What was compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourToken:
+    """A token of the response that stands near the explained one, or is it."""
+
+    position: int
+    """Its position in the response."""
+    token: int
+    """Its id."""
+    text: str | None
+    """Its text; None = nothing here can tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +76,10 @@ class TokenExplanation:
     """Other tokens that took part."""
     not_derived: str = ""
     """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+    lines: tuple[str, ...] = ()
+    """What was worked out before the formula, one after the other, each with its numbers."""
+    neighbours: tuple[NeighbourToken, ...] = ()
+    """The token itself and those near it, in the order of the response; empty = nobody asked for them."""
 
     @property
     def gap(self) -> float:
@@ -73,7 +93,7 @@ def explain_token(
     algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable, *, step: int, position: int
 ) -> TokenExplanation:
     """Explain the credit of the token at a position of a step's response, given the credit of the table's steps."""
-    if position < tokens.num_forced(step):
+    if 0 <= position < tokens.num_forced(step):
         return _explain_forced(int(tokens.forced[step][position]), position)
     earned, token = credit.by_step(), tokens.find(step, position, table)
     own = float(earned.values[step])
@@ -88,14 +108,17 @@ def explain_token(
         by_hand=own,
         formula=f"{own:.6g}",
     )
+    named = unsaid if algorithm.token_credit is None else replace(unsaid, what=name_of(algorithm.token_credit))
+    dropping = find_filters_that_drop(algorithm, table, credit, step)
+    if dropping:
+        return _mask(named, f"{', '.join(dropping)} drops its step")
     if algorithm.token_credit is None:
-        return unsaid
-    token_credit = algorithm.token_credit(algorithm.estimator_table(table), earned, tokens)
-    named = replace(unsaid, what=name_of(algorithm.token_credit), trains=bool(token_credit.trains[token]))
-    if not named.trains:
-        formula = f"it does not train{_describe_mask(token_credit, position, first=tokens.num_forced(step))}"
-        return replace(named, value=None, by_hand=None, formula=formula)
-    derivation, not_derived = _derive(table, earned, tokens, token, token_credit)
+        return named
+    seen = algorithm.estimator_table(table)
+    token_credit = algorithm.token_credit(seen, earned, tokens)
+    if not token_credit.trains[token]:
+        return _mask(named, describe_mask(token_credit, seen, earned, tokens, token) or "nothing reads its number")
+    derivation, not_derived = _derive(seen, earned, tokens, token, token_credit)
     return replace(
         named,
         value=float(token_credit.values[token]),
@@ -103,7 +126,28 @@ def explain_token(
         formula=derivation.formula,
         members=_list_members(table, tokens, derivation),
         not_derived=not_derived,
+        lines=(f"credit of its step: {own:.6g}", *derivation.lines),
     )
+
+
+def add_neighbours(
+    explanation: TokenExplanation, ids: Sequence[int], texts: Sequence[str] | None = None
+) -> TokenExplanation:
+    """Say which tokens stand near the explained one, given the ids of its response and, where known, their texts."""
+    first = max(explanation.position - NUM_NEIGHBOURS, 0)
+    near = range(first, min(explanation.position + NUM_NEIGHBOURS + 1, len(ids)))
+    return replace(
+        explanation,
+        neighbours=tuple(
+            NeighbourToken(position=place, token=int(ids[place]), text=None if texts is None else texts[place])
+            for place in near
+        ),
+    )
+
+
+def _mask(explanation: TokenExplanation, reason: str) -> TokenExplanation:
+    """The explanation of a token that does not train: why, and no number."""
+    return replace(explanation, trains=False, value=None, by_hand=None, formula=f"it does not train: {reason}")
 
 
 def _explain_forced(token: int, position: int) -> TokenExplanation:
@@ -121,14 +165,6 @@ def _explain_forced(token: int, position: int) -> TokenExplanation:
     )
 
 
-def _describe_mask(token_credit: TokenCredit, position: int, *, first: int) -> str:
-    """Why a token does not train, where that is known here; `first` is where the sampled tokens of its step begin."""
-    part = getattr(token_credit.trace, "part", None)
-    if isinstance(part, FirstTokens) and position - first >= part.count:
-        return f": only tokens {first} to {first + part.count - 1} of a response do"
-    return ": nothing reads its number"
-
-
 def _derive(
     table: StepTable, credit: Credit, tokens: TokenTable, token: int, token_credit: TokenCredit
 ) -> tuple[Derivation, str]:
@@ -139,7 +175,8 @@ def _derive(
         used = float(trace.weight[token]) if weight is None else float(weight)
         value = used * own
         words = f"the weights of {name_of(trace.part)}" if weight is None else ""
-        return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}"), words
+        lines = (f"what it has of that: {used:.6g}",)
+        return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}", lines=lines), words
     if not hasattr(trace, "derive"):
         value = float(token_credit.values[token])
         words = f"the number itself: the trace {type(trace).__name__} has no derive"

@@ -20,8 +20,11 @@ from groupwise.core.step_columns import lay_out_rows
 from groupwise.core.step_table import StepTable
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByHistory, ByState, ByTask
-from groupwise.reports.explain.token import TokenExplanation, explain_token
+from groupwise.reports.explain.pairs import ExplainedPair, explain_pairs
+from groupwise.reports.explain.token import TokenExplanation, add_neighbours, explain_token
 from groupwise.reports.run.attempt_origins import find_joined
+from groupwise.reports.run.credited_tokens import CreditedTokens
+from groupwise.reports.run.response_text import TokenTexts
 
 AGREEMENT = 1e-9
 """Largest relative distance at which two numbers count as one."""
@@ -77,10 +80,37 @@ class DerivedCredit:
         recorded = np.asarray(self.recorded, dtype=np.float64)
         return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
 
-    def explain_token(self, step: int, position: int) -> TokenExplanation:
+    def explain_token(self, step: int, position: int, texts: TokenTexts) -> TokenExplanation:
         """How one token of a step of the table comes by its credit."""
         tokens = TokenTable.from_rows(self.table, self.rows)
-        return explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
+        explained = explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
+        ids = tokens.response(step)
+        return add_neighbours(explained, ids, texts.cut(ids))
+
+    def explain_pairs(self) -> list[ExplainedPair]:
+        """The pairs that the loss was handed."""
+        return explain_pairs(self.algorithm, self.table, self.credit)
+
+    def credit_tokens(self) -> list[CreditedTokens] | None:
+        """The credit of the tokens of each row, in the order of the rows; None where it is that of their steps."""
+        if self.algorithm.token_credit is None:
+            return None
+        tokens = TokenTable.from_rows(self.table, self.rows)
+        token_credit = self.algorithm.token_credit(self.table, self.credit.by_step(), tokens)
+        keep = self.algorithm.keep(self.table, self.credit).tolist()
+        return [
+            CreditedTokens(
+                ids=row.get("response_ids") or (),
+                num_forced=int(row.get("forced") or 0),
+                values=token_credit.values[tokens.row(number)],
+                trains=token_credit.trains[tokens.row(number)] & may_train,
+            )
+            for number, (row, may_train) in enumerate(zip(self.rows, keep, strict=True))
+        ]
+
+    def credit_channels(self) -> dict[str, list[float]]:
+        """The credit of each row in each further channel, by name."""
+        return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
 
     def find_company(self) -> list[tuple[ComparisonGroup, ...]]:
         """Whom each row was compared with, in the order of the rows."""

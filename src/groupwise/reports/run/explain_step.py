@@ -11,10 +11,12 @@ from groupwise.core.errors import RecordError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.stateful import check_journaled
 from groupwise.core.remembered import number_at
+from groupwise.reports.explain.pairs import ExplainedPair, choose_pairs
 from groupwise.reports.explain.step import Explanation, explain_channels, explain_step, find_step
 from groupwise.reports.explain.token import TokenExplanation
 from groupwise.reports.run.attempt_origins import read_recalled_attempts
 from groupwise.reports.run.derived_credit import AGREEMENT, DerivedCredit, choose_compared
+from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -48,6 +50,8 @@ class RunStepExplanation:
     """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
     token: TokenExplanation | None = None
     """How one of its tokens comes by its credit, where that was asked."""
+    pairs: tuple[ExplainedPair, ...] = ()
+    """The pairs that it is in, where the loss reads pairs."""
     is_what_trained: bool = True
     """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
 
@@ -109,7 +113,8 @@ def explain_run_step(
         derived=derived,
         position=position,
         remembered=_find_remembered(task, step, states),
-        token=None if token is None else derived.explain_token(position, token),
+        token=None if token is None else derived.explain_token(position, token, TokenTexts(folder.path)),
+        pairs=tuple(choose_pairs(derived.explain_pairs(), task=task, attempt=attempt, step=step)),
         channels=explain_channels(derived.table, algorithm, task=task, attempt=attempt, index=step),
         is_what_trained=other is None,
     )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from groupwise.core.errors import RecordError
-from groupwise.core.run_paths import TOKENIZER, RunPaths
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.reports.explain.pairs import ExplainedPair
 from groupwise.reports.run.attempt_origins import ParentAttempt, find_joined, find_parent, read_recalled_attempts
+from groupwise.reports.run.credited_tokens import CreditedTokens
 from groupwise.reports.run.derived_credit import (
     ComparisonGroup,
     DerivedCredit,
@@ -18,11 +17,26 @@ from groupwise.reports.run.derived_credit import (
     derive_credit,
     measure_without_rescue,
 )
+from groupwise.reports.run.response_text import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep
 
 _Identity = tuple[str, int, int]
 """A step of an update: its task, attempt and index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepDetails:
+    """What derives again of a step, beside its credit."""
+
+    compared: bool | None
+    """Whether anybody else was in its groups; None = not known here."""
+    company: tuple[ComparisonGroup, ...] = ()
+    """Whom it was compared with, group by group."""
+    tokens: CreditedTokens | None = None
+    """The credit of its tokens; None where it is that of the step."""
+    channels: Mapping[str, float] = field(default_factory=dict)
+    """Its credit in each further channel."""
 
 
 def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
@@ -33,20 +47,20 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     recalled, algorithm = read_recalled_attempts(folder.journal, number), folder.find_algorithm()
     states = folder.journal.states_before(number)
     derived = derive_credit(records, algorithm, recalled, states)
-    comparisons = _index_comparisons(derived)
+    details, details_missing = _index_details(derived)
     # Who took part in no comparison was compared with nobody.
-    unknown = (None if isinstance(derived, UnderivableCredit) else False, ())
+    unknown = _StepDetails(compared=None if isinstance(derived, UnderivableCredit) else False)
     decode = make_response_decoder(folder.path)
     groups: dict[str, list[PlayedAttempt]] = {}
     for record in [*records, *recalled]:
         steps = tuple(
-            _make_step(row, credit, *comparisons.get(_identify(row), unknown), decode)
+            _make_step(row, credit, details.get(_identify(row), unknown), decode)
             for row, credit in zip(record["steps"], record["credit"], strict=True)
         )
         groups.setdefault(record["task"], []).append(_make_attempt(record, steps, find_parent(record, number)))
     aside: dict[str, list[PlayedAttempt]] = {}
     for record in folder.journal.set_aside(number):
-        steps = tuple(_make_step(row, 0.0, False, (), decode) for row in record["steps"])
+        steps = tuple(_make_step(row, 0.0, _StepDetails(compared=False), decode) for row in record["steps"])
         attempt = _make_attempt(record | {"error": None}, steps, None)
         aside.setdefault(record["task"], []).append(replace(attempt, set_aside_by=record["set_aside_by"]))
     request_words = folder.journal.request_words(number)
@@ -60,6 +74,10 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     played = [_make_group(task, groups.get(task, ()), aside.get(task, ()), joined) for task in tasks]
     if isinstance(derived, UnderivableCredit):
         return [replace(group, underived=derived.describe(number)) if group.steps else group for group in played]
+    pairs, pairs_missing = _read_pairs(derived)
+    missing = details_missing or pairs_missing
+    played = [replace(group, pairs=pairs.get(group.task, ()) if pairs is not None else None) for group in played]
+    played = [replace(group, details_missing=missing) for group in played] if missing else played
     if not any(_was_changed(group) for group in played):
         return played
     sizes = measure_without_rescue(records, algorithm, states) or {}
@@ -77,46 +95,44 @@ def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
     return underived
 
 
-def make_response_decoder(folder: Path) -> Callable[[Sequence[int]], str] | None:
-    """What turns sampled ids into text: the tokenizer of the run's last checkpoint; None where it cannot be read."""
-    paths = RunPaths(folder)
-    try:
-        latest = paths.latest.read_text(encoding="utf-8").strip()
-        path = paths.checkpoints / Path(latest).name / TOKENIZER
-        is_there = path.is_file()
-    except (OSError, ValueError):  # a page is worth showing without it; `train --resume` says what is wrong
-        return None
-    if not is_there or importlib.util.find_spec("tokenizers") is None:
-        return None
-    from tokenizers import Tokenizer
-
-    tokenizer = _try(lambda: Tokenizer.from_file(str(path)))
-
-    def decode(ids: Sequence[int]) -> str:
-        text = _try(lambda: tokenizer.decode(list(ids), skip_special_tokens=True))
-        return "" if text is None else str(text).strip()
-
-    return None if tokenizer is None else decode
-
-
-def _try(call: Callable[[], Any]) -> Any:
-    """What a call gives; None where it fails. A damaged file makes the tokenizer panic, which is no `Exception`."""
-    try:
-        return call()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return None
-
-
-def _index_comparisons(
-    derived: DerivedCredit | UnderivableCredit,
-) -> dict[_Identity, tuple[bool | None, tuple[ComparisonGroup, ...]]]:
-    """Whether each step was compared, and with whom, by its identity."""
+def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Identity, _StepDetails], str]:
+    """What is known of each step beside its credit, by its identity; and why not all of it is."""
     if isinstance(derived, UnderivableCredit):
-        return {}
+        return {}, ""
     rows = zip(derived.rows, derived.credit.compared.tolist(), derived.find_company(), strict=True)
-    return {_identify(row): (compared, company) for row, compared, company in rows}
+    details = {_identify(row): _StepDetails(compared=compared, company=company) for row, compared, company in rows}
+    if derived.algorithm.token_credit is None and not derived.algorithm.channels:
+        return details, ""
+    try:
+        return _add_details(details, derived), ""
+    except (RecordError, ConfigError) as error:
+        return details, f"The credit of tokens and channels cannot be derived again ({error})"
+
+
+def _add_details(details: Mapping[_Identity, _StepDetails], derived: DerivedCredit) -> dict[_Identity, _StepDetails]:
+    """Add the credit of tokens and of further channels, where the algorithm gives any."""
+    tokens, channels = derived.credit_tokens(), derived.credit_channels()
+    return {
+        _identify(row): replace(
+            details[_identify(row)],
+            tokens=None if tokens is None else tokens[number],
+            channels={name: values[number] for name, values in channels.items()},
+        )
+        for number, row in enumerate(derived.rows)
+    }
+
+
+def _read_pairs(derived: DerivedCredit) -> tuple[dict[str | int, tuple[ExplainedPair, ...]] | None, str]:
+    """The pairs that the loss was handed, by task; None where it reads none, or with why they do not derive again."""
+    if derived.algorithm.pairing is None:
+        return None, ""
+    by_task: dict[str | int, tuple[ExplainedPair, ...]] = {}
+    try:
+        for pair in derived.explain_pairs():
+            by_task[pair.task] = (*by_task.get(pair.task, ()), pair)
+    except (RecordError, ConfigError) as error:
+        return None, f"Pairs cannot be derived again ({error})"
+    return by_task, ""
 
 
 def _identify(row: Mapping[str, Any]) -> _Identity:
@@ -145,8 +161,7 @@ def _was_changed(group: PlayedGroup) -> bool:
 def _make_step(
     row: dict[str, Any],
     credit: float,
-    compared: bool | None,
-    company: tuple[ComparisonGroup, ...],
+    details: _StepDetails,
     decode: Callable[[Sequence[int]], str] | None,
 ) -> PlayedStep:
     action = str(row.get("action") or "")
@@ -160,9 +175,11 @@ def _make_step(
         cut=bool(row.get("cut", False)),
         reward=row["reward"],
         credit=credit,
-        compared=compared,
-        company=company,
+        compared=details.compared,
+        company=details.company,
         added=row["reward"] - row.get("reward_alone", row["reward"]),
+        tokens=details.tokens,
+        channels=details.channels,
     )
 
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from groupwise.core.errors import RecordError, nearest
+from groupwise.reports.explain.pairs import ExplainedPair
 from groupwise.reports.run.attempt_origins import ParentAttempt
+from groupwise.reports.run.credited_tokens import CreditedTokens
 from groupwise.reports.run.derived_credit import ComparisonGroup
 
 MAX_NAMES = 8
@@ -43,6 +45,15 @@ class PlayedStep:
     """Whom it was compared with, group by group; empty where that is not known here."""
     added: float = 0.0
     """How much of its reward comparing the attempts of the group added."""
+    tokens: CreditedTokens | None = None
+    """The credit of its tokens, where it is not that of the step and derives again; else None."""
+    channels: Mapping[str, float] = field(default_factory=dict)
+    """Its credit in each further channel that the loss reads, where that derives again."""
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it has credit; where its tokens have their own, whether any that trains has."""
+        return bool(self.credit) if self.tokens is None else bool(self.tokens.trained.any())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +103,10 @@ class PlayedGroup:
     """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
     set_aside: tuple[PlayedAttempt, ...] = ()
     """The attempts that were played and took part in nothing."""
+    pairs: tuple[ExplainedPair, ...] | None = None
+    """The pairs of its attempts that the loss was handed; None where it reads none, or they do not derive again."""
+    details_missing: str = ""
+    """Why the credit of tokens and channels is not there although the algorithm gives some, in a sentence; or empty."""
     underived: str = ""
     """Why the update's credit does not derive again, and what is shown instead, in a sentence; empty = it does."""
 
@@ -122,8 +137,10 @@ class PlayedGroup:
 
     @property
     def teaches(self) -> bool:
-        """Whether any step has credit, its own or one that joined."""
-        return any(step.credit for attempt in self.members for step in attempt.steps)
+        """Whether any step or token of it, or of what joined, has credit; where the loss reads pairs, has it any."""
+        if self.pairs is not None:
+            return bool(self.pairs)
+        return any(step.has_credit for attempt in self.members for step in attempt.steps)
 
     @property
     def members(self) -> tuple[PlayedAttempt, ...]:
@@ -178,6 +195,11 @@ def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttemp
 def describe_underived(groups: Iterable[PlayedGroup]) -> str:
     """What the groups of an update say where its credit does not derive again; empty = it does."""
     return next((group.underived for group in groups if group.underived), "")
+
+
+def describe_missing_details(groups: Iterable[PlayedGroup]) -> str:
+    """What the groups of an update say where the credit of tokens, channels or pairs do not derive again; or empty."""
+    return next((group.details_missing for group in groups if group.details_missing), "")
 
 
 def describe_set_aside(group: PlayedGroup) -> str:

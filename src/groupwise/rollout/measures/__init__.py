@@ -1,4 +1,4 @@
-"""What a model or a judge says of attempts before credit is given: measures, and the judges that they may ask."""
+"""What a model or a judge says of attempts before credit is given: measures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from groupwise.rollout.measures.effective_rank import EffectiveRank
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
-from groupwise.rollout.measures.phrase_judge import PhraseJudge
+from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
-from groupwise.rollout.measures.tools import NEEDS, Continuation, JudgeQuestion, Tools
+from groupwise.rollout.measures.tools import NEEDS, Continuation, Tools
 
 MEASURES: dict[str, type[Part]] = {
     "judge_score": JudgeScore,
@@ -24,13 +24,11 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
 }
 
-JUDGES: dict[str, type[Part]] = {"phrase_judge": PhraseJudge}
-
 __all__ = [
-    "JUDGES",
     "MEASURES",
     "NEEDS",
     "AnswerPotential",
@@ -38,9 +36,8 @@ __all__ = [
     "EffectiveRank",
     "ForcedAnswers",
     "ItemTokens",
-    "JudgeQuestion",
     "JudgeScore",
-    "PhraseJudge",
+    "JudgedSegments",
     "ReferenceScore",
     "ResponseEmbedding",
     "SegmentValues",

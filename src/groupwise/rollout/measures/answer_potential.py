@@ -54,6 +54,11 @@ class AnswerPotential(Part, slot="measure"):
     temperature: Annotated[float, Field(gt=0)] = 0.6
     """Temperature of the probes."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The facts that it reads."""
+        return frozenset({self.gold})
+
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         """The lines of each answer, and the potential after each."""
         stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]

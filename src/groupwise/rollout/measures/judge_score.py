@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Step, Trajectory
-from groupwise.rollout.measures.tools import JudgeQuestion, Tools
+from groupwise.rollout.judges.protocol import JudgeQuestion
+from groupwise.rollout.measures.tools import Tools
 
 
 class JudgeScore(Part, slot="measure"):
@@ -32,7 +33,12 @@ class JudgeScore(Part, slot="measure"):
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         """The judge's number for each step."""
         questions = [
-            JudgeQuestion(task=trajectory.task, context=step.observation or "", answer=self._answer(step, tools))
+            JudgeQuestion(
+                task=trajectory.task,
+                context=step.observation or "",
+                answer=self._answer(step, tools),
+                facts=step.facts,
+            )
             for group in groups
             for trajectory in group
             for step in trajectory.steps

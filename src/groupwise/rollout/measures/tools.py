@@ -16,25 +16,11 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
+from groupwise.rollout.judges.protocol import JudgeQuestion
 
 NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
 started from; `play` has attempts played to their end in the run's environments."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeQuestion:
-    """Something that a judge is asked about.
-
-    Worked example: `JudgeQuestion(task=task, context="You see a door.", answer="open door")`.
-    """
-
-    task: Task
-    """The task that was attempted; its payload may hold what is right."""
-    context: str
-    """What was shown before the answer."""
-    answer: str
-    """What was said or done."""
 
 
 @dataclass(frozen=True, kw_only=True)

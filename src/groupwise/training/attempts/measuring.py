@@ -17,7 +17,9 @@ from groupwise.core.text.json_text import is_plain
 from groupwise.engines.engine import Generation, Request
 from groupwise.rewards import score_trajectory
 from groupwise.rollout.episodes import Attempt
-from groupwise.rollout.measures.tools import Continuation, GivesHidden, JudgeQuestion
+from groupwise.rollout.judges.live_judge import JudgeCost
+from groupwise.rollout.judges.protocol import JudgeQuestion
+from groupwise.rollout.measures.tools import Continuation, GivesHidden
 from groupwise.training.learner.answers import read_hidden_states
 from groupwise.training.run import Run
 
@@ -29,7 +31,7 @@ def measure_attempts(
     parts = run.config.algorithm.measures or ()
     if not parts:
         return groups, {}
-    tools = RunTools(run)
+    tools = RunTools(run, number)
     for place, part in enumerate(parts):
         tools.lend_to(part)
         facts = part(groups, tools, draw=_draw_for(run, number, place))
@@ -83,9 +85,10 @@ def _add_facts_to_step(part: Measure, trajectory: Trajectory, step: Step, facts:
 class RunTools:
     """The tools of one update: the run's engine and learner, and the judge; it counts what they are asked."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._read = self._sampled = self._questions = 0
+    def __init__(self, run: Run, number: int) -> None:
+        self._run, self._number = run, number
+        self._read = self._sampled = 0
+        self._judge_cost = JudgeCost()
         self._measure: Measure | None = None
 
     def lend_to(self, part: Measure) -> None:
@@ -132,11 +135,10 @@ class RunTools:
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         """What the algorithm's judge says."""
         self._check_declared("judge")
-        judge = self._run.config.algorithm.judge
+        judge = self._run.judge
         if judge is None:
             raise ConfigError("a measure asked the judge without declaring it; add 'judge' to its `needs`")
-        self._questions += len(questions)
-        return judge(questions)
+        return judge.ask(questions, self._judge_cost, update=self._number)
 
     def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
         """Attempts that begin as told, played with the run's engine and environments, and paid by its rewards."""
@@ -171,10 +173,14 @@ class RunTools:
 
     def cost(self) -> dict[str, float]:
         """What was asked, as metrics."""
+        judge, counted = self._judge_cost, dict[str, int]()
+        if self._run.judge is not None and self._run.judge.is_recorded:
+            counted = {"calls": judge.calls, "unreadable": judge.unreadable, "fallbacks": judge.fallbacks}
         return {
             "measures/read_tokens": float(self._read),
             "measures/sampled_tokens": float(self._sampled),
-            "measures/questions": float(self._questions),
+            "measures/questions": float(judge.questions),
+            **{f"judge/{what}": float(number) for what, number in counted.items()},
         }
 
     def _check_declared(self, need: str) -> None:

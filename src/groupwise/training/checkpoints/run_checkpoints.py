@@ -55,14 +55,16 @@ def resume_run(run: Run) -> int | None:
 
 
 def _hold_reference(run: Run) -> None:
-    """Let the learner take up the policy that the run started from, which the loss compares with."""
+    """Let the learner take up the policy that the loss compares with: the run's first, unless a part chose another."""
+    number = run.reference or 0
     try:
-        run.learner.hold_reference(run.paths.checkpoint(0))
+        run.learner.hold_reference(run.paths.checkpoint(number))
     except TrainingError as error:
         what = str(error).partition("; ")[0]
+        origin = f"that of update {number}" if number else "which the run started from"
         raise TrainingError(
-            f"{what}, and the loss compares with the policy in it, which the run started from; put it back from a "
-            "copy, or start the run again"
+            f"{what}, and the loss compares with the policy in it, {origin}; put it back from a copy, or start the run "
+            "again"
         ) from None
 
 

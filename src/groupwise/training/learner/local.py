@@ -31,7 +31,13 @@ from groupwise.training.imitation.imitate import train_to_imitate
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
-from groupwise.training.learner.micro_batches import MicroBatch, check_logps, make_micro_batches
+from groupwise.training.learner.micro_batches import (
+    MicroBatch,
+    check_logps,
+    make_micro_batches,
+    scale_credit,
+    split_into_stages,
+)
 from groupwise.training.learner.protocol import Learned, ReportEpoch
 from groupwise.training.learner.reference import Reference
 
@@ -40,6 +46,10 @@ if TYPE_CHECKING:
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
 """Columns in which the cause of a loss that is not finite is looked for, inputs first."""
+
+
+Batch = tuple[Sequence[MicroBatch], Totals]
+"""What an optimiser step is made of: micro-batches, and what they hold together."""
 
 
 class LocalLearner:
@@ -144,9 +154,13 @@ class LocalLearner:
         config = self._config
         whole = has_first_pass(self._loss)
         training = [sample for sample in samples if sample.num_trained]
-        batches = _deal_minibatches(training, config.minibatches, whole=whole)
-        if not batches:
+        if not training:
             raise TrainingError("no sample of the update trains; leave the update out")
+        stages = [
+            _deal_minibatches(stage, config.minibatches, whole=whole)
+            for stage in split_into_stages(self._loss, training)
+        ]
+        batches = [batch for stage in stages for batch in stage]
         shares = [totals] if len(batches) == 1 else [_count_minibatch(batch, totals) for batch in batches]
         is_single = config.passes * len(batches) == 1
         check_logps(samples)
@@ -155,11 +169,12 @@ class LocalLearner:
         computed = [some or [min(batch, key=_num_tokens)] for some, batch in zip(with_credit, batches, strict=True)]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
         tallies: dict[str, Tally] = {}
-        steps = [
-            self._step(micros, share, tallies)
-            for _ in range(config.passes)
-            for micros, share in zip(packed, shares, strict=True)
-        ]
+        steps: list[tuple[float, float]] = []
+        waiting: list[Batch] = list(zip(packed, shares, strict=True))
+        for batches_of_stage in stages:
+            stage, waiting = waiting[: len(batches_of_stage)], waiting[len(batches_of_stage) :]
+            steps += [self._step(*batch, tallies) for _ in range(config.passes) for batch in stage]
+            waiting = self._carry_on(stage, waiting, totals) if waiting else []
         losses, norms = zip(*steps, strict=True)
         metrics = {
             "loss/total": sum(losses) / len(losses),
@@ -219,11 +234,21 @@ class LocalLearner:
                 tallies[name] = tallies[name] + tally if name in tallies else tally
         return total, self._apply()
 
+    def _carry_on(self, stage: Sequence[Batch], waiting: Sequence[Batch], totals: Totals) -> list[Batch]:
+        """The mini-batches that wait, with their credit as what became of the stage before them makes it."""
+        log_factor_R = self._merge_passes("carry", [micro for micros, _ in stage for micro in micros], totals)
+        return [([scale_credit(micro, log_factor_R) for micro in micros], share) for micros, share in waiting]
+
     @torch.no_grad()
     def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
         """Run the loss's first pass: what it has to know of the whole optimiser step before any gradient, merged."""
-        first_pass = self._loss.first_pass  # type: ignore[attr-defined]
-        return (merge_summaries(self._loss, (first_pass(self._columns(micro), totals) for micro in micros)),)
+        return (self._merge_passes("first_pass", micros, totals),)
+
+    @torch.no_grad()
+    def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
+        """What a method of the loss says of each micro-batch under the current weights, merged."""
+        says = getattr(self._loss, method)
+        return merge_summaries(self._loss, (says(self._columns(micro), totals) for micro in micros))
 
     def _columns(self, micro: MicroBatch) -> TokenColumns:
         """What the loss sees of a micro-batch under the current weights."""

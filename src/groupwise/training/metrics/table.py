@@ -206,7 +206,22 @@ METRICS: dict[str, Metric] = {
     "measures/questions": Metric(
         "questions that the measures of the update asked the judge",
         "questions",
-        "What a judge that is paid by the question costs.",
+        "What a judge costs that is asked about everything; see `judge/calls`.",
+    ),
+    "judge/calls": Metric(
+        "calls of the judge for what no earlier update had asked, with those from which no score came",
+        "calls",
+        "What a judge costs that is paid by the call: equal questions are asked once. `max_calls` is a limit to it.",
+    ),
+    "judge/unreadable": Metric(
+        "calls of the judge from which no score came: no answer, or one without a score",
+        "calls",
+        "More than a few: have the prompt ask for what is read, or raise `timeout`; judge.jsonl has what was said.",
+    ),
+    "judge/fallbacks": Metric(
+        "questions that got the declared fallback in the place of an answer",
+        "questions",
+        "Above 0: credit reads a score that nobody gave; look into judge.jsonl for why.",
     ),
     "shaping/groups": Metric(
         "share of groups to whose attempts shaping added something",
@@ -251,6 +266,12 @@ METRICS: dict[str, Metric] = {
         "optimiser steps so far",
         "steps",
         "Above the number of updates: passes or mini-batches are more than one, and later steps are off-policy.",
+    ),
+    "learner/reference": Metric(
+        "the update whose policy is the reference from the next update on, 0 = the one the run started from; where a "
+        "part chooses",
+        "update",
+        "Moving on at every update: the bound on the KL is too tight, and the penalty holds nothing.",
     ),
     "engine/canary_gap": Metric(
         "largest difference between the engine's and the learner's log-probs of a fixed prompt after the hand-over",

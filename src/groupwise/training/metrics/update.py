@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.loss_context import NUM_PAIRS
 from groupwise.training.metrics.penalties import credit_rests_on_penalties
 from groupwise.training.metrics.rescue import compute_rescue_metrics
 from groupwise.training.metrics.rollout import compute_age_metrics, compute_credit_metrics, compute_rollout_metrics
@@ -47,5 +48,5 @@ def compute_update_metrics(
     if config.rollout.lag or attempts.played_in is not None:  # played ahead, before the run went on without a lag
         metrics |= compute_age_metrics(attempts.chosen, batch.version)
     if algorithm.pairing is not None:
-        metrics["learner/pairs"] = totals.pairs
+        metrics[NUM_PAIRS] = totals.pairs
     return check_metrics({**metrics, **seconds})

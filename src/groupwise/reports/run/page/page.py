@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from groupwise.core.errors import FileError
 from groupwise.core.run_paths import JOURNAL
 from groupwise.reports.run.page import sections
+from groupwise.reports.run.page.details import has_details
 from groupwise.reports.run.page.headline_and_verdict import (
     name_kind,
     write_families_section,
@@ -67,7 +69,8 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         tag("footer", "Read from ", tag("code", JOURNAL), " by ", tag("b", "groupwise report"), "."),
     )
     env = name_kind(folder.setting("env"))
-    return _wrap_page(f"{method} on {env}" if env else method, folder.name, body)
+    styles = ("page.css", "details.css") if has_details([*first, *last]) else ("page.css",)
+    return _wrap_page(f"{method} on {env}" if env else method, folder.name, body, styles)
 
 
 def write_page(path: Path, text: str) -> int:
@@ -85,8 +88,9 @@ def write_page(path: Path, text: str) -> int:
     return len(content)
 
 
-def _wrap_page(title: str, name: str, body: Html) -> str:
-    style = resources.files("groupwise.reports.run.page").joinpath("page.css").read_text(encoding="utf-8")
+def _wrap_page(title: str, name: str, body: Html, styles: Sequence[str]) -> str:
+    files = resources.files("groupwise.reports.run.page")
+    style = "".join(files.joinpath(style_name).read_text(encoding="utf-8") for style_name in styles)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

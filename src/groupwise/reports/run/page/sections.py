@@ -17,12 +17,14 @@ from groupwise.reports.run.number_format import (
 )
 from groupwise.reports.run.overview import count_groups, has_success, sum_stage_seconds
 from groupwise.reports.run.page.curves import Curve, draw_curve_card
-from groupwise.reports.run.page.dialogue import write_group
+from groupwise.reports.run.page.details import TokenShades, find_channel_reaches
+from groupwise.reports.run.page.dialogue import Scales, write_group
 from groupwise.reports.run.page.marks import draw_histogram, draw_stacked_bar
 from groupwise.reports.run.page.markup import Html, join, tag
 from groupwise.reports.run.read_groups import read_groups
+from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, describe_underived
+from groupwise.reports.run.update_groups import PlayedGroup, describe_missing_details, describe_underived
 from groupwise.training.metrics.metric import SHARE
 from groupwise.training.metrics.table import find_metric
 
@@ -139,14 +141,20 @@ def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last
     steps = [step for groups in chosen.values() for group in groups for step in group.steps]
     if not steps:
         return None
-    reach = find_usual_reach([step.credit for step in steps])
+    shown = [group for groups in chosen.values() for group in groups]
+    shades = TokenShades(TokenTexts(folder.path), shown)
+    scales = Scales(
+        reach=find_usual_reach([step.credit for step in steps]),
+        channels=find_channel_reaches(shown),
+        shades=shades if shades.has_tokens else None,
+    )
     goals = GoalLookup(folder.find_env())
     blocks = [
         join(
             tag("h3", f"Update {number}"),
             [
                 write_group(
-                    group, goals.find(group.task), reach=reach, is_open=number == folder.updates[-1] and not place
+                    group, goals.find(group.task), scales=scales, is_open=number == folder.updates[-1] and not place
                 )
                 for place, group in enumerate(groups)
             ],
@@ -157,8 +165,14 @@ def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last
         "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
         "blue and to the right makes what was done likelier, orange and to the left less likely."
     )
-    reasons = [*folder.list_untrusted(), *(describe_underived(groups) for groups in chosen.values())]
+    if any(group.pairs is not None for group in shown):
+        lead += " The loss reads pairs of attempts, which stand below each task."
+    missing = [
+        describe(groups) for groups in chosen.values() for describe in (describe_underived, describe_missing_details)
+    ]
+    reasons = [*folder.list_untrusted(), *missing]
     notes = [tag("p", f"{reason}.", class_="meaning") for reason in reasons if reason]
+    notes += [shades.write_legend()] if shades.has_tokens else []
     return make_section("attempts", "Attempts", join(notes), blocks, lead=lead)
 
 

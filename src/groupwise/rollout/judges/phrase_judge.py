@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.rollout.measures.tools import JudgeQuestion
+from groupwise.rollout.judges.protocol import JudgeQuestion
 
 Points = Annotated[float, Field(allow_inf_nan=False)]
 
