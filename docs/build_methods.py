@@ -17,7 +17,13 @@ FOLDER = Path(__file__).parent / "methods"
 RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
-    "rloo": ["`rloo` = n / (n - 1) x `dr_grpo`."],
+    "rloo": [
+        "`rloo` = n / (n - 1) x `dr_grpo`.",
+        "Where every answer is as likely as under the reference, `rloo(kl_in_reward=b)` = `rloo` for any b.",
+    ],
+    "reinforce_pp": [
+        "Where every token is as likely as under the reference, `reinforce_pp(kl_in_reward=b)` = `reinforce_pp`."
+    ],
     "dpo": ["`rpo(eta=0)` = `dpo` at the beta of `rpo`; `step_apo(alpha=0)` = `dpo` between steps."],
     "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
     "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],
@@ -60,6 +66,7 @@ RELATIONS = {
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
     "seeupo": ["On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],
+    "after_dsdr": ["`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1."],
     "after_polychromic": [
         "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n (N - 1)) x `dr_grpo`."
     ],
@@ -103,6 +110,10 @@ RELATIONS = {
     "rank_grpo": [
         "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance.",
         "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's.",
+    ],
+    "after_webstar": [
+        "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed, `above=10` on those "
+        "that are not praised."
     ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],

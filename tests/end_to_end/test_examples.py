@@ -45,6 +45,7 @@ SHOWN_ON = {
     **dict.fromkeys(("copo", "gardo", "gtpo", "d3s", "dcpo", "verl"), "worked_sums.toml"),
     **dict.fromkeys(("spo_chain", "spae", "after_vsrm", "bcpg_nsa"), "worked_sums.toml"),
     "rank_grpo": "ranked_lists.toml",
+    "after_webstar": "household.toml",
     "prorag": "lookup.toml",
 }
 """Recipes that give credit inside an answer, or to its steps: they are shown where there is something to tell apart."""

@@ -84,6 +84,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "reasoning_gcd": (*BY_HEART, "env.options={max_value=12}", "env.num_train=30"),
     "recipes/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.attempts=8"),
     "recipes/after_polychromic": ("rollout.plan.attempts=8",),
+    "recipes/after_webstar": (*BY_HEART, *SHORT, "warm_start.epochs=60", "env.max_steps=6"),
     "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
     "recipes/prorag": BY_HEART,
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),

@@ -31,6 +31,7 @@ SHIFT: dict[str, str] = {
     "after_concise_r": "outcome",
     "hdpo": "outcome",
     "seeupo": "outcome",
+    "after_dsdr": "outcome",
     "after_etr": "outcome",
     "r2vpo": "outcome",
     "disco": "outcome",
@@ -47,6 +48,7 @@ SHIFT: dict[str, str] = {
     "prorag": "outcome",
     "bcpg_nsa": "outcome",
     "rank_grpo": "outcome",
+    "after_webstar": "outcome",
     "spo_chain": "outcome",
     "spae": "outcome",
     "after_vsrm": "outcome",
@@ -114,6 +116,7 @@ SCALE: dict[str, str] = {
     "verl": "invariant up to eps",
     "prorag": "invariant up to eps",
     "rank_grpo": "invariant up to eps",
+    "after_webstar": "invariant up to eps",
     "simpo": "invariant up to eps",
     "dpo": "invariant up to eps",
     "rpo": "invariant up to eps",
@@ -135,6 +138,7 @@ SCALE: dict[str, str] = {
     "dgpo": "invariant with accuracy",
     "a_grae": "changes",
     "after_polychromic": "linear within [0, 1]",
+    "after_dsdr": "invariant above its floor",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 

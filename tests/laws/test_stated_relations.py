@@ -220,9 +220,8 @@ def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float
 def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
     method = recipes.copo(mode="off")
     assert np.array_equal(values(rows, "copo", mode="off"), values(rows, "grpo"))
-    assert method.channels is not None
-    between = method.channels["global"](table_of([row | {"answer": "x"} for row in rows]))
-    assert not between.values.any()
+    assert method.channels is None
+    assert method.loss == PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
 
 
 @states("copo", "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit")
@@ -346,6 +345,16 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_dsdr", "`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1")
+@given(returns=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=64))
+def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float]) -> None:
+    rows = [{"task": "q", "attempt": n, "index": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
+    plain = recipes.after_dsdr(bonus=0.0, entropy=0.0)
+    assert np.array_equal(values(rows, "after_dsdr"), values(rows, "grpo"))
+    assert plain.loss == PolicyLoss(surrogate=Clip(), aggregate=SequenceMean())
+    assert [part.weight for part in plain.shapers] == [0.0]  # type: ignore[attr-defined]
+
+
 @states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
 @given(
     returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
@@ -360,6 +369,18 @@ def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: lis
     for variety in ("beyond_first", "share"):
         shared = values(rows, "after_polychromic", size=size, variety=variety)
         np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
+
+
+@states("after_webstar", "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed")
+@given(rows=step_rows(), seed=SEEDS)
+def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blamed(rows: list[Row], seed: int) -> None:
+    rng = random.Random(seed)
+    table = table_of([{**row, "step_score": rng.uniform(0, 10)} for row in rows])
+    for above, sign in ((-1.0, 1), (10.0, -1)):
+        method = recipes.after_webstar(above=above)
+        credit = method.credit(table)
+        assert np.array_equal(credit.values, recipes.grpo().credit(table).values)
+        assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & recipes.grpo().keep(table))
 
 
 @pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))

@@ -198,8 +198,9 @@ def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:
 @given(seed=SEEDS)
 def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
     answers = draw_answers(seed)
-    for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
+    for answer in answers:
+        known = {name: fact for name, fact in answer.facts.items() if name not in LEVELS}
+        answer.facts = known if level is None else known | dict.fromkeys(LEVELS, level)
     table, tokens = tables_of(answers)
     algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
     assert algorithm.advantage == recipes.grpo().advantage

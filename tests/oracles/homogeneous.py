@@ -31,7 +31,6 @@ def blend(mode: str, *, entropy: float, local: float, earned: float, gain: float
         "forced": 1.0 if local != 0 else 0.0,
         "zero_only": 1.0 if earned != 0 else 0.0,
         "global_only": 0.0,
-        "off": 1.0,
     }[mode]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.diversity import after_dsdr
 from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
@@ -60,12 +61,14 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "after_concise_r": grpo,
     "seeupo": dr_grpo,
     "after_polychromic": after_polychromic,
+    "after_dsdr": after_dsdr,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
     "r2vpo": grpo,
     "disco": grpo,
     "rank_grpo": grpo,
+    "after_webstar": grpo,
     "reg_grpo": grpo,
     "llds": grpo,
     "epo": grpo,
@@ -173,6 +176,7 @@ VARIANTS: list[Variant] = [
             "prorag",
             "bcpg_nsa",
             "rank_grpo",
+            "after_webstar",
             "spo_chain",
             "spae",
             "after_vsrm",
@@ -183,6 +187,7 @@ VARIANTS: list[Variant] = [
     *[Variant(name, hyper) for name, hyper in WITHOUT_FACTS.items()],
     Variant("after_concise_r"),
     *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
+    *_variants("after_dsdr", {}, {"floor": 1.0}),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
     *_variants("asymre", {}, {"shift": -0.5}),

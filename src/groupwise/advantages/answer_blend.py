@@ -22,11 +22,10 @@ class AnswerBlend(Part):
 
     H = -sum over answers a of f_a log2 f_a,   f_a the share of the task's attempts that answer a
     soft: w = sigma(gain * (H - midpoint));   soft_forced: 0 where the credit within the task is 0, else soft
-    forced: 0 where that credit is 0, else 1;   zero_only: 0 where the return is 0, else 1
-    global_only: 0;   off: 1
+    forced: 0 where that credit is 0, else 1;   zero_only: 0 where the return is 0, else 1;   global_only: 0
     """
 
-    mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only", "off"] = "soft_forced"
+    mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only"] = "soft_forced"
     """The rule."""
     gain: Number = 5.0
     """How sharply it changes."""
@@ -42,8 +41,8 @@ class AnswerBlend(Part):
 
     def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
         """w of each step, given its credit within the task (S)."""
-        if self.mode in ("global_only", "off"):
-            return np.full(len(table), float(self.mode == "off"))
+        if self.mode == "global_only":
+            return np.zeros(len(table))
         if self.mode in ("forced", "zero_only"):
             counted: FloatArray = local if self.mode == "forced" else table.episode_return
             return np.where(counted != 0, 1.0, 0.0)

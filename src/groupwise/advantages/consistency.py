@@ -57,6 +57,11 @@ class GlobalShare(Part, slot="estimator"):
     eps: Annotated[float, Field(ge=0)] = 1e-6
     """Added to the deviation."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The facts that it reads beyond its rule of weights."""
+        return frozenset({self.blend.answers} if self.consistency else ())
+
     def __call__(self, table: StepTable) -> Credit:
         weight = 1 - self.blend.weigh(table, self.of(table).trace.values)
         reward_M = self.reward_tasks(table)

@@ -35,6 +35,11 @@ class DistinctCredit(Part, slot="estimator"):
     fact: Annotated[str, Field(min_length=1)] = "embedding"
     """The column that says where each response lies, as a list of numbers."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fact that it reads."""
+        return frozenset({self.fact})
+
     def __call__(self, table: StepTable) -> Credit:
         trace, weight = self.of(table).trace, self.weigh_attempts(table)[table.attempt]
         weight = np.where(trace.values >= 0, weight, 1.0)

@@ -17,6 +17,7 @@ from groupwise.groups.cross_context_replay import CrossContextReplay
 from groupwise.groups.drop_pivot import DropPivot
 from groupwise.groups.filters import OverlongMask, SmallCredit, Staleness, ZeroSpread
 from groupwise.groups.history_keyed_replay import HistoryKeyedReplay
+from groupwise.groups.scored_steps import ScoredSteps
 from groupwise.groups.selective_buffer import SelectiveBuffer
 from groupwise.groups.solved_tasks import AmongSolved, DropFailed, DropSolved
 
@@ -39,6 +40,7 @@ FILTERS: dict[str, type[Part]] = {
     "drop_pivot": DropPivot,
     "drop_solved": DropSolved,
     "overlong_mask": OverlongMask,
+    "scored_steps": ScoredSteps,
     "small_credit": SmallCredit,
     "staleness": Staleness,
     "zero_spread": ZeroSpread,
@@ -71,6 +73,7 @@ __all__ = [
     "DropSolved",
     "HistoryKeyedReplay",
     "OverlongMask",
+    "ScoredSteps",
     "SelectiveBuffer",
     "SmallCredit",
     "Staleness",

@@ -37,15 +37,19 @@ class DropFailed(Part, slot="filter"):
     """Drop the tasks that no attempt solved: there is nothing to imitate.
 
     Source: ours, for methods that learn from solved groups and would still sample dynamically (after ConciseR). Choice:
-    the score is the column `accuracy` where the table has it, else what the attempt earned before shapers: a charge for
-    length must not make a solved task a failed one. Whether the environment called it a success is not in the table.
+    an attempt solved its task if its score is `best`: the column `accuracy` where the table has it, else what it earned
+    before shapers, since a charge for length must not make a solved task a failed one. Where the environment says
+    itself whether an answer is right (the fact `exact`), and there is no `accuracy`, that decides in place of a score.
     """
 
     best: float = 1.0
     """The score that counts as solved."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        solved = _find_unshaped_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
+        if "exact" in table.extra and "accuracy" not in table.extra:
+            solved = np.array([flag is True for flag in table.extra["exact"].tolist()], dtype=np.bool_)
+        else:
+            solved = _find_unshaped_scores(table) >= self.best - 1e-9 * max(1.0, abs(self.best))
         return table.tasks.sum(solved.astype(np.float64))[table.task] > 0
 
 

@@ -25,7 +25,7 @@ class PairSums:
     """Sums over the tokens of each member of a pair; those of micro-batches add up.
 
     A member may lie in several micro-batches, and its opponent in others again. Members are in ascending order of
-    (trajectory, step), a whole attempt before its steps.
+    (trajectory, step), a whole attempt before its steps. Sums are float64, whatever the log-probs are.
     """
 
     tokens: Tensor
@@ -36,17 +36,18 @@ class PairSums:
     @classmethod
     def of(cls, columns: TokenColumns, totals: Totals, **values: Tensor) -> PairSums:
         """Sum up a micro-batch: `columns` are its tokens that train, `values` what is summed (T each)."""
-        logp_T = columns.logp.detach()
         places, num = _find_places(columns, totals), len(_list_members(totals))
+        # In float64: a pair holds the sums of two long attempts against each other, and their last digits decide.
+        ones_T = columns.logp.detach().new_ones(len(columns)).double()
 
         def add_up(value_T: Tensor) -> Tensor:
-            sum_M = logp_T.new_zeros(num + 1)
+            sum_M = ones_T.new_zeros(num + 1)
             for place_T in places:
-                sum_M = sum_M.index_add(0, place_T, value_T.detach().to(logp_T))
+                sum_M = sum_M.index_add(0, place_T, value_T.detach().to(ones_T))
             return sum_M[:num]
 
         return cls(
-            tokens=add_up(logp_T.new_ones(len(columns))),
+            tokens=add_up(ones_T),
             sums={name: add_up(value_T) for name, value_T in values.items()},
         )
 
@@ -70,7 +71,8 @@ class PairTerms:
 
     @classmethod
     def of(cls, totals: Totals, like: Tensor, per: PerPair = "weight") -> PairTerms:
-        """The pairs of the totals, as numbers of the kind of `like`."""
+        """The pairs of the totals, in float64 and where `like` is."""
+        like = like.new_zeros(0).double()
         position = {member: number for number, member in enumerate(_list_members(totals))}
         winner, loser = ([position[_key(pair.members[side])] for pair in totals.pair_members] for side in (0, 1))
         divisor = totals.pair_weight if per == "weight" else totals.pairs
@@ -105,7 +107,8 @@ def share_of_pairs(
     slope_M[:-1] = logp_M.grad
     moved_T = columns.logp - columns.logp.detach()
     slopes = [slope_M.index_select(0, place_T) for place_T in _find_places(columns, totals)]
-    return ((slopes[0] + slopes[1]) * moved_T).sum() + value.detach() * (len(columns) / max(totals.tokens, 1))
+    by_gradient = ((slopes[0] + slopes[1]).to(moved_T) * moved_T).sum()
+    return by_gradient + (value.detach() * (len(columns) / max(totals.tokens, 1))).to(moved_T)
 
 
 def measure_pairs(summary: PairSums, columns: TokenColumns, totals: Totals) -> dict[str, Tally]:

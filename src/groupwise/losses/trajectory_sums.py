@@ -22,6 +22,7 @@ class TrajectorySums:
     """Sums over the tokens of each trajectory, by its number in the update; those of micro-batches add up.
 
     A trajectory may lie in several micro-batches: here are its tokens of all of them, once the summaries are merged.
+    Sums are float64, whatever the log-probs are: statistics of groups are made of them.
 
     Worked example: trajectory 0 has one token here and one in another micro-batch, trajectory 1 two tokens here.
 
@@ -54,13 +55,13 @@ class TrajectorySums:
                 f"trajectory {int(columns.trajectory.max())} is not among the {num} of the totals; count the totals "
                 "over all samples of the update (Totals.count) and number trajectories from 0"
             )
-        logp_T = columns.logp.detach()
-        empty_R = logp_T.new_zeros(num)
+        ones_T = columns.logp.detach().new_ones(len(columns)).double()
+        empty_R = ones_T.new_zeros(num)
         return cls(
-            tokens=empty_R.index_add(0, columns.trajectory, logp_T.new_ones(len(columns))),
+            tokens=empty_R.index_add(0, columns.trajectory, ones_T),
             group=columns.group.new_full((num,), -1).index_copy(0, columns.trajectory, columns.group),
             sums={
-                name: empty_R.index_add(0, columns.trajectory, value_T.detach().to(logp_T))
+                name: empty_R.index_add(0, columns.trajectory, value_T.detach().to(ones_T))
                 for name, value_T in values.items()
             },
         )
@@ -94,5 +95,5 @@ def share_of_step(value: Tensor, slope_R: Tensor, moving_T: Tensor, columns: Tok
         totals: those of the optimiser step.
     """
     moved_T = moving_T - moving_T.detach()
-    by_gradient = (slope_R.detach().index_select(0, columns.trajectory) * moved_T).sum()
-    return by_gradient + value.detach() * (len(columns) / max(totals.tokens, 1))
+    by_gradient = (slope_R.detach().index_select(0, columns.trajectory).to(moved_T) * moved_T).sum()
+    return by_gradient + (value.detach() * (len(columns) / max(totals.tokens, 1))).to(moved_T)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
-from groupwise.recipes.diversity import after_polychromic
+from groupwise.recipes.diversity import after_dsdr, after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -21,9 +21,8 @@ from groupwise.recipes.episode import (
 from groupwise.recipes.graph import salt
 from groupwise.recipes.history import hgpo
 from groupwise.recipes.homogeneous import after_vgpo, copo
-from groupwise.recipes.judged import bcpg_nsa, prorag
+from groupwise.recipes.judged import after_webstar, bcpg_nsa, prorag
 from groupwise.recipes.ladders import after_concise_r, srpo
-from groupwise.recipes.lists import rank_grpo
 from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
@@ -33,7 +32,7 @@ from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.tokens import d3s, dcpo, gtpo, verl
+from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
 from groupwise.recipes.turns import seeupo
@@ -66,6 +65,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "hdpo": hdpo,
     "seeupo": seeupo,
     "after_polychromic": after_polychromic,
+    "after_dsdr": after_dsdr,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -86,6 +86,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "prorag": prorag,
     "bcpg_nsa": bcpg_nsa,
     "rank_grpo": rank_grpo,
+    "after_webstar": after_webstar,
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
@@ -102,10 +103,12 @@ __all__ = [
     "RecipeSummary",
     "a_grae",
     "after_concise_r",
+    "after_dsdr",
     "after_etr",
     "after_polychromic",
     "after_vgpo",
     "after_vsrm",
+    "after_webstar",
     "asymre",
     "bcpg_nsa",
     "build",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ from groupwise.losses import (
     TokenMean,
     TrajectoryMean,
 )
+from groupwise.recipes.kl_in_reward import take_kl_off_answers, take_kl_off_tokens
 from groupwise.recipes.recipe import Finite, Share, recipe
 
 Average = Literal["attempt", "step"]
@@ -93,7 +94,7 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero", kl_in_reward: F
             alone=alone,
         ),
         loss=PolicyLoss(ratio=SequenceRatio(length="sum"), surrogate=Clip(), aggregate=SequenceMean()),
-        **_kl_off_the_reward(kl_in_reward),
+        **take_kl_off_answers(kl_in_reward),
     )
 
 
@@ -104,9 +105,9 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite
     A_t = (R_t - mean_tok(R)) / sqrt(var_tok(R) + eps)
 
     Choices: over several steps, R_t is the return-to-go. Tasks mix by design; a lone attempt still gets a signal.
-    Tokens that filters drop do not count. The source takes a KL to the reference off each token's reward;
-    `kl_in_reward=0.01` takes the sum of it off a step's, so that tokens of a response share it, and the default leaves
-    it out. Clip 0.2, mean over tokens.
+    Tokens that filters drop do not count. The source takes a KL to the reference off each token's reward, and so does
+    `kl_in_reward=0.01`: then R_t is the return of the token (`token_return`), discounted by `gamma` from token to token
+    where it is else from step to step; the default leaves it out. Clip 0.2, mean over tokens.
     """
     returns = Relative(
         by=ByTask(),
@@ -119,7 +120,7 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite
     return Algorithm(
         advantage=Whitened(of=returns, eps=eps),
         loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
-        **_kl_off_the_reward(kl_in_reward),
+        **take_kl_off_tokens(kl_in_reward, gamma=gamma, eps=eps),
     )
 
 
@@ -199,10 +200,3 @@ def ngrpo(
         filters=(DropSolved(best=best),),
         loss=PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean()),
     )
-
-
-def _kl_off_the_reward(weight: float) -> dict[str, Any]:
-    """The parts that take a KL to the reference policy off the reward; none where it weighs nothing."""
-    if not weight:
-        return {}
-    return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}

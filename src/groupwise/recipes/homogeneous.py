@@ -52,6 +52,8 @@ def copo(
     clip 3, no KL. The plan `top_up` and filters that drop solved tasks are refused. See `global_share`.
     """
     local = grpo(eps=eps).advantage
+    if mode == "off":
+        return Algorithm(advantage=local, loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean()))
     blend = AnswerBlend(mode=mode, gain=gain, midpoint=midpoint, answers=answers)
     return Algorithm(
         advantage=LocalShare(of=local, blend=blend),

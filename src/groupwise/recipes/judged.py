@@ -1,4 +1,4 @@
-"""Recipes that read what a judge says of the pieces of answers: ProRAG, BCPG-NSA."""
+"""Recipes that read what a judge says of pieces of answers or of steps: ProRAG, BCPG-NSA, and one after WebSTAR."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Literal
 
 from groupwise.advantages.token_credit import JudgedCredit, SparedSegments
 from groupwise.core.algorithm import Algorithm
-from groupwise.groups import ZeroSpread
+from groupwise.groups import ScoredSteps, ZeroSpread
 from groupwise.losses import Clip, PolicyLoss, Reinforce, SequenceMean, SquaredDrift, TokenMean
 from groupwise.recipes.episode import dr_grpo, grpo
 from groupwise.recipes.recipe import Finite, recipe
-from groupwise.rollout.measures import JudgedSegments
+from groupwise.rollout.measures import ExpertScore, JudgedSegments
 
 
 @recipe
@@ -35,6 +35,26 @@ def prorag(
         token_credit=JudgedCredit(weight=weight, per=per, step_format=step_format),
         measures=(JudgedSegments(separators=separators),),
         loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+@recipe
+def after_webstar(*, above: Finite = 5.0) -> Algorithm:
+    """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps whose judge agrees with it.
+
+    A praised attempt trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
+
+    Choices: those of the filter `scored_steps`. The source asks a language model for scores; none is here, so the
+    environment's expert judges by rule (the measure `expert_score`), and no claim about the published method follows.
+    A judge of your own takes its place by `judge_score` with `fact = "step_score"`. Credit and loss are GRPO's; what is
+    dropped stays in the prompts of later steps and in its group.
+    """
+    base = grpo()
+    return Algorithm(
+        advantage=base.advantage,
+        filters=(ScoredSteps(above=above),),
+        measures=(ExpertScore(),),
+        loss=base.loss,
     )
 
 

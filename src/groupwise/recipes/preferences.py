@@ -12,6 +12,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByState
 from groupwise.losses import AllPairs, BestAgainstWorst, ByVerdict, Dpo, P3o, Rpo, Siblings, Simpo, StepApo
 from groupwise.recipes.episode import grpo, rloo
+from groupwise.recipes.kl_in_reward import take_kl_off_answers
 from groupwise.recipes.recipe import Finite, Share, recipe
 
 Pairs = Literal["best_against_worst", "all"]
@@ -92,14 +93,22 @@ def step_apo(
 
 
 @recipe
-def p3o(*, clip: Literal["separate", "joint", "none"] = "separate", width: Finite = 0.2) -> Algorithm:
+def p3o(
+    *, clip: Literal["separate", "joint", "none"] = "none", width: Finite = 0.2, kl_in_reward: Finite = 0.0
+) -> Algorithm:
     """P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours): pairs move apart by how much their returns differ.
 
     grad = mean over pairs of -(R_w - R_l) / 2 * grad(logp of the winner - logp of the loser);   A_i = as for RLOO
 
-    Choices: all pairs of a task; each pair counts the same. The two clipped forms are reconstructed, see the loss
-    `p3o`; `clip="none"` is the published gradient, on-policy that of RLOO times (n - 1) / 2 a task of n attempts, a
-    constant where all tasks have equally many. The source takes a KL to the reference off the reward: the shaper
-    `reference_kl` does. Log-probs are summed over all steps of an attempt.
+    Choices: all pairs of a task; each pair counts the same. Without a clip it is the published gradient, on-policy that
+    of RLOO times (n - 1) / 2 a task of n attempts, a constant where all tasks have equally many. The source clips too;
+    its form was not found, so `clip="separate"` and `"joint"` are reconstructed, see the loss `p3o`, and neither is the
+    default. The source takes a KL to the reference off the reward: `kl_in_reward=0.1` does, as for RLOO, and the
+    default leaves it out. Log-probs are summed over all steps of an attempt.
     """
-    return Algorithm(advantage=rloo().advantage, pairing=AllPairs(counts="pair"), loss=P3o(clip=clip, width=width))
+    return Algorithm(
+        advantage=rloo().advantage,
+        pairing=AllPairs(counts="pair"),
+        loss=P3o(clip=clip, width=width),
+        **take_kl_off_answers(kl_in_reward),
+    )

@@ -41,19 +41,26 @@ def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3,
 
 
 @recipe
-def r2vpo(*, first: Finite = 0.04, max_variance: Finite = 0.01, rate: Finite = 0.1) -> Algorithm:
+def r2vpo(
+    *,
+    first: Finite = 0.04,
+    max_variance: Finite = 0.01,
+    rate: Finite = 0.1,
+    old: Literal["learner", "engine"] = "learner",
+) -> Algorithm:
     """R2VPO (2026, arXiv:2601.03320; its dual step is ours): GRPO held by the variance of its ratios, not by a clip.
 
     l = -A * rho + m * (rho - 1)^2;   m <- clamp(m * exp(rate * (var / max_variance - 1)), 1e-4, 10), once an update
 
     Choices: m begins at 0.04, as re-implementations have it; the bound, the rate and the rule of m are ours. Mean over
     tokens, by token. m is kept from update to update, in checkpoints and in the journal, and is the column
-    `ratio_multiplier`. first = 0 is GRPO's credit without any trust region.
+    `ratio_multiplier`. first = 0 is GRPO's credit without any trust region. `old="engine"` takes ratios against the
+    log-probs recorded at sampling, as the source does to reuse stale samples; attempts of another policy always are.
     """
     penalty = RatioVariance(first=first, max_variance=max_variance, rate=rate)
     return Algorithm(
         advantage=grpo().advantage,
-        loss=PolicyLoss(surrogate=Plain(), aggregate=TokenMean(), penalties=(penalty,)),
+        loss=PolicyLoss(surrogate=Plain(), aggregate=TokenMean(), penalties=(penalty,), old=old),
     )
 
 

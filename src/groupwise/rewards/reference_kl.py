@@ -21,8 +21,9 @@ class ReferenceKl(Part, slot="shaper"):
 
         r_t <- r_t - weight * sum over its tokens of (ln pi(token) - ln pi_ref(token))
 
-    Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and REINFORCE++ (Hu et al. 2025, arXiv:2501.03262),
-    which both stand in the reward; the estimator is k1, and pi the policy that sampled. Choices: summed over a
+    Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and P3O (Wu et al. 2023, arXiv:2310.00212), which
+    both stand in the reward of an answer; the estimator is k1, and pi the policy that sampled. REINFORCE++ takes it off
+    the reward of each token: `kl` of the token credit `token_return`. Choices: summed over a
     response, as TRL's RLOO does, and put on its step; a method that discounts passes it back to the steps before. It
     reads the fact `reference_logp`, which the measure `reference_score` writes down before. Off-policy attempts
     (sampled with guidance, a forced beginning or at another temperature, and trained as if without) are left as they

@@ -9,7 +9,13 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable
 from groupwise.advantages import EpisodeReturn, NoScale, Relative
-from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens
+from groupwise.advantages.token_credit import (
+    ConflictTokens,
+    DiscountedTokens,
+    FirstTokens,
+    TemperedCredit,
+    WhitenedTokens,
+)
 from groupwise.core.token_credit import TokenCredit, TokenTrace
 from groupwise.core.token_table import TokenTable
 from groupwise.groups import ByTask
@@ -83,3 +89,46 @@ def test_what_is_not_finite_may_only_stand_where_nothing_trains() -> None:
     assert not credit_of_tokens(NotFinite(masked=True)).trains.any()
     with pytest.raises(ConfigError, match="gave a TokenCredit whose 'values' is nan at token 0, which trains"):
         credit_of_tokens(NotFinite(masked=False))
+
+
+def test_conflict_tokens_are_looked_for_among_steps_of_one_index() -> None:
+    """The bad attempt says in its second step what the good one says in its first: no conflict."""
+    table = StepTable.from_columns(
+        task=["q"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0], tokens=[1] * 4
+    )
+    ids = {"apart": ([5], [7], [8], [5]), "alike": ([5], [7], [5], [8])}
+    weights = {}
+    for name, said in ids.items():
+        rows = [{"response_ids": row, "entropy": [0.1]} for row in said]
+        tokens, steps = TokenTable.from_rows(table, rows), DR_GRPO(table).by_step()
+        weights[name] = ConflictTokens(entropy_weight=0.0)(table, steps, tokens).values / steps.values
+    assert weights["apart"].tolist() == [1, 1, 1, 1]
+    assert weights["alike"].tolist() == [4, 1, 0, 1]  # boosted from the front and from the back; spared
+
+
+def test_whitening_does_not_count_tokens_that_a_filter_drops() -> None:
+    """Of 3, 1 and 2, the last is dropped: mean 2 and deviation sqrt 2 of the others."""
+    table = single_steps([3, 1, 2])
+    tokens = TokenTable.from_rows(table, [{"response_ids": [5]}] * 3)
+    steps = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())(table).by_step()
+    kept = table.with_filters([lambda seen: seen.reward != 2])
+    whitened = WhitenedTokens(of=DiscountedTokens(), eps=0.0)(kept, steps, tokens)
+    assert whitened.values == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0])
+    dropped_best = table.with_filters([lambda seen: seen.reward != 3])
+    whitened = WhitenedTokens(of=DiscountedTokens(), eps=0.0)(dropped_best, steps, tokens)
+    assert whitened.values == pytest.approx([1.5 * 2**0.5, -(0.5**0.5), 0.5**0.5])
+
+
+def test_the_share_of_right_answers_counts_attempts() -> None:
+    """One right attempt of three steps and one wrong of one: a half is right, w = (0.1 / 0.5) / (1 + 0.2) = 1/6."""
+    table = StepTable.from_columns(
+        task=["q"] * 4,
+        attempt=[0, 0, 0, 1],
+        index=[0, 1, 2, 0],
+        reward=[0.0, 0.0, 1.0, 0.0],
+        logp_hot=[[-1.0]] * 4,
+        logp_cold=[[-9.0]] * 4,
+    )
+    tokens = TokenTable.from_rows(table, [{"response_ids": [5], "logp_behaviour": [-1.0]}] * 4)
+    values = TemperedCredit(target=0.5, max_gap=0.1)(table, DR_GRPO(table).by_step(), tokens).values
+    assert values == pytest.approx([5 / 6 * 0.5 + 1 / 6] * 3 + [-5 / 6 * 0.5])

@@ -161,6 +161,7 @@ def test_names_are_found_word_by_word() -> None:
 
 
 ODD_ACTIONS = {
+    "ranked_lists": ("x;" * 150_000, "\ud800 ; egg", "ant ; " * 9_000),
     "countdown": ("1" * 300_000, "(" * 199),
     "worked_sums": ("answer " + "1" * 300_000,),
     "lookup": ("answer " + "x" * 300_000, "search \ud800 of \udfff", "answer \ud800"),

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from groupwise import ConfigError, StepTable, recipes
 from groupwise.advantages import OutcomeSpread
 from groupwise.core.pairs import Pair
 from groupwise.core.parts.stateful import ObservedUpdate
 from groupwise.core.totals import Totals
-from groupwise.losses import Disco, Dpo, ElasticClip, Llds, P3o, Plain, PolicyLoss, RatioVariance, Regression
+from groupwise.losses import (
+    Disco,
+    Dpo,
+    ElasticClip,
+    Llds,
+    P3o,
+    PairSums,
+    Plain,
+    PolicyLoss,
+    RatioVariance,
+    Regression,
+    Simpo,
+    TrajectorySums,
+)
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number, totals
 
 
@@ -265,3 +280,25 @@ def test_two_trust_regions_are_refused(surrogate: str) -> None:
     assert str(caught.value).startswith("PolicyLoss: RatioVariance holds ratios near 1 in place of a clip, and ")
     PolicyLoss(surrogate=surrogate, penalties=(RatioVariance(weight=0.0),))
     PolicyLoss(surrogate="reinforce", penalties=(RatioVariance(),))
+
+
+def test_sums_of_long_attempts_are_float64_where_log_probs_are_float32() -> None:
+    """0.1 in float32, ten thousand times: added up in float32 it would drift in the fifth digit."""
+    single = columns([-0.1] * 20_000, trajectory=[0] * 10_000 + [1] * 10_000, group=[0] * 20_000)
+    single = replace(single, logp=single.logp.detach().float().requires_grad_())
+    totals_of_two = Totals.count(
+        tokens=[10_000] * 2,
+        trajectory=[0, 1],
+        step=[0, 0],
+        group=[0, 0],
+        max_tokens=10_000,
+        pairs=[Pair(0, 1, gap=1.0)],
+    )
+    wanted = [10_000 * float(single.logp[0].detach())] * 2
+    by_attempt = TrajectorySums.of(single, totals_of_two, logp=single.logp)
+    by_member = PairSums.of(single, totals_of_two, logp=single.logp)
+    for summed in (by_attempt.sums["logp"], by_member.sums["logp"]):
+        assert summed.dtype == torch.float64
+        assert summed.tolist() == pytest.approx(wanted, rel=1e-12)
+    loss = Simpo()(single, totals_of_two, Simpo().first_pass(single, totals_of_two)).loss
+    assert loss.dtype == torch.float32

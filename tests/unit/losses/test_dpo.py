@@ -72,7 +72,7 @@ def test_a_pair_counts_by_its_weight_where_pairs_are_counted(weight: float, expe
 def test_p3o_gives_the_numbers_of_its_specification() -> None:
     """Returns 1 and 0.4, log-ratios 0.3 and -0.1, width 0.2: -0.3 x 1.2 and 0.3 x 0.904837, together -0.088549."""
     pair, sides = Pair(0, 1, gap=0.6), {"winner": (-1.0, -1.3), "loser": (-2.0, -1.9)}
-    value, slopes = lose(P3o(), pair, **sides)
+    value, slopes = lose(P3o(clip="separate"), pair, **sides)
     assert value == pytest.approx(-0.36 + 0.271451, abs=1e-6)
     assert slopes == pytest.approx([0.0, 0.271451], abs=1e-6)  # the winner is bounded, the loser is not
     # Joint: e^0.2 = 1.221403 is bounded to 1.2; D = 1 and was 0.6, bounded to 0.8: -0.3 x 1.2 x 0.8.
@@ -82,6 +82,10 @@ def test_p3o_gives_the_numbers_of_its_specification() -> None:
     value, slopes = lose(P3o(clip="none"), pair, **sides)
     assert value == pytest.approx(-0.3 * 1.221403, abs=1e-6)
     assert slopes == pytest.approx([-0.366421, 0.366421], abs=1e-6)
+
+
+def test_p3o_has_no_clip_unless_it_is_asked_for_one() -> None:
+    assert P3o().clip == "none"
 
 
 def test_equal_returns_move_nothing_under_p3o() -> None:

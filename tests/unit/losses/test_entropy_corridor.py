@@ -51,6 +51,17 @@ def test_the_constant_penalty_has_the_numbers_of_the_specification(
     assert penalties(part, [0.1, 0.4, 0.9, 2.3], usual=0.0) == [0.0] * 4
 
 
+@pytest.mark.parametrize("form", ["constant", "hinge"])
+def test_each_token_is_held_to_what_was_usual_at_its_own_step(form: str) -> None:
+    """Usual are 1 and 0.1: an entropy of 1 is inside the first alone, one of 0.1 inside the second alone."""
+    part = EntropyCorridor(low=0.8, high=1.2, form=form)
+    handed = columns([1.0, 0.1, 0.1, 1.0], usual=1.0)
+    usual = torch.tensor([1.0, 0.1, 1.0, 0.1], dtype=torch.float64)
+    handed = dataclasses.replace(handed, named={**handed.named, "usual_entropy": usual})
+    assert part.measure(handed)["entropy_outside"].tolist() == [False, False, True, True]
+    assert ((part(handed) + handed.entropy) > 0).tolist() == [False, False, True, True]
+
+
 def test_the_hinge_grows_with_the_distance_in_units_of_what_was_usual() -> None:
     part = EntropyCorridor(low=0.8, high=1.2)
     assert penalties(part, [0.1, 0.4, 0.9, 2.3]) == pytest.approx([0.07, 0.04, 0.0, 0.11], abs=1e-12)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from groupwise import Algorithm, ConfigError, StepTable, recipes
+from groupwise import ConfigError, StepTable, recipes
 from groupwise.advantages import AnswerBlend, GlobalShare
 from groupwise.core.errors import RecordError
-from groupwise.rollout import TopUp
+from groupwise.envs import Household
 from groupwise.training.run_checks import check_algorithm
 from tests.oracles import homogeneous as oracle
 from tests.oracles.rows import Row
@@ -105,7 +105,7 @@ def random_rows(rng: random.Random) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize("mode", ["soft_forced", "soft", "forced", "zero_only", "global_only", "off"])
+@pytest.mark.parametrize("mode", ["soft_forced", "soft", "forced", "zero_only", "global_only"])
 @pytest.mark.parametrize("consistency", [True, False])
 def test_copo_is_what_the_oracle_says(mode: Any, consistency: bool) -> None:
     rng = random.Random(f"copo {mode}")
@@ -132,15 +132,18 @@ def test_after_vgpo_is_what_the_oracle_says() -> None:
         assert made.compared.tolist() == compared
 
 
+@pytest.mark.parametrize(
+    ("options", "part"), [({}, "AnswerBlend"), ({"mode": "forced"}, "GlobalShare")], ids=["by entropy", "forced"]
+)
+def test_an_environment_without_answers_is_refused_before_a_model_loads(options: dict[str, Any], part: str) -> None:
+    config = small_config().model_copy(update={"algorithm": recipes.copo(**options), "env": Household()})
+    with pytest.raises(ConfigError, match=rf"^algorithm: {part}.* reads the fact 'answer', which the environment"):
+        check_algorithm(config)
+    without = recipes.copo(mode="forced", consistency=False)
+    check_algorithm(config.model_copy(update={"algorithm": without}))
+
+
 def test_a_table_without_answers_is_refused() -> None:
     rows = [{name: value for name, value in row.items() if name != "answer"} for row in rows_of(MIXED)]
     with pytest.raises(RecordError, match="answer"):
         credit(rows, "copo")
-
-
-@pytest.mark.parametrize("algorithm", [recipes.after_vgpo(), recipes.copo()], ids=["after_vgpo", "copo"])
-def test_dynamic_sampling_beside_them_is_refused(algorithm: Algorithm) -> None:
-    small = small_config()
-    rollout = small.rollout.model_copy(update={"plan": TopUp(attempts=4, rounds=2)})
-    with pytest.raises(ConfigError, match="leaves out the tasks that every attempt solved"):
-        check_algorithm(small.model_copy(update={"algorithm": algorithm, "rollout": rollout}))

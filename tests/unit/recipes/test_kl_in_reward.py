@@ -1,4 +1,4 @@
-"""The KL that RLOO and REINFORCE++ publish in the reward: off by default, two parts where it is asked for."""
+"""The KL that RLOO, P3O and REINFORCE++ publish in the reward: off by default, two parts where it is asked for."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ from groupwise.core.step_table import StepTable
 from groupwise.rewards import shape_group
 
 
-@pytest.mark.parametrize("name", ["rloo", "reinforce_pp"])
+@pytest.mark.parametrize("name", ["rloo", "p3o"])
 def test_the_kl_is_off_by_default_and_two_parts_where_it_weighs_something(name: str) -> None:
     plain = recipes.build(name)
     assert (plain.measures, plain.shapers) == (None, ())
     made = recipes.build(name, kl_in_reward=0.03)
-    assert made.config()["measures"] == [{"kind": "reference_score"}]
+    assert made.config()["measures"] == [{"kind": "reference_score", "by_token": False}]
     assert made.config()["shapers"] == [{"kind": "reference_kl", "weight": 0.03}]
     assert made.advantage == plain.advantage
     with pytest.raises(ConfigError, match="weight: input should be greater than or equal to 0"):
         recipes.build(name, kl_in_reward=-1.0)
+
+
+def test_reinforce_pp_takes_it_off_tokens() -> None:
+    made = recipes.reinforce_pp(kl_in_reward=0.01, gamma=0.9, eps=1e-4)
+    assert made.shapers == ()
+    assert made.config()["measures"] == [{"kind": "reference_score", "by_token": True}]
+    returns = {"kind": "token_return", "gamma": 0.9, "kl": 0.01}
+    assert made.config()["token_credit"] == {"kind": "whitened_tokens", "of": returns, "eps": 1e-4}
+    assert made.loss == recipes.reinforce_pp().loss
+    with pytest.raises(ConfigError, match="kl: input should be greater than or equal to 0"):
+        recipes.reinforce_pp(kl_in_reward=-1.0)
 
 
 def test_rloo_compares_rewards_less_the_kl() -> None:

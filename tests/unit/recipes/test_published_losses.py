@@ -22,6 +22,7 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     EntropyCorridor,
+    EntropyShare,
     GatedKl,
     Kl,
     LastTurnFirst,
@@ -192,6 +193,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             max_factor=2.0,
         ),
     ),
+    (
+        "after_dsdr",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean(), penalties=(EntropyShare(weight=0.001),)
+        ),
+    ),
     ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
@@ -200,6 +208,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {},
         PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(first=0.04, max_variance=0.01, rate=0.1),)),
     ),
+    ("r2vpo", {"old": "engine"}, PolicyLoss(surrogate=Plain(), penalties=(RatioVariance(),), old="engine")),
     ("disco", {}, Disco(tau=10.0, max_kl=1e-4, stiffness=1e3)),
     ("disco", {"score": "ratio", "negatives": "mean"}, Disco(score="ratio", tau=1.0, negatives="mean")),
     ("reg_grpo", {}, Regression(floor=0.5, length="sum", penalties=(Kl(estimator="k3", weight=0.04),))),
@@ -237,6 +246,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("prorag", {}, TOKENS),
+    ("after_webstar", {}, GRPO),
     (
         "bcpg_nsa",
         {},
@@ -263,7 +273,8 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("w_dpo", {}, Dpo(beta=0.1, reference=True, per="pair")),
     ("w_dpo", {"reference": False}, Dpo(beta=0.1, reference=False, per="pair")),
     ("step_apo", {}, StepApo(beta=0.3, alpha=1.0)),
-    ("p3o", {}, P3o(clip="separate", width=0.2, joint_width=0.2)),
+    ("p3o", {}, P3o(clip="none")),
+    ("p3o", {"clip": "separate", "width": 0.1}, P3o(clip="separate", width=0.1, joint_width=0.2)),
 ]
 
 

@@ -84,6 +84,17 @@ def test_tasks_that_nobody_solved_are_dropped() -> None:
     assert DropFailed()(scored).tolist() == [False, False]
 
 
+def test_where_the_world_says_what_is_right_that_decides_and_not_the_reward() -> None:
+    """Task a earned a lot without a right answer, b little with one, in the last of its steps; accuracy goes first."""
+    columns: dict[str, Any] = {"task": list("aabb"), "attempt": [0, 1, 0, 0], "index": [0, 0, 0, 1]}
+    table = StepTable.from_columns(**columns, reward=[1.0, 1.0, 0.0, 0.1], exact=[False, None, None, True])
+    assert DropFailed()(table).tolist() == [False, False, True, True]
+    judged = StepTable.from_columns(
+        **columns, reward=[0.0] * 4, exact=[False, False, None, True], accuracy=[1.0, 0.0, 0.0, 0.0]
+    )
+    assert DropFailed()(judged).tolist() == [True, True, False, False]
+
+
 def test_solved_groups_train_on_the_credit_of_their_lengths() -> None:
     """Task t is solved by all and shaped, u by nobody: the first trains, the second does not."""
     solved = shape_group(group([100, 200], [True] * 2), recipes.after_concise_r().shapers)

@@ -163,7 +163,7 @@ def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
         check_measures(algorithm(Wants(what="scores")))
     assert str(raised.value) == (
         "algorithm.measures: Wants(what='scores') needs 'scores', which nothing here gives; did you mean 'score'? "
-        "Valid: generate, hidden, judge, play, reference, score"
+        "Valid: expert, generate, hidden, judge, play, reference, score"
     )
     with pytest.raises(ConfigError) as raised:
         check_measures(algorithm(JudgeScore()))
@@ -174,5 +174,5 @@ def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
 def test_an_algorithm_without_measures_says_nothing_of_them_in_its_configuration() -> None:
     assert {"measures", "judge"}.isdisjoint(recipes.grpo().config())
     made = algorithm("reference_score")
-    assert made.config()["measures"] == [{"kind": "reference_score"}]
+    assert made.config()["measures"] == [{"kind": "reference_score", "by_token": False}]
     assert Algorithm(**made.config()) == made

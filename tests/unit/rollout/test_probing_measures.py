@@ -61,10 +61,9 @@ class Scripted:
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         self.requests = list(requests)
-        entropy = (0.2, 0.4)
         return [
-            Generation(response_ids=(5, 0), logp=(0.0, 0.0), entropy=entropy, stopped=True, versions=())
-            for _ in requests
+            Generation(response_ids=(5, 0), logp=(0.0, 0.0), entropy=(0.2, 0.4 + number / 5), stopped=True, versions=())
+            for number in range(len(requests))
         ]
 
     def score(self, pairs: Any, *, temperature: float | None = None, weights: str = "current") -> Any:
@@ -156,9 +155,10 @@ def test_answers_are_forced_before_the_first_line_and_after_each_but_the_last() 
 def test_a_potential_is_made_of_how_sure_and_how_right() -> None:
     tools, part = Scripted(), AnswerPotential(probes=2)
     facts = part([[attempt(0, (1, 3, 2, 3, 4, 5)), attempt(1, (1,))]], tools, draw=draw)
-    confidence = math.exp(-0.3)
+    # Probe n has mean entropy 0.3 + n / 10; two probes a line.
+    confidence = [(math.exp(-0.3) + math.exp(-0.4)) / 2, (math.exp(-0.5) + math.exp(-0.6)) / 2]
     accuracy = [math.exp(-0.1 * len(prompt)) for prompt in ([7, 7, 1, 3, 4], [7, 7, 1, 3, 2, 3, 4])]
-    phi = [1.5 * acc * confidence + 0.5 * acc - confidence for acc in accuracy]
+    phi = [1.5 * acc * conf + 0.5 * acc - conf for acc, conf in zip(accuracy, confidence, strict=True)]
     assert facts == [
         [
             [{"potential_ends": [2, 4, 6], "potentials": [pytest.approx(level) for level in (*phi, phi[-1])]}],

@@ -29,7 +29,8 @@ class RankedLists(Part, slot="env", stays_inside=True):
     is the NDCG of the list. What each item is worth is told as facts of the step, for methods that give credit by
     rank: `items` (what each names, empty where it was not offered), `item_relevance`, `items_exact` (whether an item
     is as relevant as the best list's at its rank), `item_spans` (where it lies in the answer, in characters, the sign
-    that ends it included), `best_relevance` (by rank of the best list) and `list_length` (how many are asked for).
+    that ends it included); and of the list `graded_match` (its NDCG), `best_relevance` (by rank of the best list) and
+    `list_length` (how many are asked for).
 
     Choices: items end with ; or a new line, and may be numbered. What was not offered or was named before has relevance
     0. A list may be shorter or longer than asked for; items beyond the last rank add nothing. Only the best order of
@@ -37,7 +38,7 @@ class RankedLists(Part, slot="env", stays_inside=True):
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
-        {"items", "item_relevance", "items_exact", "item_spans", "best_relevance", "list_length"}
+        {"graded_match", "items", "item_relevance", "items_exact", "item_spans", "best_relevance", "list_length"}
     )
     num_offered: Annotated[int, Field(ge=3, le=20)] = 8
     """Things to choose from."""
@@ -109,8 +110,12 @@ class RankedListsEnvironment:
         is_best = list(read.relevance) == best
         self._observation = _make_observation(BEST if is_best else NOT_BEST)
         score = score_order(read.relevance, offered, length=length, gain=self._part.gain)
-        reward = self._part.success_reward * score
-        return self._progress.outcome(self._observation, success=is_best, reward=reward, facts=facts)
+        return self._progress.outcome(
+            self._observation,
+            success=is_best,
+            reward=self._part.success_reward * score,
+            facts={"graded_match": score, **facts},
+        )
 
     def fork(self) -> RankedListsEnvironment:
         twin = RankedListsEnvironment.__new__(RankedListsEnvironment)

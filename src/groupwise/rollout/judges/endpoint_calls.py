@@ -85,10 +85,12 @@ class EndpointCalls:
     def settle(self, request: Mapping[str, Any], stop: Event) -> Judgement:
         """Ask until an answer has a score; once `stop` is set, nothing is asked any more."""
         calls: list[JudgeCall] = []
-        for number in range(1 + self.retries):
+        for _ in range(1 + self.retries):
             if stop.is_set() or (calls and self._wait(calls, stop)):
                 return Judgement(score=None, calls=tuple(calls))
-            seed = {"seed": request["seed"] + number * self.seeds} if isinstance(request.get("seed"), int) else {}
+            # Another seed for another answer; where none came, the same is asked: luck with a network moves no score.
+            num_answers = sum(call.answered is not None for call in calls)
+            seed = {"seed": request["seed"] + num_answers * self.seeds} if isinstance(request.get("seed"), int) else {}
             call, score, is_final = self._call({**request, **seed})
             calls.append(call)
             if score is not None:

@@ -32,8 +32,8 @@ class EndpointJudge(Part, slot="judge"):
     """Ask a model at `URL/chat/completions` about each answer, and read a score from what it says.
 
     Equal questions are asked once in a run. Every answer is written down in the run's folder as it comes (judge.jsonl),
-    and a run that goes on reads it there. An answer without a score is asked for again, with another seed, and so is
-    one that does not come; where that does not help, the run ends with a sentence, or goes on with the `fallback`.
+    and a run that goes on reads it there. Where no answer comes, the same is asked again; where one has no score, with
+    another seed. Where that does not help, the run ends with a sentence, or goes on with the `fallback`.
     """
 
     url: str

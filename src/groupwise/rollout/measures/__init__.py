@@ -5,12 +5,14 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.rollout.measures.answer_potential import AnswerPotential
 from groupwise.rollout.measures.effective_rank import EffectiveRank
+from groupwise.rollout.measures.expert_score import ExpertScore
 from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
+from groupwise.rollout.measures.right_diversity import RightDiversity
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
 from groupwise.rollout.measures.tools import NEEDS, Continuation, Tools
@@ -24,8 +26,10 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "right_diversity": RightDiversity,
     "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
+    "expert_score": ExpertScore,
 }
 
 __all__ = [
@@ -34,12 +38,14 @@ __all__ = [
     "AnswerPotential",
     "Continuation",
     "EffectiveRank",
+    "ExpertScore",
     "ForcedAnswers",
     "ItemTokens",
     "JudgeScore",
     "JudgedSegments",
     "ReferenceScore",
     "ResponseEmbedding",
+    "RightDiversity",
     "SegmentValues",
     "TemperedScore",
     "Tools",

@@ -18,9 +18,10 @@ from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
 from groupwise.rollout.judges.protocol import JudgeQuestion
 
-NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play"})
+NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", "expert"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
-started from; `play` has attempts played to their end in the run's environments."""
+started from; `play` has attempts played to their end in the run's environments, `expert` asks what their experts would
+have done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,13 @@ class Tools(Protocol):
         """Attempts that begin as told, played to their end and paid as the run's attempts are; a fault is one too.
 
         `extra_tokens` is room beyond the run's longest response, for what is forced in addition to a recorded one.
+        """
+
+    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+        """What the environment's expert would have done in the place of each step of some attempts.
+
+        The recorded actions are carried out again in fresh environments. None where the expert knows nothing, and from
+        a fault of the environment on.
         """
 
     def text(self, ids: Sequence[int]) -> str:

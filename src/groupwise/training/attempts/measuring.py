@@ -17,6 +17,7 @@ from groupwise.core.text.json_text import is_plain
 from groupwise.engines.engine import Generation, Request
 from groupwise.rewards import score_trajectory
 from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.hosts.host import Fault, InProcess, NoExpert
 from groupwise.rollout.judges.live_judge import JudgeCost
 from groupwise.rollout.judges.protocol import JudgeQuestion
 from groupwise.rollout.measures.tools import Continuation, GivesHidden
@@ -159,6 +160,12 @@ class RunTools:
             for trajectory in played
         ]
 
+    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+        """What the experts of the run's environments would have done; attempts are carried out again, here."""
+        self._check_declared("expert")
+        with InProcess(self._run.config.env) as host:
+            return [_advise_on(trajectory, host) for trajectory in attempts]
+
     def text(self, ids: Sequence[int]) -> str:
         """What ids say."""
         return self._run.prompter.text(ids)
@@ -192,3 +199,18 @@ class RunTools:
 
     def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
         self._read += sum(len(prompt) + len(response) for prompt, response in pairs)
+
+
+def _advise_on(trajectory: Trajectory, host: InProcess) -> list[str | None]:
+    """What the expert would have done in the place of each step."""
+    advice: list[str | None] = []
+    is_open = not isinstance(host.open({0: trajectory.task})[0], Fault)
+    for step in trajectory.steps:
+        advised = host.ask_experts([0])[0] if is_open else None
+        if isinstance(advised, NoExpert):
+            raise ConfigError("a measure asks the environment's expert, and it has none; leave the measure out")
+        advice.append(advised if isinstance(advised, str) else None)
+        is_open = is_open and not isinstance(advised, Fault)
+        is_open = is_open and not isinstance(host.act({0: step.action or ""})[0], Fault)
+    host.close([0])
+    return advice

@@ -121,6 +121,7 @@ def test_the_facts_of_a_list() -> None:
     assert outcome.reward == pytest.approx((2 + 3 * 0.63092975) / (3 + 2 * 0.63092975 + 0.5), abs=1e-8)
     assert outcome.observation.text == "There is a better order."
     assert outcome.facts == {
+        "graded_match": outcome.reward,
         "items": ["egg", "cherry", "", "egg"],
         "item_relevance": [2, 3, 0, 0],
         "items_exact": [False, False, False],

@@ -30,7 +30,7 @@ class FakeEndpoint:
         self.max_under_way = 0
         self._under_way, self._lock = 0, threading.Lock()
         handler = type("BoundHandler", (_Handler,), {"owner": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _PatientServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -50,6 +50,10 @@ class FakeEndpoint:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _PatientServer(ThreadingHTTPServer):
+    request_queue_size = 256  # many connect at once
 
 
 class _Handler(BaseHTTPRequestHandler):
