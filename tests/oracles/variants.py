@@ -243,7 +243,7 @@ VARIANTS: list[Variant] = [
 ]
 
 LAW_VARIANTS: list[Variant] = [
-    *[Variant(recipe) for recipe in ORACLES],
+    *[Variant(recipe, WITHOUT_FACTS.get(recipe, {})) for recipe in ORACLES],
     *_variants("grpo", {"average": "step", "alone": "raw"}),
     *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}),
     *_variants("hgpo", {"episode": True, "depth": 4}, {"scale": "none"}, {"reference": True, "episode": True}),
