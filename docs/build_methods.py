@@ -66,6 +66,7 @@ RELATIONS = {
     "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
     "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
     "seeupo": ["On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],
+    "after_dsdr": ["`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1."],
     "after_polychromic": [
         "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n (N - 1)) x `dr_grpo`."
     ],

@@ -21,7 +21,18 @@ from torch import Tensor, nn
 from groupwise.batching import Pack, PaddedRows, count_totals, pack, pad_rows, pad_within_budget
 from groupwise.core.parts.part import Part, load_catalogue
 from groupwise.core.sample import Sample
-from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, Cispo, Kl, P3o, Rec, Regression, SequenceRatio, TokenColumns
+from groupwise.losses import (
+    OLD_LOGP,
+    REFERENCE_LOGP,
+    Cispo,
+    EntropyShare,
+    Kl,
+    P3o,
+    Rec,
+    Regression,
+    SequenceRatio,
+    TokenColumns,
+)
 from groupwise.models import logps
 from groupwise.training.learner.first_pass import has_first_pass
 from groupwise.training.learner.micro_batches import split_into_stages
@@ -96,7 +107,7 @@ def test_every_split_and_layout_gives_one_value_and_gradient(name: str) -> None:
 STOPPED: dict[str, Callable[[Part], bool]] = {
     "the ratio of a unit is a constant beside each token's own": lambda part: isinstance(part, SequenceRatio),
     "an importance weight is a constant": lambda part: (
-        isinstance(part, Cispo) or (isinstance(part, Rec) and part.weighted)
+        isinstance(part, Cispo | EntropyShare) or (isinstance(part, Rec) and part.weighted)
     ),
     "the value of one estimator, the gradient of another": lambda part: (
         isinstance(part, Kl) and part.gradient == "straight_through"

@@ -31,6 +31,7 @@ SHIFT: dict[str, str] = {
     "after_concise_r": "outcome",
     "hdpo": "outcome",
     "seeupo": "outcome",
+    "after_dsdr": "outcome",
     "after_etr": "outcome",
     "r2vpo": "outcome",
     "disco": "outcome",
@@ -137,6 +138,7 @@ SCALE: dict[str, str] = {
     "dgpo": "invariant with accuracy",
     "a_grae": "changes",
     "after_polychromic": "linear within [0, 1]",
+    "after_dsdr": "invariant above its floor",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 

@@ -345,6 +345,16 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
+@states("after_dsdr", "`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1")
+@given(returns=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=64))
+def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float]) -> None:
+    rows = [{"task": "q", "attempt": n, "index": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
+    plain = recipes.after_dsdr(bonus=0.0, entropy=0.0)
+    assert np.array_equal(values(rows, "after_dsdr"), values(rows, "grpo"))
+    assert plain.loss == PolicyLoss(surrogate=Clip(), aggregate=SequenceMean())
+    assert [part.weight for part in plain.shapers] == [0.0]  # type: ignore[attr-defined]
+
+
 @states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
 @given(
     returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)

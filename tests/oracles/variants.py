@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.diversity import after_dsdr
 from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
 from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
@@ -60,6 +61,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "after_concise_r": grpo,
     "seeupo": dr_grpo,
     "after_polychromic": after_polychromic,
+    "after_dsdr": after_dsdr,
     "hdpo": grpo,
     # Losses of another kind, beside the credit that reports show.
     "after_etr": grpo,
@@ -185,6 +187,7 @@ VARIANTS: list[Variant] = [
     *[Variant(name, hyper) for name, hyper in WITHOUT_FACTS.items()],
     Variant("after_concise_r"),
     *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
+    *_variants("after_dsdr", {}, {"floor": 1.0}),
     *_variants("srpo", {}, {"k": 1}, {"k": 2, "best": 0.5}),
     *_variants("opmd", {}, {"baseline": "log_mean_exp"}, {"baseline": "log_mean_exp", "temperature": 0.25}),
     *_variants("asymre", {}, {"shift": -0.5}),
@@ -240,7 +243,7 @@ VARIANTS: list[Variant] = [
 ]
 
 LAW_VARIANTS: list[Variant] = [
-    *[Variant(recipe) for recipe in ORACLES],
+    *[Variant(recipe, WITHOUT_FACTS.get(recipe, {})) for recipe in ORACLES],
     *_variants("grpo", {"average": "step", "alone": "raw"}),
     *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}),
     *_variants("hgpo", {"episode": True, "depth": 4}, {"scale": "none"}, {"reference": True, "episode": True}),

@@ -29,6 +29,7 @@ from groupwise.advantages.relative import Relative
 from groupwise.advantages.scales import (
     Deviation,
     DistinctDeviation,
+    FlooredDeviation,
     MeanAbsoluteDeviation,
     MedianAbsoluteDeviation,
     NoScale,
@@ -65,6 +66,7 @@ BASELINES: dict[str, type[Part]] = {
 
 SCALES: dict[str, type[Part]] = {
     "deviation": Deviation,
+    "floored_deviation": FlooredDeviation,
     "median_absolute_deviation": MedianAbsoluteDeviation,
     "mean_absolute_deviation": MeanAbsoluteDeviation,
     "distinct_deviation": DistinctDeviation,
@@ -111,6 +113,7 @@ __all__ = [
     "DoubtGate",
     "EpisodeReturn",
     "ExponentiallyWeighted",
+    "FlooredDeviation",
     "GlobalShare",
     "LeaveOneOut",
     "LocalShare",

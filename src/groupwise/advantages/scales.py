@@ -39,6 +39,21 @@ class Deviation(Part, slot="scale"):
         return self.factor * np.sqrt(groups.sum(centre_values(values, groups) ** 2) / freedom) + self.eps
 
 
+class FlooredDeviation(Deviation, slot="scale"):
+    """The standard deviation plus eps, or a floor where it is smaller: a tiny spread stays tiny.
+
+        scale = max(deviation + eps, floor)
+
+    Ours, for bonuses that make the only difference in a group (after DSDR).
+    """
+
+    floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    """The smallest divisor."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        return np.maximum(super().__call__(values, groups), self.floor)
+
+
 class MedianAbsoluteDeviation(Part, slot="scale"):
     """The median distance from the median, plus eps (MC-GRPO).
 

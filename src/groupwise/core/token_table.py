@@ -20,6 +20,8 @@ from groupwise.core.step_table import StepTable
 
 RECORDED = {"logp": "log-probs", "entropy": "entropies"}
 """Columns that not every engine records, and what they are called."""
+KEYS = {"logp": "logp_behaviour", "entropy": "entropy"}
+"""What rows call them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -143,8 +145,8 @@ class TokenTable:
         unknown = np.flatnonzero(np.isnan(column))
         if len(unknown):
             raise RecordError(
-                f"{table.describe_step(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens were "
-                "not recorded, which this method reads; use an engine that reports them"
+                f"{table.describe_step(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens "
+                f"({KEYS[name]}) were not recorded, which this method reads; use an engine that reports them"
             )
         return column
 

@@ -23,7 +23,7 @@ from groupwise.losses.llds import Llds
 from groupwise.losses.p3o import P3o
 from groupwise.losses.pair_sums import PairSums, PairTerms, share_of_pairs
 from groupwise.losses.pairings import AllPairs, BestAgainstWorst
-from groupwise.losses.penalties import EntropyBonus, Kl, SquaredChange, SquaredDrift
+from groupwise.losses.penalties import EntropyBonus, EntropyShare, Kl, SquaredChange, SquaredDrift
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
 from groupwise.losses.ratio_variance import RatioVariance
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
@@ -83,6 +83,7 @@ PENALTIES: dict[str, type[Part]] = {
     "kl": Kl,
     "gated_kl": GatedKl,
     "entropy_bonus": EntropyBonus,
+    "entropy_share": EntropyShare,
     "entropy_corridor": EntropyCorridor,
     "squared_change": SquaredChange,
     "squared_drift": SquaredDrift,
@@ -124,6 +125,7 @@ __all__ = [
     "ElasticClip",
     "EntropyBonus",
     "EntropyCorridor",
+    "EntropyShare",
     "GatedKl",
     "Kl",
     "LastTurnFirst",

@@ -81,6 +81,32 @@ class EntropyBonus(Part, slot="penalty"):
         return -columns.require(ENTROPY)
 
 
+class EntropyShare(Part, slot="penalty"):
+    """Reward uncertainty where it pays: each attempt's entropy counts by its share.
+
+        l = -weight * share * sg(rho) * H(pi(. | context of the token)),   rho = exp(logp - logp_old)
+
+    The share is the named column `entropy_share`: 0 for wrong attempts, with mean 1 over a group that has right ones
+    (the measure `right_diversity` writes it).
+
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes): entropy with importance weights, averaged over time
+    and allotted among right answers. Its weight was not found. Averages over time and attempts are the aggregate's:
+    under `sequence_mean` and one answer an attempt, each group adds the sum of w_i times the mean over i's tokens.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({ENTROPY, OLD_LOGP})
+    columns: ClassVar[frozenset[str]] = frozenset({"entropy_share"})
+    weight: Weight = 0.001
+    """How much of it is taken off the loss; at 0 no entropy is needed."""
+    clamp: Annotated[float, Field(gt=0)] = 20.0
+    """Largest log-ratio, in absolute value."""
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        change_T = (columns.logp - columns.require(OLD_LOGP)).detach()
+        importance_T = change_T.clamp(-self.clamp, self.clamp).exp()
+        return -columns.column("entropy_share") * importance_T * columns.require(ENTROPY)
+
+
 class SquaredChange(Part, slot="penalty"):
     """Stay close to the policy that sampled: the square of each token's log-ratio.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from groupwise.core.algorithm import Algorithm
 from groupwise.recipes.catalogue import build, names, summary
 from groupwise.recipes.difficulty import a_grae, dgpo
-from groupwise.recipes.diversity import after_polychromic
+from groupwise.recipes.diversity import after_dsdr, after_polychromic
 from groupwise.recipes.episode import (
     dr_grpo,
     flow_grpo,
@@ -65,6 +65,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "hdpo": hdpo,
     "seeupo": seeupo,
     "after_polychromic": after_polychromic,
+    "after_dsdr": after_dsdr,
     "gigpo": gigpo,
     "hgpo": hgpo,
     "r3": r3,
@@ -102,6 +103,7 @@ __all__ = [
     "RecipeSummary",
     "a_grae",
     "after_concise_r",
+    "after_dsdr",
     "after_etr",
     "after_polychromic",
     "after_vgpo",

@@ -22,6 +22,9 @@ _ABSENT: dict[str, Any] = {
 }
 """What an absent key means, where it does not mean 'unknown'."""
 
+TOKEN_KEYS = ("response_ids", "logp_behaviour", "entropy", "forced", "segment")
+"""What a token table reads of a row."""
+
 
 class ReducedRow(NamedTuple):
     """One row without its bulk."""
@@ -32,12 +35,15 @@ class ReducedRow(NamedTuple):
     """Id of the task, where a group took its place as the scope."""
     columns: dict[str, Any]
     """Its entries in the columns of a step table; `task` holds the scope."""
+    tokens: dict[str, Any] | None = None
+    """What was recorded of its tokens, as a token table takes it; None where nobody asked for that."""
 
 
-def reduce_row(number: int, row: Row) -> ReducedRow:
+def reduce_row(number: int, row: Row, *, keeps_tokens: bool = False) -> ReducedRow:
     """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
     columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
     task = columns["task"]
+    tokens = {name: columns[name] for name in TOKEN_KEYS if name in columns} if keeps_tokens else None
     if "group" in columns:
         columns["task"] = columns.pop("group")
     if "response_ids" in columns:
@@ -53,7 +59,7 @@ def reduce_row(number: int, row: Row) -> ReducedRow:
             columns[name] = _write_state(name, columns[name])
     if "extra" in columns:
         columns |= columns.pop("extra")
-    return ReducedRow(number, task, columns)
+    return ReducedRow(number, task, columns, tokens)
 
 
 def _write_state(name: str, value: Any) -> str:
@@ -108,6 +114,7 @@ class RolloutsBuilder:
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {}
         self._tasks: list[Id] = []
+        self._tokens: list[dict[str, Any]] = []
         self._numbers: list[int] = []
         self._known: dict[Any, Any] = {}
 
@@ -127,6 +134,8 @@ class RolloutsBuilder:
                     column.append(None)
         self._tasks.append(known.setdefault(row.task, row.task) if type(row.task) is str else row.task)
         self._numbers.append(row.number)
+        if row.tokens is not None:
+            self._tokens.append(row.tokens)
 
     def build(self, path: str, unit: str, names: list[str]) -> RolloutsChunk:
         """The rows so far as one chunk with the given columns."""
@@ -135,4 +144,6 @@ class RolloutsBuilder:
         for name, meaning in _ABSENT.items():
             if name in columns:
                 columns[name] = [meaning if value is None else value for value in columns[name]]
-        return RolloutsChunk(path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers)
+        return RolloutsChunk(
+            path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers, tokens=self._tokens
+        )

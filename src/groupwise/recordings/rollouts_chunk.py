@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class RolloutsChunk:
     """Id of each row's task, also where a group took its place in `columns`."""
     lines: list[int]
     """Line of each row in the file, from 1."""
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+    """What was recorded of each row's tokens, where that was asked for; else empty."""
 
     def __len__(self) -> int:
         return len(self.lines)

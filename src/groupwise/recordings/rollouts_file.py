@@ -88,6 +88,7 @@ class RolloutsFile:
         chunk_bytes: int = CHUNK_BYTES,
         *,
         watch: Callable[[Row], None] | None = None,
+        keeps_tokens: bool = False,
     ) -> Iterator[RolloutsChunk]:
         """Stream the file in chunks that hold whole groups, whatever the order of its rows.
 
@@ -98,10 +99,11 @@ class RolloutsFile:
             progress: called now and then with the bytes of the file that are done.
             chunk_bytes: about how much of the reduced rows to hold at a time.
             watch: shown each row, checked and whole, in the order of the file, before it is reduced.
+            keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
         names = ColumnNames()
-        rows = self._reduce_rows(progress, names, watch)
+        rows = self._reduce_rows(progress, names, watch, keeps_tokens=keeps_tokens)
         if expected <= 2 * chunk_bytes:
             yield self._build_chunk(rows, names)
             return
@@ -121,13 +123,18 @@ class RolloutsFile:
         return builder.build(str(self.path), self.source.unit, names.columns())
 
     def _reduce_rows(
-        self, progress: Progress | None, names: ColumnNames, watch: Callable[[Row], None] | None
+        self,
+        progress: Progress | None,
+        names: ColumnNames,
+        watch: Callable[[Row], None] | None,
+        *,
+        keeps_tokens: bool,
     ) -> Iterator[ReducedRow]:
-        for number, row in self._check_rows(progress, looks_inside=False):
+        for number, row in self._check_rows(progress, looks_inside=keeps_tokens):
             if watch is not None:
                 watch(row)
             try:
-                reduced = reduce_row(number, row)
+                reduced = reduce_row(number, row, keeps_tokens=keeps_tokens)
                 names.add(reduced.columns)
             except RecordError as error:
                 raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None

@@ -22,6 +22,8 @@ MAX_BUCKETS = 128
 _PENDING_BYTES = 96 << 10
 _ROW_BYTES = 300
 """About what a reduced row takes beside its texts."""
+_TOKEN_BYTES = 9
+"""What a number of a token takes."""
 _REMEMBERED_SCOPES = 100_000
 _NUM_HASHES = 2**32
 
@@ -35,7 +37,7 @@ class Bucket:
         """Up to two of the scopes in it; a bucket of one scope cannot be split."""
         self._batches: list[int] = []
         self._file: BinaryIO | None = None
-        self._pending: list[tuple[int, Any, dict[str, Any]]] = []
+        self._pending: list[tuple[int, Any, dict[str, Any], dict[str, Any] | None]] = []
         self._pending_bytes = 0
 
     @property
@@ -45,8 +47,12 @@ class Bucket:
 
     def add(self, row: ReducedRow) -> None:
         """Append one row."""
-        self._pending.append((row.number, row.task, row.columns))
+        self._pending.append((row.number, row.task, row.columns, row.tokens))
         self._pending_bytes += _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
+        if row.tokens:
+            self._pending_bytes += sum(
+                [_TOKEN_BYTES * len(value) for value in row.tokens.values() if type(value) is list]
+            )
         if self._pending_bytes >= _PENDING_BYTES:
             self.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.rewards.concise import ConciseWhenSolved
 from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
+from groupwise.rewards.diversity import DiversityBonus
 from groupwise.rewards.entropy_ranking import EntropyRanking
 from groupwise.rewards.ladder import LadderReward
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
@@ -31,6 +32,7 @@ REWARDS: dict[str, type[Part]] = {
 
 SHAPERS: dict[str, type[Part]] = {
     "concise_when_solved": ConciseWhenSolved,
+    "diversity_bonus": DiversityBonus,
     "entropy_ranking": EntropyRanking,
     "reference_kl": ReferenceKl,
     "unlikeliness": Unlikeliness,
@@ -41,6 +43,7 @@ __all__ = [
     "SHAPERS",
     "BrevityReward",
     "ConciseWhenSolved",
+    "DiversityBonus",
     "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",

@@ -70,8 +70,8 @@ def test_what_was_not_recorded_is_told_by_its_step() -> None:
     with pytest.raises(RecordError) as raised:
         tokens.column("entropy", ROWS)
     assert str(raised.value) == (
-        "task 'q', attempt 0, index 0: the entropies of its sampled tokens were not recorded, which this method reads; "
-        "use an engine that reports them"
+        "task 'q', attempt 0, index 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
+        "method reads; use an engine that reports them"
     )
 
 

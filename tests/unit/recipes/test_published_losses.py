@@ -22,6 +22,7 @@ from groupwise.losses import (
     ElasticClip,
     EntropyBonus,
     EntropyCorridor,
+    EntropyShare,
     GatedKl,
     Kl,
     LastTurnFirst,
@@ -192,6 +193,13 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             max_factor=2.0,
         ),
     ),
+    (
+        "after_dsdr",
+        {},
+        PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean(), penalties=(EntropyShare(weight=0.001),)
+        ),
+    ),
     ("after_polychromic", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("hdpo", {"tool_weight": 0.0}, PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=SequenceMean())),
     ("after_etr", {}, PolicyLoss(surrogate=ElasticClip(low=0.2, high=0.2), aggregate=SequenceMean())),
@@ -329,6 +337,12 @@ def test_who_is_paired_in_a_recipe() -> None:
             "far_high that are at least low and high",
         ),
         ("opmd", {"tau": -1.0}, "SquaredChange: weight: input should be greater than or equal to 0, found -1.0"),
+        ("verl", {"kappa": 0.5}, "RankBonus: kappa: input should be greater than or equal to 1, found 0.5"),
+        ("verl", {"stride": 0}, "verl: stride: input should be greater than or equal to 1, found 0"),
+        ("prorag", {"weight": -0.3}, "JudgedCredit: weight: input should be greater than or equal to 0, found -0.3"),
+        ("prorag", {"per": "step"}, "prorag: per: input should be 'token' or 'segment', found 'step'"),
+        ("bcpg_nsa", {"beta": 1.5}, "SparedSegments: beta: input should be less than or equal to 1, found 1.5"),
+        ("bcpg_nsa", {"tau": -1.0}, "SquaredDrift: weight: input should be greater than or equal to 0, found -1.0"),
         ("sapo", {"tau": 1.0}, "sapo: unknown option 'tau'; Valid: tau_negative, tau_positive"),
     ],
 )

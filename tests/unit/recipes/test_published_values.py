@@ -224,6 +224,11 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("seeupo", {}, relative(scale=NO_SCALE)),
     (
+        "after_dsdr",
+        {"floor": 0.1},
+        relative(scale={"kind": "floored_deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0, "floor": 0.1}),
+    ),
+    (
         "after_polychromic",
         {},
         {"kind": "set_shared", "of": EPISODE, "key": "action", "size": 4, "variety": "beyond_first"},

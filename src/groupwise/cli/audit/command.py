@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,14 +19,19 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import kind_of
 from groupwise.core.run_paths import CONFIG
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import TokenTable
+from groupwise.recordings import RolloutsChunk
 from groupwise.recordings.formats import is_run, open_rollouts
 from groupwise.reports.audit import Audit, audit_tables
+from groupwise.reports.audit.audit import gives_token_credit
 from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import HistoryLevel
 from groupwise.reports.audit.memories import MemoryCosts
 from groupwise.reports.audit.movers import Mover
 from groupwise.reports.audit.recipe_comparison import RecipeColumn
 from groupwise.reports.audit.recorded_tokens import RecordedTokens
+from groupwise.reports.audit.token_comparison import TokenColumn
 from groupwise.rollout.prompts.memory import Memory
 
 RECIPES = ("grpo", "gigpo", "hgpo")
@@ -38,7 +44,10 @@ def audit(
     file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
     recipe: Annotated[
         list[str] | None,
-        typer.Option(help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare."),
+        typer.Option(
+            help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare; one that "
+            "gives tokens credit is compared token by token, where the file has what it reads."
+        ),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
     gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
@@ -52,23 +61,51 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Audit recorded rollouts: groups, histories, credit under several recipes, tokens under several memories."""
+    """Audit recorded rollouts: groups, histories, credit of steps and tokens under several recipes, memories."""
     algorithms = {name: build_algorithm(name) for name in recipe or RECIPES}
     if not recipe and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
     memories = dict(_read_memory(name) for name in memory or MEMORIES)
     rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        recorded_tables = (chunk.table() for chunk in rollouts.chunks(progress=progress, watch=tokens.add))
+        chunks = ChunkTables(
+            rollouts.chunks(progress=progress, watch=tokens.add, keeps_tokens=gives_token_credit(algorithms))
+        )
         comparison = JournalComparison(file, algorithms) if is_run(file) else None
-        tables = recorded_tables if comparison is None else comparison.compare(recorded_tables)
-        result = audit_tables(tables, algorithms, depth=depth, gamma=gamma, tokens=tokens, memories=memories)
+        tables = chunks if comparison is None else comparison.compare(chunks)
+        result = audit_tables(
+            tables,
+            algorithms,
+            depth=depth,
+            gamma=gamma,
+            tokens=tokens,
+            memories=memories,
+            read_tokens=chunks.read_tokens,
+        )
     if comparison is not None and (words := comparison.describe()):
         errors().print(escape(words), highlight=False, soft_wrap=True)
     if as_json:
         print_json(result.as_json())
     else:
         _print_audit(result, file)
+
+
+class ChunkTables:
+    """The chunks of a file as tables, one at a time, with the tokens of the one that was handed over last."""
+
+    def __init__(self, chunks: Iterable[RolloutsChunk]) -> None:
+        self._chunks = chunks
+        self._last: RolloutsChunk | None = None
+
+    def __iter__(self) -> Iterator[StepTable]:
+        for chunk in self._chunks:
+            self._last = chunk
+            yield chunk.table()
+
+    def read_tokens(self, table: StepTable) -> TokenTable:
+        """The sampled tokens of the last table; none where the chunks do not keep them."""
+        assert self._last is not None, "a table was handed over"
+        return TokenTable.from_rows(table, self._last.tokens)
 
 
 def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
@@ -108,10 +145,13 @@ def _print_audit(result: Audit, file: Path) -> None:
     )
     console.print(_make_levels_table(result.levels, census.steps), "")
     console.print(_make_recipes_table(result.recipes, census.steps), "")
+    if result.token_recipes is not None:
+        console.print(_make_tokens_table(result.token_recipes), "")
     if len(result.recipes) > 1:
         first, last = result.recipes[0].name, result.recipes[-1].name
         _print_movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", result.gains)
         _print_movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", result.losses)
+        _print_token_movers(console, f"Tokens that change most from {escape(first)} to {escape(last)}", result)
     if result.memories is not None:
         _print_memories(console, result.memories, census.tasks)
     console.print("[bold]Findings[/]")
@@ -160,7 +200,29 @@ def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
     return table
 
 
-def _compare_columns(column: RecipeColumn, other: RecipeColumn) -> str:
+def _make_tokens_table(recipes: list[TokenColumn]) -> Table:
+    num = f"{recipes[0].tokens:,}"
+    title = f"Credit of {num} sampled tokens under each recipe (recipes without token credit: that of their step)"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("recipe", style="bold")
+    for heading in ("train", "exactly 0", "mean |A|", "max |A|", "inside steps"):
+        table.add_column(heading, justify="right")
+    for other in recipes:
+        table.add_column(f"flips / r against {escape(other.name)}", justify="right")
+    for column in recipes:
+        table.add_row(
+            escape(column.name),
+            format_share(column.trained_tokens, column.tokens),
+            format_share(column.silent_tokens, column.tokens),
+            f"{column.mean_size:.3f}",
+            f"{column.largest:.3f}",
+            "none" if column.inside_share is None else f"{100 * column.inside_share:.1f} %",
+            *(_compare_columns(column, other) for other in recipes),
+        )
+    return table
+
+
+def _compare_columns(column: RecipeColumn | TokenColumn, other: RecipeColumn | TokenColumn) -> str:
     if other.name == column.name:
         return "-"
     correlation = column.correlation[other.name]
@@ -184,6 +246,19 @@ def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
             escape(shorten(mover.state, 44)),
             escape(shorten(mover.action, 30)),
         )
+    console.print(table, "")
+
+
+def _print_token_movers(console: Console, title: str, result: Audit) -> None:
+    if not result.token_movers:
+        return
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("task", "attempt", "step", "token", "id", "before", "after"):
+        table.add_column(heading, justify="left" if heading in ("task", "attempt") else "right")
+    for mover in result.token_movers:
+        place = (str(mover.index), str(mover.position), str(mover.token))
+        names = escape(shorten(str(mover.task), 34)), escape(str(mover.attempt))
+        table.add_row(*names, *place, f"{mover.before:+.3f}", f"{mover.after:+.3f}")
     console.print(table, "")
 
 

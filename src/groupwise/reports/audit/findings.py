@@ -8,6 +8,7 @@ from itertools import pairwise
 from groupwise.reports.audit.census import Census
 from groupwise.reports.audit.levels import HistoryLevel
 from groupwise.reports.audit.recipe_comparison import RecipeColumn
+from groupwise.reports.audit.token_comparison import TokenColumn
 
 MUCH_UNREWARDED = 0.05
 """Share of credit without reward from which it is worth a sentence."""
@@ -108,6 +109,23 @@ def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterat
     if last.compared_steps < census.steps:
         missing = census.steps - last.compared_steps
         yield f"{last.name} has nobody to compare {_share(missing, census.steps)} of the steps with; they get 0."
+
+
+def write_token_findings(recipes: Sequence[TokenColumn]) -> list[str]:
+    """What recipes make of tokens, in sentences; nothing where none gives them credit of their own."""
+    sentences = []
+    for recipe in recipes:
+        if recipe.has_own_credit:
+            words = f"Under {recipe.name} {_share(recipe.trained_tokens, recipe.tokens)} of the tokens train"
+            if recipe.inside_share is not None:
+                words += f"; {100 * recipe.inside_share:.1f} % of the variance of their credit lies inside steps"
+            sentences.append(f"{words}.")
+    for before, after in pairwise(recipes):
+        flips, both = after.flips[before.name], after.both_signed[before.name]
+        if both:
+            share = _share(flips, both)
+            sentences.append(f"From {before.name} to {after.name}, {share} of the credited tokens change sign.")
+    return sentences
 
 
 def _share(part: int, whole: int) -> str:

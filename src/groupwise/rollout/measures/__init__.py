@@ -12,6 +12,7 @@ from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.judged_segments import JudgedSegments
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
+from groupwise.rollout.measures.right_diversity import RightDiversity
 from groupwise.rollout.measures.segment_values import SegmentValues
 from groupwise.rollout.measures.tempered_score import TemperedScore
 from groupwise.rollout.measures.tools import NEEDS, Continuation, Tools
@@ -25,6 +26,7 @@ MEASURES: dict[str, type[Part]] = {
     "tempered_score": TemperedScore,
     "response_embedding": ResponseEmbedding,
     "effective_rank": EffectiveRank,
+    "right_diversity": RightDiversity,
     "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
     "expert_score": ExpertScore,
@@ -43,6 +45,7 @@ __all__ = [
     "JudgedSegments",
     "ReferenceScore",
     "ResponseEmbedding",
+    "RightDiversity",
     "SegmentValues",
     "TemperedScore",
     "Tools",

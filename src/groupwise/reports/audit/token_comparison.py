@@ -1,0 +1,178 @@
+"""Credit of tokens under several recipes, side by side; recipes without token credit give a token that of its step.
+
+Axes: R recipes, S steps, K sampled tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.algorithm import Algorithm
+from groupwise.core.credit import Credit
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.segments import BoolArray, FloatArray
+from groupwise.core.step_table import StepTable
+from groupwise.core.token_table import KEYS, TokenTable
+
+ROUNDING = 1e-12
+"""Share of a sum of squares below which a spread is rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenColumn:
+    """What one recipe gives the file's sampled tokens."""
+
+    name: str
+    """Name of the recipe."""
+    has_own_credit: bool
+    """Whether it gives tokens credit of their own; else a token has the credit of its step."""
+    tokens: int
+    """Sampled tokens."""
+    trained_tokens: int
+    """Tokens that train."""
+    silent_tokens: int
+    """Tokens that train with a credit of exactly 0."""
+    mean_size: float
+    """Mean absolute credit of the tokens that train."""
+    largest: float
+    """Largest absolute credit of a token that trains."""
+    inside_share: float | None
+    """Share of the variance of their credit that lies inside steps; None where all have one credit."""
+    flips: dict[str, int]
+    """Against each other recipe: tokens that both train, with credit of opposite signs."""
+    both_signed: dict[str, int]
+    """Against each other recipe: tokens that both train, where both credits have a sign."""
+    correlation: dict[str, float | None]
+    """Against each other recipe: correlation over the tokens that both train; None where one is constant."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValuedTokens:
+    """The credit of a table's tokens under one recipe."""
+
+    values: FloatArray
+    """Credit of each token (K)."""
+    trains: BoolArray
+    """Whether each trains (K)."""
+
+
+def value_tokens(name: str, algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable) -> ValuedTokens:
+    """What a recipe gives the tokens of a table; columns that it reads and the file lacks are an error by name."""
+    seen, earned = algorithm.estimator_table(table), credit.by_step()
+    kept = np.zeros(len(table), dtype=np.bool_)
+    kept[table.step_of_row] = algorithm.keep(table, credit)
+    if algorithm.token_credit is None:
+        return ValuedTokens(values=earned.values[tokens.step], trains=kept[tokens.step])
+    _refuse_missing_columns(name, algorithm, table, tokens)
+    try:
+        given = algorithm.token_credit(seen, earned, tokens)
+    except RecordError as error:
+        raise RecordError(f"recipe {name!r}: {error}") from None
+    return ValuedTokens(values=given.values, trains=given.trains & kept[tokens.step])
+
+
+def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, tokens: TokenTable) -> None:
+    parts = [part for part in algorithm.parts() if part.slot == "token_credit"]
+    # A chunk may hold steps without tokens; only a file without ids has none where it counts some, or counts none.
+    has_no_ids = not len(tokens) and bool("tokens" not in table.extra or table.tokens.any())
+    has_no_entropy = has_no_ids or (len(tokens) > 0 and bool(np.isnan(tokens.entropy).all()))
+    missing = ["response_ids"] if has_no_ids else []
+    missing += sorted({fact for part in parts for fact in getattr(part, "reads", frozenset()) - table.extra.keys()})
+    if has_no_entropy and any(getattr(part, "needs_entropy", False) for part in parts):
+        missing.append(KEYS["entropy"])
+    if missing:
+        raise ConfigError(
+            f"recipe {name!r} gives tokens credit by {', '.join(missing)}, which the file does not have; leave the "
+            "recipe out, or audit a recording that has them (docs/rollouts.md)"
+        )
+
+
+class TokenTally:
+    """Adds up the credit of tokens chunk by chunk."""
+
+    def __init__(self, algorithms: Mapping[str, Algorithm]) -> None:
+        num = len(algorithms)
+        self._own = {name: algorithm.token_credit is not None for name, algorithm in algorithms.items()}
+        self._tokens = 0
+        self._silent, self._largest, self._inside = np.zeros(num, dtype=np.int64), np.zeros(num), np.zeros(num)
+        self._size = np.zeros(num)
+        # Over the tokens that both of two recipes train: how many, sums, squares, products, signs.
+        self._counts, self._sums, self._squares, self._products, self._signed, self._agreement = (
+            np.zeros((num, num)) for _ in range(6)
+        )
+
+    def add(self, tokens: TokenTable, valued: Sequence[ValuedTokens]) -> None:
+        """Add one chunk's tokens, recipe by recipe."""
+        trains_RK = np.stack([given.trains for given in valued])
+        values_RK = np.stack([np.where(given.trains, given.values, 0.0) for given in valued])
+        mask_RK, signs_RK = trains_RK.astype(np.float64), np.sign(values_RK)
+        self._tokens += len(tokens)
+        self._silent += (trains_RK & (values_RK == 0)).sum(axis=1)
+        self._size += np.abs(values_RK).sum(axis=1)
+        self._largest = np.maximum(self._largest, np.abs(values_RK).max(axis=1, initial=0.0))
+        self._inside += [_sum_squares_inside(tokens, given) for given in valued]
+        self._counts += mask_RK @ mask_RK.T
+        self._sums += values_RK @ mask_RK.T
+        self._squares += values_RK**2 @ mask_RK.T
+        self._products += values_RK @ values_RK.T
+        self._signed += np.abs(signs_RK) @ np.abs(signs_RK).T
+        self._agreement += signs_RK @ signs_RK.T
+
+    def result(self) -> list[TokenColumn]:
+        """One column a recipe."""
+        names = list(self._own)
+        flips = (self._signed - self._agreement) / 2
+        return [
+            TokenColumn(
+                name=name,
+                has_own_credit=self._own[name],
+                tokens=self._tokens,
+                trained_tokens=int(self._counts[i, i]),
+                silent_tokens=int(self._silent[i]),
+                mean_size=float(self._size[i] / max(self._counts[i, i], 1.0)),
+                largest=float(self._largest[i]),
+                inside_share=self._find_inside_share(i),
+                **self._against(i, names, flips),
+            )
+            for i, name in enumerate(names)
+        ]
+
+    def _against(self, i: int, names: Sequence[str], flips: FloatArray) -> dict[str, Any]:
+        others = [(j, other) for j, other in enumerate(names) if j != i]
+        return {
+            "flips": {other: int(flips[i, j]) for j, other in others},
+            "both_signed": {other: int(self._signed[i, j]) for j, other in others},
+            "correlation": {other: self._correlate(i, j) for j, other in others},
+        }
+
+    def _spread(self, i: int, j: int) -> float:
+        """Sum of squares about the mean of one recipe's credit, over the tokens that both train; 0 for rounding."""
+        square = float(self._squares[i, j])
+        spread = square - float(self._sums[i, j]) ** 2 / max(float(self._counts[i, j]), 1.0)
+        return spread if spread > ROUNDING * square else 0.0
+
+    def _correlate(self, i: int, j: int) -> float | None:
+        scale = (self._spread(i, j) * self._spread(j, i)) ** 0.5
+        product = self._products[i, j] - self._sums[i, j] * self._sums[j, i] / max(self._counts[i, j], 1.0)
+        return float(product) / scale if scale else None
+
+    def _find_inside_share(self, i: int) -> float | None:
+        spread = self._spread(i, i)
+        return min(float(self._inside[i]) / spread, 1.0) if spread else None
+
+
+def _sum_squares_inside(tokens: TokenTable, given: ValuedTokens) -> float:
+    """Sum of squares of the credit of tokens that train, about the mean of their step."""
+    step, values = tokens.step[given.trains], given.values[given.trains]
+    if not len(step):
+        return 0.0
+    num = np.bincount(step)
+    first = np.zeros(len(num))
+    first[step[::-1]] = values[::-1]  # relative to a step's first token, so that equal values give exactly 0
+    distance = values - first[step]
+    mean = np.bincount(step, weights=distance) / np.maximum(num, 1)
+    return float(np.sum((distance - mean[step]) ** 2))

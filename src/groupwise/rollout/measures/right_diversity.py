@@ -1,0 +1,101 @@
+"""How unlike the right answers of a group are, by the policy's hidden states and by their formulas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Draw
+from groupwise.core.records import Trajectory, score_of
+from groupwise.core.segments import FloatArray
+from groupwise.rollout.measures.response_states import read_response_states
+from groupwise.rollout.measures.tools import Tools
+
+
+class RightDiversity(Part, slot="measure"):
+    """Write down how unlike the other right attempts at its task each right one is, and its share of exploration.
+
+        D_i = (mean_j (1 - cos(e_i, e_j)) + share of i's formulas that no j has) / 2, clipped to [0, 1];   j != i right
+        w_i = softmax over the right attempts of D_i / temperature
+
+    The facts are `distinctness`, D (0 for a wrong attempt and for the only right one), and `entropy_share`, w times the
+    attempts of the group, so that shares have mean 1 (0 for a wrong attempt).
+
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes), which adds up embeddings and formulas and allots by a
+    softmax. **Choices.** Ours: e is the mean hidden state of an attempt's sampled tokens, so no other model is needed;
+    formulas are lines with `=` of what it said, spaces apart; an attempt without any goes by e alone. Right is a score
+    above `solved_above`. The temperature is ours too. Two numbers a step are kept, not the states.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
+    writes: ClassVar[frozenset[str]] = frozenset({"distinctness", "entropy_share"})
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    """How evenly exploration is shared out; larger is more even."""
+    solved_above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    """The score above which an attempt is right."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The two facts of each attempt, on each of its steps."""
+        states = read_response_states(groups, tools)
+        return [self._measure_group(group, states, tools) for group in groups]
+
+    def _measure_group(self, group: Sequence[Trajectory], states: Iterator[FloatArray], tools: Tools) -> list[Any]:
+        points = [_find_point([next(states) for _ in trajectory.steps]) for trajectory in group]
+        right = [place for place, trajectory in enumerate(group) if score_of(trajectory) > self.solved_above]
+        formulas = [_list_formulas(group[place], tools) for place in right]
+        distinct = measure_distinctness([points[place] for place in right], formulas)
+        shares = share_out(distinct, self.temperature)
+        of_place = dict(zip(right, zip(distinct, shares, strict=True), strict=True))
+        facts = []
+        for place, trajectory in enumerate(group):
+            distance, share = of_place.get(place, (0.0, 0.0))
+            facts.append([{"distinctness": distance, "entropy_share": share * len(group)} for _ in trajectory.steps])
+        return facts
+
+
+def measure_distinctness(points: Sequence[FloatArray], formulas: Sequence[set[str]]) -> list[float]:
+    """How unlike the others each is, from 0 to 1; equal points and formulas give exactly 0.
+
+    Half the square of the difference of two points of length 1 is 1 - cos, and exactly 0 for equal ones.
+    """
+    distinct = []
+    for place, (point, own) in enumerate(zip(points, formulas, strict=True)):
+        others = [other for other in range(len(points)) if other != place]
+        if not others:
+            return [0.0]
+        known_points = [points[other] for other in others if len(point) and len(points[other])]
+        apart = [float(((point - other) ** 2).sum()) / 2 for other in known_points]
+        terms = [math.fsum(apart) / len(apart)] if apart else [0.0]
+        if own:
+            known = set().union(*(formulas[other] for other in others))
+            terms.append(len(own - known) / len(own))
+        distinct.append(min(max(math.fsum(terms) / len(terms), 0.0), 1.0))
+    return distinct
+
+
+def share_out(distinct: Sequence[float], temperature: float) -> list[float]:
+    """Shares that add up to 1, by a softmax; nothing of nothing."""
+    top = max(distinct, default=0.0)
+    weights = [math.exp((value - top) / temperature) for value in distinct]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def _find_point(states: Sequence[FloatArray]) -> FloatArray:
+    """The mean of all states of an attempt at length 1; nothing where nothing was sampled, and 0 stays 0."""
+    sampled = [some for some in states if len(some)]
+    if not sampled:
+        return np.zeros(0)
+    mean: FloatArray = np.concatenate(sampled).mean(axis=0)
+    length = float(np.sqrt((mean**2).sum()))
+    return np.asarray(mean / length if length > 0 else mean)
+
+
+def _list_formulas(trajectory: Trajectory, tools: Tools) -> set[str]:
+    """The lines with an equals sign of what an attempt said, without spaces."""
+    said = [line for step in trajectory.steps for line in tools.text(step.response_ids).splitlines()]
+    return {"".join(line.split()) for line in said if "=" in line}
