@@ -111,7 +111,9 @@ def test_disco_reports_the_kl_that_it_bounds_and_scores_a_token() -> None:
 )
 def test_p3o_pulls_no_further_than_its_clip(change: tuple[float, float], slopes: tuple[float, float]) -> None:
     """A gap of 2, so h = 1: -rho of the winner below 1.2, rho of the loser above 0.8."""
-    rows = columns([-1.0, -1.0], old=[-1.0 - each for each in change], sample=[0, 1], trajectory=[0, 1], group=[0, 0])
+    rows = columns(
+        [-1.0, -1.0], old=[-1.0 - log_ratio for log_ratio in change], sample=[0, 1], trajectory=[0, 1], group=[0, 0]
+    )
     result = learn(P3o(clip="separate"), rows, num=2, pairs=[Pair(0, 1, gap=2.0)], trajectory=[0, 1])
     assert gradient(result.loss, rows.logp) == pytest.approx(slopes, abs=1e-6)
 
