@@ -33,6 +33,7 @@ READERS = PACKAGE / "recordings"
 
 KINDS_OF_THEIR_OWN = {
     ("learner", "local"): "LearnerConfig",
+    ("learner", "sharded"): "ShardedLearnerConfig",
     ("engine", "server"): "ServerEngineConfig",
     ("engine", "vllm"): "VllmServerConfig",
 }

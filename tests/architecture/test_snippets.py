@@ -40,7 +40,7 @@ OWN_MODULES = {
     "docs/seams/engine.md": "my_package",
 }
 """What a page calls the module into which its reader copies its Python."""
-OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut"}
+OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun"}
 """What pages call that is neither ours nor Python's."""
 
 

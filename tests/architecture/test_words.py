@@ -40,6 +40,8 @@ PARTICIPLES_THAT_STAY: dict[str, str] = {
     "src/groupwise/rollout/measures/tools.py:hidden_states": "a noun of the field",
     "src/groupwise/training/attempts/measuring.py:hidden": "as of the protocol in rollout/measures/tools.py",
     "src/groupwise/training/learner/local.py:hidden_states": "a noun of the field",
+    "src/groupwise/training/learner/sharded/led_learner.py:hidden_states": "a noun of the field",
+    "src/groupwise/training/learner/sharded/rank_learner.py:hidden_states": "a noun of the field",
     "tests/unit/training/test_hidden_states.py:hidden": "as of the protocol in rollout/measures/tools.py",
     "tests/oracles/rewards.py:malformed_response": "an oracle has the name of the reward that it is the oracle of",
     "tests/oracles/rewards.py:refused_action": "an oracle has the name of the reward that it is the oracle of",

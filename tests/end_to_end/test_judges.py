@@ -136,6 +136,29 @@ def test_a_recipe_that_reads_a_judge_takes_any_kind(judge: str, tmp_path: Path) 
         assert scores == {2.0, -2.0}
 
 
+READERS = {
+    "after_webstar": ("step_score", "['yes', 9.0], ['no', 1.0]"),
+    "bcpg_nsa": ("judged_scores", "['yes', 1.0], ['no', 0.0]"),
+}
+"""Further recipes that read a judge: the fact, and scores that mean something to them."""
+
+
+@pytest.mark.parametrize("recipe", READERS)
+def test_every_recipe_that_reads_a_judge_takes_a_server(recipe: str, tmp_path: Path) -> None:
+    fact, choices = READERS[recipe]
+    example = EXAMPLES / "recipes" / f"{recipe}.toml"
+    with serve(lambda request: "yes" if say_digest(request)[-1] in "02468" else "no") as endpoint:
+        judge = f"{{ kind = 'endpoint_judge', url = '{endpoint.url}', model = 'm', choices = [{choices}] }}"
+        overrides = [*overrides_of(example), f"algorithm.judge={judge}"]
+        if recipe == "after_webstar":
+            overrides.append("algorithm.measures=[{ kind = 'judge_score', fact = 'step_score', about = 'action' }]")
+        train(open_run(load_run(example, overrides=overrides), tmp_path))
+    with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
+        facts = [row["extra"][fact] for attempt in journal.trajectories(2) for row in attempt["steps"]]
+    scores = {score for entry in facts for score in (entry if isinstance(entry, list) else [entry])}
+    assert len(scores) == 2
+
+
 def test_killed_in_the_middle_of_its_questions_a_run_resumes_to_the_bit(tmp_path: Path) -> None:
     with serve() as endpoint:
         file = write_run(tmp_path, "endpoint", endpoint)

@@ -33,9 +33,14 @@ def train(
     """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
+    config = _load_config(file, set_ or (), tracker or ())
+    from groupwise.training.follow_run import follow_run, is_follower
+
+    if is_follower(config):
+        follow_run(config)
+        return
     if RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
-    config = _load_config(file, set_ or (), tracker or ())
     from groupwise.cli.terminal.live import show_live
     from groupwise.config.runs import open_run
     from groupwise.config.runs import train as run_loop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from groupwise.core.errors import ConfigError
@@ -18,3 +20,10 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
     return device
+
+
+def read_memory_size(device: torch.device) -> int:
+    """Bytes of memory that a device has, whoever uses them: a GPU's own, or the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -54,7 +54,7 @@ class Forward:
         if settings.compile_layers:
             # One variant each for gradients on and off, packs and rows, models: torch gives up at eight.
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_VARIANTS)
-            for layer in _find_layers(model):
+            for layer in find_layers(model):
                 layer.compile(dynamic=True)  # all have one code, so that the first one's is compiled for all
 
     @property
@@ -81,7 +81,7 @@ class Forward:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow)
 
 
-def _find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
+def find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
     """The layers that transformers can run again in the backward pass."""
     candidates = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
     layers = [
@@ -99,7 +99,7 @@ def _find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for layer in _find_layers(model):
+    for layer in find_layers(model):
         drops = [
             name for name, value in vars(layer).items() if "dropout" in name and isinstance(value, float) and value
         ]

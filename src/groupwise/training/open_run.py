@@ -31,7 +31,7 @@ from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
-from groupwise.training.learner.protocol import Learner
+from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
@@ -111,7 +111,7 @@ def _open_with_host(
     engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
-    learner = _open_learner(config, model, loss)
+    learner = _open_learner(config, model, loss, opened)
     prompter = Prompter(
         tokenizer,
         template=config.rollout.template,
@@ -208,10 +208,12 @@ def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
         )
 
 
-def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss) -> Learner:
+def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss, opened: ExitStack) -> Learner:
     """Open the learner that the run file names, on a model that is its own from here on."""
     part = config.training.learner
     learner = part.open(model, loss, temperature=config.rollout.temperature)
+    if isinstance(learner, ClosingLearner):
+        opened.callback(learner.close)
     check_opened(learner, f"training.learner ({name_of(part)})")
     check_learner(config.algorithm, learner)
     return learner

@@ -26,7 +26,7 @@ from groupwise.rollout.player import Player
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.drawn_tasks import DrawnTasks
-from groupwise.training.learner.protocol import Learner
+from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.part_states import PartStates
 from groupwise.training.run_config import RunConfig
 from groupwise.training.samples import CreditedBatch
@@ -90,6 +90,8 @@ class Run:
             closing.callback(self.journal.close)  # its log goes into it: one file less that a copy can forget
             if isinstance(self.engine, ClosingEngine):
                 closing.callback(self.engine.close)
+            if isinstance(self.learner, ClosingLearner):
+                closing.callback(self.learner.close)
             closing.callback(self.host.shutdown)
 
     def draw(self, number: int) -> Draw:

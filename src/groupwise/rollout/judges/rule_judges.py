@@ -9,7 +9,6 @@ from pydantic import Field
 
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
-from groupwise.envs.worked_sums.lines import check_answer
 from groupwise.rollout.judges.protocol import JudgeQuestion
 
 Points = Annotated[float, Field(allow_inf_nan=False)]
@@ -68,5 +67,7 @@ def _is_right(question: JudgeQuestion) -> bool:
             f"task {question.task.id!r} has no numbers to add (`terms`), which the judge checked_lines reads; use it "
             "with worked_sums, or another judge"
         )
+    from groupwise.envs.worked_sums.lines import check_answer  # with it all environments
+
     checked = check_answer(f"{question.said} {question.answer}", [int(term) for term in terms])
     return bool(checked.is_right) and checked.is_right[-1]

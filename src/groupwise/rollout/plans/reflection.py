@@ -20,7 +20,6 @@ from groupwise.core.past_attempts import PastAttempt
 from groupwise.core.records import Origin, Trajectory, score_of
 from groupwise.core.text.files import read_text_file
 from groupwise.core.text.safe_text import quote_line
-from groupwise.envs.kit.words import vocabulary_of
 
 PROMPTS = ("answer", "attempt", "terse")
 """The prompts that come with groupwise: files of `rollout/plans/reflection_prompts`."""
@@ -75,6 +74,8 @@ class Reflection(Part, slot="guidance"):
 
     def words(self) -> tuple[str, ...]:
         """The words of the prompt, for a tokenizer made from scratch."""
+        from groupwise.envs.kit.words import vocabulary_of  # with it all environments, which credit alone does without
+
         return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
 
     def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from groupwise.core.parts.part import Part
 from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.protocol import Learned, Learner, LearnerPart, LearnerSlot
+from groupwise.training.learner.protocol import ClosingLearner, Learned, Learner, LearnerPart, LearnerSlot
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 
 LEARNERS: dict[str, type[Part]] = {
     "local": LearnerConfig,
+    "sharded": ShardedLearnerConfig,
 }
 
-__all__ = ["LEARNERS", "Learned", "Learner", "LearnerConfig", "LearnerPart", "LearnerSlot"]
+__all__ = [
+    "LEARNERS",
+    "ClosingLearner",
+    "Learned",
+    "Learner",
+    "LearnerConfig",
+    "LearnerPart",
+    "LearnerSlot",
+    "ShardedLearnerConfig",
+]

@@ -55,13 +55,21 @@ Batch = tuple[Sequence[MicroBatch], Totals]
 class LocalLearner:
     """A model, its optimiser, and what they do."""
 
-    def __init__(self, model: PreTrainedModel, loss: Loss, config: LearnerConfig, *, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        loss: Loss,
+        config: LearnerConfig,
+        *,
+        temperature: float = 1.0,
+        forward: Forward | None = None,
+    ) -> None:
         _check_trainable(model)
-        self.forward = Forward(model, config)
+        self.forward = forward or Forward(model, config)
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self._reference = Reference(model) if REFERENCE_LOGP in loss.needs else None
+        self._reference = self._make_reference() if REFERENCE_LOGP in loss.needs else None
         self.optimiser = torch.optim.AdamW(
             self._trained.values(),
             lr=config.learning_rate,
@@ -80,8 +88,11 @@ class LocalLearner:
     def hold_reference(self, folder: Path | None = None) -> None:
         """Keep a policy as the reference: that of a checkpoint; None = this one. Until then, the one it began with."""
         if self._reference is None:
-            self._reference = Reference(self.model)
+            self._reference = self._make_reference()
         self._reference.hold(self.model.state_dict() if folder is None else read_weights(folder))
+
+    def _make_reference(self) -> Reference:
+        return Reference(self.model)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, for the engine: the tensors themselves, which the next step changes."""
@@ -174,7 +185,8 @@ class LocalLearner:
         }
         if any(with_credit):  # what nobody measured is left out: it is not 0
             metrics |= {name: tally.mean for name, tally in tallies.items() if tally.count}
-            metrics["learner/token_ratio"] = _token_ratio(packed)
+            raw, computed_tokens = self._count_layout_tokens(packed)
+            metrics["learner/token_ratio"] = raw / computed_tokens
         return Learned(metrics=metrics)
 
     def _with_credit(self, samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -215,7 +227,7 @@ class LocalLearner:
             result = self._loss(columns, totals, *summary)
             share = float(result.loss.detach())
             if not math.isfinite(share):
-                self._refuse(f"the loss is not finite ({share}{_find_cause(columns)})")
+                self._refuse(f"the loss is not finite ({share}{find_cause(columns)})")
             result.loss.backward()
             total += share
             for name, tally in result.metrics.items():
@@ -248,11 +260,9 @@ class LocalLearner:
 
     def _apply(self) -> float:
         """Check, clip and apply the gradient; its length before clipping."""
-        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
+        norm = self._find_norm()
         if not math.isfinite(norm):
-            not_finite = (name for name, value in self._trained.items() if _is_not_finite(value.grad))
-            self._refuse(f"the gradient is not finite ({float(norm)}, first in {next(not_finite, 'the sum of all')})")
+            self._refuse(f"the gradient is not finite ({float(norm)}, first in {self._find_bad_gradient()})")
         nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
         for group in self.optimiser.param_groups:
             group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
@@ -260,6 +270,20 @@ class LocalLearner:
         self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1
         return float(norm)
+
+    def _find_norm(self) -> torch.Tensor:
+        """The length of the gradient of all weights together."""
+        return nn.utils.get_total_norm([value.grad for value in self._trained.values() if value.grad is not None])
+
+    def _find_bad_gradient(self) -> str:
+        """The first weight whose gradient is not finite."""
+        not_finite = (name for name, value in self._trained.items() if _is_not_finite(value.grad))
+        return next(not_finite, "the sum of all")
+
+    def _count_layout_tokens(self, packed: Sequence[Sequence[MicroBatch]]) -> tuple[int, int]:
+        """Tokens of the samples, and tokens computed for them: fewer where prefixes are shared, more where rows pad."""
+        layouts = [micro.layout for micros in packed for micro in micros]
+        return sum(layout.raw_tokens for layout in layouts), sum(len(layout) for layout in layouts)
 
     def _refuse(self, what: str) -> NoReturn:
         self.optimiser.zero_grad(set_to_none=True)
@@ -310,13 +334,7 @@ def _num_tokens(sample: Sample) -> int:
     return len(sample.token_ids)
 
 
-def _token_ratio(packed: Sequence[Sequence[MicroBatch]]) -> float:
-    """Tokens of the samples over tokens computed for them: above 1 where prefixes are shared, below where rows pad."""
-    layouts = [micro.layout for micros in packed for micro in micros]
-    return sum(layout.raw_tokens for layout in layouts) / sum(len(layout) for layout in layouts)
-
-
-def _find_cause(columns: TokenColumns) -> str:
+def find_cause(columns: TokenColumns) -> str:
     """Find where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
     known = dict(columns.list_columns())
     for name in (*columns.named, *columns.channels, *CAUSES):

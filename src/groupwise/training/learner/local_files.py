@@ -33,11 +33,23 @@ logging.disable_progress_bar()  # a bar per checkpoint would break up the run's 
 def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Write a model, and its optimiser's moments by the name of their weight."""
     model.save_pretrained(folder)
-    save_file(_name_optimiser_tensors(model, optimiser), folder / OPTIMISER)
+    save_optimiser(folder, name_optimiser_tensors(model, optimiser))
+
+
+def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write an optimiser's moments by name."""
+    save_file(dict(tensors), folder / OPTIMISER)
 
 
 def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
+    weights, tensors = list_stored(folder, model)
+    model.load_state_dict(weights, strict=False)
+    put_optimiser_tensors(model, optimiser, tensors)
+
+
+def list_stored(folder: Path, model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Weights and moments that a folder holds, by name, each compared with the model's."""
     try:
         weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
     except UNREADABLE as error:
@@ -48,8 +60,7 @@ def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opti
             f"checkpoint {folder} is of another model: {difference}; give the section [model] that the run began with, "
             f"which its {CONFIG} has, or start a new run in another folder"
         )
-    model.load_state_dict(weights, strict=False)
-    _load_optimiser(model, optimiser, tensors)
+    return weights, tensors
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -68,7 +79,8 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise damage_error(path, str(error)) from error
 
 
-def _name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """An optimiser's moments by the name of their weight."""
     names = [name for name, value in model.named_parameters() if value.requires_grad]
     state = optimiser.state_dict()["state"]
     return {
@@ -78,7 +90,10 @@ def _name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) 
     }
 
 
-def _load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
+def put_optimiser_tensors(
+    model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Give an optimiser the moments that `name_optimiser_tensors` named."""
     names = [name for name, value in model.named_parameters() if value.requires_grad]
     place = {name: number for number, name in enumerate(names)}
     state: dict[int, dict[str, torch.Tensor]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from groupwise.core.parts.part import Slot
 from groupwise.core.parts.slots import Loss
@@ -82,6 +82,14 @@ class Learner(Protocol):
 
     def export(self, folder: Path) -> None:
         """Write the policy alone as a Hugging Face model folder that needs no other: an adapter is merged."""
+
+
+@runtime_checkable
+class ClosingLearner(Protocol):
+    """A learner with more than this process to it, which must be let go in the end."""
+
+    def close(self) -> None:
+        """Let go of what the learner holds elsewhere; what is gone already is no error."""
 
 
 class LearnerPart(Protocol):

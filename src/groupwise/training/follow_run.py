@@ -1,0 +1,41 @@
+"""What every process of a sharded run does but the first: it holds its share of the weights, and follows rank 0."""
+
+from __future__ import annotations
+
+import torch
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.part import name_of
+from groupwise.core.seeds import seed_of
+from groupwise.models.device import choose_device
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.led_learner import follow
+from groupwise.training.learner.sharded.open_sharded import check_ranks, open_rank
+from groupwise.training.learner.sharded.ranks import read_started_rank
+from groupwise.training.run_checks import check_algorithm
+from groupwise.training.run_config import RunConfig
+
+
+def is_follower(config: RunConfig) -> bool:
+    """Whether this process is one of several and not the first; several are refused where the learner needs one."""
+    started = read_started_rank()
+    if started.world > 1 and not isinstance(config.training.learner, ShardedLearnerConfig):
+        raise ConfigError(
+            f"{started.world} processes were started, but the learner {name_of(config.training.learner)} is in one; "
+            'set training.learner.kind = "sharded", or start one process'
+        )
+    return started.rank > 0
+
+
+def follow_run(config: RunConfig) -> None:
+    """Open the run's model, take this rank's share of it, and do what rank 0 asks for until the run ends."""
+    part = config.training.learner
+    assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
+    loss, device = check_algorithm(config), choose_device(config.device)
+    check_ranks(part, device)
+    if device.type == "cuda":
+        torch.cuda.set_device(read_started_rank().local_rank)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    model, _ = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
+    follow(open_rank(model.to(device), loss, part, temperature=config.rollout.temperature))

@@ -1,0 +1,252 @@
+"""What one rank of a sharded learner does: its own samples, its own share of weights; every total over all ranks.
+
+All ranks call the same methods at the same time with the same arguments; each computes on the samples dealt to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from groupwise.core.errors import TrainingError
+from groupwise.core.parts.slots import Loss
+from groupwise.core.sample import Sample
+from groupwise.core.score_requests import PromptAndResponse, Whose
+from groupwise.core.segments import FloatArray
+from groupwise.core.totals import Totals
+from groupwise.losses.policy_loss import Tally
+from groupwise.models.causal_lm import CausalLM
+from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
+from groupwise.training.learner.local import LocalLearner, find_cause
+from groupwise.training.learner.local_files import read_weights
+from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
+from groupwise.training.learner.protocol import ReportEpoch
+from groupwise.training.learner.reference import Reference
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.deal import deal_to_ranks
+from groupwise.training.learner.sharded.ranks import AgreedFault, Ranks
+from groupwise.training.learner.sharded.shards import ShardedForward, put_together, take_share
+from groupwise.training.learner.sharded.whole_files import load_shares, write_whole
+
+if TYPE_CHECKING:
+    from groupwise.training.run_config import WarmStartConfig
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IdlePass(MicroBatch):
+    """A pass that a rank makes only because the others make one; it weighs nothing."""
+
+
+class ShardedReference(Reference):
+    """The reference in shares. FSDP reads weights where they lie, so that numbers are exchanged, not tensors."""
+
+    def __init__(self, model: nn.Module, forward: ShardedForward) -> None:
+        super().__init__(model)
+        self._forward = forward
+
+    @torch.no_grad()
+    def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take whole weights, or shares of this rank, as the reference."""
+        for (names, _), held in zip(self._trained, self._held, strict=True):
+            weight = next((weights[name] for name in names if name in weights), None)
+            if weight is None:
+                raise TrainingError(f"the reference weights have no {names[0]!r}; give those of the same model")
+            held.copy_(weight) if isinstance(weight, DTensor) else take_share(held, weight)
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        self._forward.drop_whole()  # what was put together of the others
+        for (_, value), held in zip(self._trained, self._held, strict=True):
+            before = _read_share(value).clone()
+            _read_share(value).copy_(_read_share(held))
+            _read_share(held).copy_(before)
+
+
+class RankLearner(LocalLearner):
+    """A learner on one rank."""
+
+    forward: ShardedForward
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        loss: Loss,
+        config: ShardedLearnerConfig,
+        ranks: Ranks,
+        *,
+        temperature: float,
+        keeps_whole: bool,
+    ) -> None:
+        self.ranks = ranks
+        forward = ShardedForward(model, config, ranks, keeps_whole=keeps_whole)
+        super().__init__(model, loss, config, temperature=temperature, forward=forward)
+        self._keeps_whole = keeps_whole
+
+    def _make_reference(self) -> Reference:
+        return ShardedReference(self.model, self.forward)
+
+    def hold_reference(self, folder: Path | None = None) -> None:
+        """Keep a policy as the reference; a folder is read by rank 0 alone."""
+        if folder is None:
+            super().hold_reference()
+            return
+        if self._reference is None:
+            self._reference = self._make_reference()
+        weights, fault = None, None
+        if self.ranks.is_leader:
+            try:
+                weights = {name: value.cpu() for name, value in read_weights(folder).items()}
+            except TrainingError as error:
+                fault = str(error)
+        self.ranks.agree(fault)
+        self._reference.hold(self.ranks.broadcast(weights))
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained weights by name, whole."""
+        return {name: put_together(value) for name, value in self._trained.items()}
+
+    @torch.no_grad()
+    def logps(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt, computed by every rank alike."""
+        if weights == "reference" and self._reference is None:
+            raise AgreedFault("the learner keeps no reference policy; call hold_reference first")
+        scores = super().logps(pairs, temperature=temperature, weights=weights)
+        self.forward.drop_whole()
+        return scores
+
+    @torch.no_grad()
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        states = []
+        for prompt, response in pairs:
+            ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+            hidden = self.forward.run(_run_body, ids)[0, len(prompt) :]
+            states.append(hidden.double().cpu().numpy())
+        self.forward.drop_whole()
+        return states
+
+    def imitate(
+        self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
+    ) -> list[float]:
+        """Learn to say what samples say. Every rank computes every batch: a warm start is short, and in this order."""
+        with self.forward.alike_on_all_ranks():
+            self.forward.set_last(True)
+            return super().imitate(samples, settings, seed=seed, report=report)
+
+    def save(self, folder: Path) -> None:
+        """Write the files that the local learner would write: rank 0 does, the others give their shares."""
+        write_whole(folder, self.model, self.optimiser, self.ranks)
+
+    def load(self, folder: Path, *, steps: int) -> None:
+        """Load what `save` wrote, on any number of ranks: rank 0 reads and gives the others their shares."""
+        self.forward.drop_whole()
+        load_shares(folder, self.model, self.optimiser, self.ranks)
+        self.steps = steps
+
+    def export(self, folder: Path) -> None:
+        """Write the model as Hugging Face reads it."""
+        if hasattr(self.model, "merge_and_unload"):
+            raise AgreedFault(
+                "an adapter cannot be merged into weights that are in shares; export the run's checkpoint with the "
+                'local learner (training.learner.kind = "local", one process)'
+            )
+        write_whole(folder, self.model, None, self.ranks)
+
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
+        """This rank's micro-batches of an optimiser step, and idle ones where others have more."""
+        mine = deal_to_ranks(samples, self.ranks.world)[self.ranks.rank]
+        micros = super()._micro_batches(mine) if mine else []
+        num = max(self.ranks.gather(len(micros)))
+        num = max(1, len(micros)) if self._keeps_whole else num
+        idle = [self._make_idle_pass(samples) for _ in range(num - len(micros))]
+        return [*micros, *idle]
+
+    def _make_idle_pass(self, samples: Sequence[Sample]) -> MicroBatch:
+        shortest = min(samples, key=lambda sample: len(sample.token_ids))
+        layouts = self.forward.lay_out([shortest], token_budget=self._config.token_budget, unit="sample")
+        [micro] = make_micro_batches([shortest], layouts)
+        return IdlePass(**vars(micro))
+
+    def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
+        """One optimiser step over the micro-batches of all ranks: its loss and the length of its gradient."""
+        summary = self._run_first_pass(micros, totals) if has_first_pass(self._loss) else ()
+        total, own, fault = 0.0, dict[str, Tally](), None
+        for number, micro in enumerate(micros):
+            self.forward.set_last(number == len(micros) - 1)
+            columns = self._columns(micro)
+            if isinstance(micro, IdlePass):
+                columns.logp.masked_fill(columns.mask, 0.0).sum().backward()  # gradients of exactly 0
+                continue
+            result = self._loss(columns, totals, *summary)
+            share = float(result.loss.detach())
+            if not math.isfinite(share):  # said once all are through: the others wait in this pass
+                fault = fault or f"the loss is not finite ({share}{find_cause(columns)})"
+            result.loss.backward()
+            total += share
+            for name, tally in result.metrics.items():
+                own[name] = own[name] + tally if name in own else tally
+        self._agree(fault)
+        for others in self.ranks.gather({name: (tally.total, tally.count) for name, tally in own.items()}):
+            for name, (part, count) in others.items():
+                tally = Tally(total=part, count=count)
+                tallies[name] = tallies[name] + tally if name in tallies else tally
+        return sum(self.ranks.gather(total)), self._apply()
+
+    @torch.no_grad()
+    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
+        """Run the loss's first pass on all ranks, merged in their order."""
+        first_pass = self._loss.first_pass  # type: ignore[attr-defined]
+        summaries = []
+        for micro in micros:
+            columns = self._columns(micro)
+            if not isinstance(micro, IdlePass):
+                summaries.append(first_pass(columns, totals))
+        self.forward.drop_whole()
+        gathered = [summary for of_rank in self.ranks.gather(summaries) for summary in of_rank]
+        return (merge_summaries(self._loss, gathered),)
+
+    def _find_norm(self) -> torch.Tensor:
+        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
+        return put_together(nn.utils.get_total_norm(gradients))
+
+    def _find_bad_gradient(self) -> str:
+        shares = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
+        bad = next((name for name, share in shares if not _read_share(share).isfinite().all()), None)
+        return next((name for name in self.ranks.gather(bad) if name), "the sum of all")
+
+    def _count_layout_tokens(self, packed: Sequence[Sequence[MicroBatch]]) -> tuple[int, int]:
+        own = [[micro for micro in micros if not isinstance(micro, IdlePass)] for micros in packed]
+        raw, computed = zip(*self.ranks.gather(super()._count_layout_tokens(own)), strict=True)
+        return sum(raw), sum(computed)
+
+    def _agree(self, fault: str | None) -> None:
+        try:
+            self.ranks.agree(fault)
+        except AgreedFault as error:
+            self._refuse(str(error))
+
+    def _refuse(self, what: str) -> NoReturn:
+        try:
+            super()._refuse(what)
+        except TrainingError as error:
+            raise AgreedFault(str(error)) from None
+
+
+def _read_share(value: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor, where it lies."""
+    share: torch.Tensor = value.to_local() if isinstance(value, DTensor) else value
+    return share.detach()
+
+
+def _run_body(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    return CausalLM.of(model).run_body(input_ids=ids)

@@ -1,0 +1,178 @@
+"""The processes of a sharded learner: who they are, what they tell each other, and how a fault of one ends all.
+
+Weights and gradients go through torch's default group (NCCL on GPUs). Everything else, such as the samples of an update
+and what went wrong, goes through a second group over gloo, in which a process that died is noticed at once, and in
+which a rank may wait for hours while rank 0 plays.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from groupwise.core.errors import ConfigError, TrainingError
+
+PATIENCE = timedelta(days=7)
+"""How long a rank waits for the next command: an update's attempts may take hours to play."""
+FAULT_SECONDS = 5.0
+"""How long a rank that lost the others looks for what one of them said before it died."""
+
+LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe", "Timed out", "timed out")
+"""What errors say that come of another rank and not of this one's own work."""
+
+
+class AgreedFault(TrainingError):
+    """A fault that every rank raises at the same place, so that all are still in step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedRank:
+    """What torchrun tells a process about itself."""
+
+    rank: int
+    """Number of the process."""
+    world: int
+    """How many there are."""
+    local_rank: int
+    """Number of the process on its machine, which is the number of its GPU."""
+
+
+def read_started_rank() -> StartedRank:
+    """Who this process is, as torchrun says it in variables; alone where it does not."""
+    try:
+        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        return StartedRank(rank=rank, world=world, local_rank=int(os.environ.get("LOCAL_RANK", rank)))
+    except ValueError as error:
+        raise ConfigError(
+            f"RANK, WORLD_SIZE and LOCAL_RANK are not whole numbers ({error}); start the run with torchrun, which sets "
+            "them, or unset all three"
+        ) from None
+
+
+class Ranks:
+    """All processes of a learner, as one of them sees them."""
+
+    def __init__(self, device: torch.device, *, timeout: float) -> None:
+        """Join the others; a group that exists already is used as it is."""
+        started = read_started_rank()
+        if not dist.is_initialized():
+            _start_group(started, device, timeout)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = device
+        self.on_device = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        self.mesh: DeviceMesh = init_device_mesh(device.type, (self.world,))
+        self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is rank 0, which leads the run."""
+        return self.rank == 0
+
+    def broadcast(self, value: Any) -> Any:
+        """What rank 0 has, on all ranks."""
+        box = [_write(value) if self.is_leader else None]
+        with self.name_faults():
+            dist.broadcast_object_list(box, src=0, group=self._control)
+        return value if self.is_leader else self._read(box[0])
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each rank has, in the order of ranks, on all of them; tensors come to this rank's device."""
+        if self.world == 1:
+            return [value]
+        written: list[Any] = [None] * self.world
+        with self.name_faults():
+            dist.all_gather_object(written, _write(value), group=self._control)
+        return [self._read(content) for content in written]
+
+    def agree(self, fault: str | None) -> None:
+        """Raise the first rank's fault on every rank; nothing where none has one. All ranks call it together."""
+        faults = [(rank, said) for rank, said in enumerate(self.gather(fault)) if said]
+        if faults:
+            rank, said = faults[0]
+            raise AgreedFault(said if self.world == 1 else f"rank {rank} of {self.world}: {said}")
+
+    def leave(self, fault: BaseException | None = None) -> None:
+        """Leave the group; with a fault, say it first, so that the others can name it when they find this rank gone."""
+        if not dist.is_initialized():
+            return
+        if fault is not None:
+            with suppress(RuntimeError, ValueError, dist.DistError):  # the store may have gone with rank 0
+                _store().set(f"fault of rank {self.rank}", f"{type(fault).__name__}: {fault}")
+            if self.device.type == "cuda":
+                return  # NCCL would wait for the others; the process ends, and torchrun ends theirs
+        with suppress(RuntimeError, dist.DistError):
+            dist.destroy_process_group()
+
+    @contextmanager
+    def name_faults(self) -> Iterator[None]:
+        """Say which rank stopped, and why, where the others are gone."""
+        try:
+            yield
+        except (RuntimeError, dist.DistError) as error:
+            if not isinstance(error, dist.DistError) and not any(word in str(error) for word in LOST):
+                raise
+            self._raise_lost(error)
+
+    def _raise_lost(self, error: Exception) -> NoReturn:
+        for rank in range(self.world):
+            said = None if rank == self.rank else _find_fault(rank)
+            if said:
+                raise TrainingError(
+                    f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
+                    "whole, go on with --resume"
+                ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in the "
+            "lines above, then go on with --resume"
+        ) from error
+
+    def _read(self, content: Any) -> Any:
+        # From our own processes, never from a file: what a loss found may be an object of any class.
+        return torch.load(io.BytesIO(content), map_location=self.device, weights_only=False)
+
+
+def _start_group(started: StartedRank, device: torch.device, timeout: float) -> None:
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    wait = timedelta(seconds=timeout)
+    if started.world == 1:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=wait)
+        return
+    try:
+        dist.init_process_group(backend, timeout=wait)
+    except (ValueError, RuntimeError, dist.DistError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"rank {started.rank} of {started.world} did not find the others ({reason}); start all of them with one "
+            "torchrun command, or give every node the same --rdzv-endpoint"
+        ) from None
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def _find_fault(rank: int) -> str | None:
+    key = f"fault of rank {rank}"
+    try:
+        store = _store()
+        store.wait([key], timedelta(seconds=FAULT_SECONDS))
+        return str(store.get(key).decode())
+    except (RuntimeError, ValueError, dist.DistError):  # it said nothing, or the store went with it
+        return None
+
+
+def _write(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()

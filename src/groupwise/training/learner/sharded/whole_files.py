@@ -1,0 +1,85 @@
+"""Checkpoints of weights in shares: the same files as the local learner's, so that any number of ranks reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from transformers import PreTrainedModel
+
+from groupwise.core.errors import TrainingError
+from groupwise.training.learner.local_files import (
+    list_stored,
+    name_optimiser_tensors,
+    put_optimiser_tensors,
+    save_optimiser,
+)
+from groupwise.training.learner.sharded.ranks import Ranks
+from groupwise.training.learner.sharded.shards import put_together, take_share
+
+
+def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
+    """Put every weight and moment together, one after the other, and let rank 0 write them."""
+    weights = _collect(ranks, dict(model.state_dict()))
+    moments = {} if optimiser is None else _collect(ranks, name_optimiser_tensors(model, optimiser))
+    fault = None
+    if ranks.is_leader:
+        try:
+            model.save_pretrained(folder, state_dict=weights)
+            if optimiser is not None:
+                save_optimiser(folder, moments)
+        except OSError as error:
+            fault = f"{folder} could not be written: {error}"
+    ranks.agree(fault)
+
+
+def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, ranks: Ranks) -> None:
+    """Let rank 0 read and compare what was stored; then give each rank its shares, one tensor after the other."""
+    weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
+    if ranks.is_leader:
+        try:
+            weights, moments = list_stored(folder, model)
+        except TrainingError as error:
+            fault = str(error)
+    ranks.agree(fault)
+    own = model.state_dict()
+    for name, whole in _spread(ranks, weights):
+        take_share(own[name], whole)
+    put_optimiser_tensors(model, optimiser, dict(_share_moments(ranks, model, moments)))
+
+
+def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors as wholes in rank 0's memory; nothing on the others, which give their shares."""
+    collected = {}
+    for name, value in tensors.items():
+        whole = put_together(value)
+        if ranks.is_leader:
+            collected[name] = whole.cpu()
+    return collected
+
+
+def _spread(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
+    """Each of rank 0's tensors on every rank, one at a time."""
+    table = ranks.broadcast([(name, tuple(value.shape), value.dtype) for name, value in tensors.items()])
+    for name, shape, dtype in table:
+        whole = (
+            tensors[name].to(ranks.device) if ranks.is_leader else torch.empty(shape, dtype=dtype, device=ranks.device)
+        )
+        with ranks.name_faults():
+            dist.broadcast(whole, src=0)
+        yield name, whole
+
+
+def _share_moments(ranks: Ranks, model: nn.Module, moments: dict[str, torch.Tensor]) -> Any:
+    parameters = dict(model.named_parameters())
+    for key, whole in _spread(ranks, moments):
+        name, _, entry = key.rpartition("/")
+        if entry == "step":
+            yield key, whole.cpu()
+            continue
+        share = torch.zeros_like(parameters[name])
+        take_share(share, whole)
+        yield key, share.detach()

@@ -1,0 +1,1 @@
+"""The learner in shares, on several processes of this machine."""

@@ -1,0 +1,273 @@
+"""What ranks do in the tests of the sharded learner; a module of its own, so that forked processes find it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from groupwise.batching import count_totals
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.slots import Loss
+from groupwise.core.sample import Sample
+from groupwise.losses import Kl, LossResult, PolicyLoss
+from groupwise.models import TinyModel
+from groupwise.training.follow_run import follow_run, is_follower
+from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.learner.local import LocalLearner
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.open_sharded import open_rank
+from groupwise.training.learner.sharded.rank_learner import RankLearner
+from groupwise.training.learner.sharded.ranks import AgreedFault
+from groupwise.training.learner.sharded.shards import put_together
+from groupwise.training.learner.weights import hash_weights
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run_config import RunConfig
+from tests.unit.training.learners import WORDS
+
+BUDGET = 48
+PAIR = (((2, 4, 5), (6, 7)),)
+Gradients = dict[str, Any]
+
+
+def tiny_model(*, tied: bool = False, hidden: int = 32, seed: int = 0) -> Any:
+    model, _ = TinyModel(hidden=hidden, layers=2, heads=2).open(words=WORDS, seed=seed)
+    if tied:
+        model.config.tie_word_embeddings = True
+        model.lm_head.weight = model.get_input_embeddings().weight
+    return model
+
+
+def make_samples(groups: Sequence[int], *, seed: int = 0) -> list[Sample]:
+    """So many attempts of each group, whose prompts grow step by step."""
+    rng, samples, trajectory = np.random.default_rng(seed), list[Sample](), 0
+    for group, attempts in enumerate(groups):
+        opening = tuple(int(token) for token in rng.integers(2, 12, 12))
+        for _ in range(attempts):
+            past = opening
+            for step in range(2):
+                response = tuple(int(token) for token in rng.integers(2, 12, int(rng.integers(2, 6))))
+                samples.append(
+                    Sample(
+                        prompt_ids=past,
+                        response_ids=response,
+                        advantage=float(rng.normal()),
+                        logp_behaviour=tuple(float(logp) for logp in rng.normal(-2.5, 0.1, len(response))),
+                        trajectory=trajectory,
+                        step=step,
+                        group=group,
+                    )
+                )
+                past += (*response, 3)
+            trajectory += 1
+    return samples
+
+
+def make_loss(name: str) -> Loss:
+    losses = {
+        "policy": lambda: PolicyLoss(),
+        "reference": lambda: PolicyLoss(penalties=(Kl(weight=0.1),)),
+        "first pass": Centred,
+    }
+    return losses[name]()
+
+
+class Centred(Part, slot="loss"):
+    """Squared distance of every token's log-prob from the mean over the whole optimiser step."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    unit: ClassVar[str] = "sample"
+
+    def first_pass(self, columns: Any, totals: Any) -> Any:
+        return columns.logp.sum()
+
+    def __call__(self, columns: Any, totals: Any, summary: Any) -> LossResult:
+        loss = (columns.logp - summary / totals.tokens).square().sum() / totals.tokens
+        return LossResult(loss=loss, metrics={})
+
+
+class NotANumber(PolicyLoss):
+    """A loss that is NaN where a trajectory is."""
+
+    broken: ClassVar[int] = 0
+
+    def __call__(self, columns: Any, totals: Any) -> LossResult:
+        result = super().__call__(columns, totals)
+        is_hit = bool((columns.trajectory == self.broken).any())
+        return LossResult(loss=result.loss * float("nan") if is_hit else result.loss, metrics=result.metrics)
+
+
+class Zeroed(PolicyLoss):
+    """A loss that rank 1 forgets."""
+
+    def __call__(self, columns: Any, totals: Any) -> LossResult:
+        result = super().__call__(columns, totals)
+        return LossResult(loss=result.loss * float(torch.distributed.get_rank() != 1), metrics=result.metrics)
+
+
+class Raising(PolicyLoss):
+    """A loss that raises on rank 1 alone."""
+
+    def __call__(self, columns: Any, totals: Any) -> LossResult:
+        if torch.distributed.get_rank() == 1:
+            raise ValueError("this rank has no luck")
+        return super().__call__(columns, totals)
+
+
+class Exiting(PolicyLoss):
+    """A loss that ends rank 1 without a word."""
+
+    def __call__(self, columns: Any, totals: Any) -> LossResult:
+        if torch.distributed.get_rank() == 1:
+            os._exit(3)
+        return super().__call__(columns, totals)
+
+
+def open_own(loss: Loss, *, tied: bool = False, model: Any = None, **settings: Any) -> RankLearner:
+    config = ShardedLearnerConfig(**{"learning_rate": 1e-2, "token_budget": BUDGET, "timeout": 60.0, **settings})
+    return open_rank(model or tiny_model(tied=tied), loss, config, temperature=1.0)
+
+
+def open_local(loss: Loss, *, tied: bool = False, **settings: Any) -> LocalLearner:
+    config = LearnerConfig(**{"learning_rate": 1e-2, "token_budget": BUDGET, **settings})
+    return LocalLearner(tiny_model(tied=tied), loss, config)
+
+
+def watch_gradient(learner: LocalLearner) -> Gradients:
+    """The gradient of the last optimiser step, whole, as it was before clipping."""
+    gradients: Gradients = {}
+    apply = learner._apply
+
+    def note_and_apply() -> float:
+        for name, value in learner._trained.items():
+            if value.grad is not None:
+                gradients[name] = put_together(value.grad).clone().numpy()
+        return apply()
+
+    learner._apply = note_and_apply  # type: ignore[method-assign]
+    return gradients
+
+
+def learn_locally(
+    loss: Loss, samples: Sequence[Sample], *, tied: bool = False, **settings: Any
+) -> tuple[dict[str, float], Gradients]:
+    learner = open_local(loss, tied=tied, **settings)
+    gradients = watch_gradient(learner)
+    return learner.learn(samples, count_totals(samples, max_tokens=8)).metrics, gradients
+
+
+def learn_once(
+    rank: int, loss: Loss, groups: Sequence[int], gather: str, tied: bool, passes: int = 1
+) -> tuple[dict[str, float], Gradients]:
+    own = open_own(loss, tied=tied, gather=gather, passes=passes)
+    gradients, samples = watch_gradient(own), make_samples(groups)
+    metrics = own.learn(samples, count_totals(samples, max_tokens=8)).metrics
+    own.ranks.leave()
+    return metrics, gradients
+
+
+def count_passes(rank: int, groups: Sequence[int], gather: str) -> list[int]:
+    """Micro-batches that this rank computes, idle ones included, and those that are its own."""
+    own, samples = open_own(PolicyLoss(), gather=gather), make_samples(groups)
+    micros = own._micro_batches(samples)
+    num = [len(micros), sum(type(micro).__name__ == "MicroBatch" for micro in micros)]
+    own.ranks.leave()
+    return num
+
+
+def ask(rank: int, gather: str) -> tuple[Any, Any, Any]:
+    """Log-probs now, log-probs of the reference after a step, hidden states."""
+    own, samples = open_own(make_loss("reference"), gather=gather, passes=2), make_samples([2, 2])
+    before = own.logps(PAIR)
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    answers = before, own.logps(PAIR, weights="reference"), own.logps(PAIR)
+    states = own.hidden_states(PAIR)[0]
+    own.ranks.leave()
+    return (*answers, states)
+
+
+def save_midway(rank: int, folder: Path) -> list[str]:
+    """Two updates with a checkpoint between them; the weights after each."""
+    own, samples = open_own(make_loss("reference")), make_samples([2, 3])
+    totals = count_totals(samples, max_tokens=8)
+    own.learn(samples, totals)
+    hashes = [hash_weights(own.weights())]
+    own.save(folder)
+    own.learn(samples, totals)
+    hashes.append(hash_weights(own.weights()))
+    own.ranks.leave()
+    return hashes
+
+
+def go_on(rank: int, folder: Path) -> list[str]:
+    """The second of these updates, from the checkpoint."""
+    model = tiny_model()
+    own, samples = open_own(make_loss("reference"), model=model), make_samples([2, 3])
+    own.load(folder, steps=1)
+    hashes = [hash_weights(own.weights())]
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    hashes.append(hash_weights(own.weights()))
+    own.ranks.leave()
+    return hashes
+
+
+def load_other(rank: int, folder: Path) -> tuple[str, bool]:
+    """Load a checkpoint that cannot be loaded: what is said, and whether nothing changed."""
+    own = open_own(PolicyLoss())
+    before = hash_weights(own.weights())
+    try:
+        own.load(folder, steps=1)
+    except AgreedFault as error:
+        is_unchanged = hash_weights(own.weights()) == before
+        own.ranks.leave()
+        return str(error), is_unchanged
+    raise AssertionError("it was loaded")
+
+
+def meet_not_a_number(rank: int) -> tuple[str, bool, float]:
+    """What a rank says of a loss that is NaN on one of them, whether weights stayed, and the next update's loss."""
+    own, samples = open_own(NotANumber()), make_samples([2, 2])
+    totals, before = count_totals(samples, max_tokens=8), hash_weights(own.weights())
+    try:
+        own.learn(samples, totals)
+    except AgreedFault as error:
+        said, is_unchanged = str(error), hash_weights(own.weights()) == before
+    own._loss = PolicyLoss()
+    loss = own.learn(samples, totals).metrics["loss/total"]
+    own.ranks.leave()
+    return said, is_unchanged, loss
+
+
+def learn_with(rank: int, loss: Loss, gather: str) -> None:
+    from groupwise.training.learner.sharded.led_learner import LedLearner, follow
+
+    own, samples = open_own(loss, gather=gather), make_samples([2, 2])
+    if rank:
+        follow(own)
+    else:
+        LedLearner(own).learn(samples, count_totals(samples, max_tokens=8))
+
+
+def load_different_models(rank: int) -> None:
+    open_own(PolicyLoss(), model=tiny_model(seed=rank))
+
+
+def play_run(rank: int, config: RunConfig, folder: Path, resume: bool, stop_after: int | None) -> None:
+    """A run: rank 0 leads it, the others follow; with `stop_after`, rank 0 dies after so many updates."""
+    if is_follower(config):
+        follow_run(config)
+        return
+    from groupwise.training.observer import RunObserver
+
+    class Killer(RunObserver):
+        def on_update(self, update: Any) -> None:
+            if update.number == stop_after:
+                os._exit(9)
+
+    with open_run(config, folder) as run:
+        train(run, resume=resume, observers=[Killer()])

@@ -1,0 +1,153 @@
+"""A learner in shares computes what the local one does, on any number of ranks, and stops as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.batching import count_totals  # noqa: E402
+from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
+from groupwise.losses import PolicyLoss  # noqa: E402
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
+from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
+
+EVEN, UNEVEN, SINGLE = (3, 3), (7, 1), (1,)
+"""Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""
+CASES = [
+    (groups, gather, tied)
+    for groups in (EVEN, UNEVEN, SINGLE)
+    for gather in ("every_pass", "once_a_step")
+    for tied in (False, True)
+    if groups is not EVEN or tied is False
+]
+
+
+def distance(gradients: rank_jobs.Gradients, expected: rank_jobs.Gradients) -> float:
+    """Largest difference of an entry, over the largest entry of its weight."""
+    assert gradients.keys() == expected.keys()
+    return max(
+        float(np.abs(gradients[name] - whole).max() / max(np.abs(whole).max(), 1e-12))
+        for name, whole in expected.items()
+    )
+
+
+@pytest.mark.parametrize(("groups", "gather", "tied"), CASES)
+def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...], gather: str, tied: bool) -> None:
+    metrics, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(groups), tied=tied)
+    ended = run_whole(rank_jobs.learn_once, PolicyLoss(), groups, gather, tied)
+    for of_rank, gradients in ended:
+        assert distance(gradients, expected) < 1e-6
+        assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
+@pytest.mark.parametrize("loss", ["reference", "first pass"])
+def test_losses_with_a_reference_or_a_first_pass_need_all_ranks(loss: str, gather: str) -> None:
+    part, samples = rank_jobs.make_loss(loss), rank_jobs.make_samples(UNEVEN)
+    metrics, expected = rank_jobs.learn_locally(part, samples, passes=2)
+    for of_rank, gradients in run_whole(rank_jobs.learn_once, part, UNEVEN, gather, False, 2):
+        assert distance(gradients, expected) < 1e-4  # of the second step, after rounding of the first
+        assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
+
+
+def test_a_rank_that_forgets_its_loss_is_seen() -> None:
+    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(EVEN))
+    [(_, gradients), _] = run_whole(rank_jobs.learn_once, rank_jobs.Zeroed(), EVEN, "every_pass", False)
+    assert distance(gradients, expected) > 0.1
+
+
+def test_packs_are_kept_and_idle_passes_are_made_only_where_shares_are_put_together_each_time() -> None:
+    [[passes, own], [other_passes, other_own]] = run_whole(rank_jobs.count_passes, UNEVEN, "every_pass")
+    assert passes == other_passes == max(own, other_own)
+    assert own != other_own
+    assert run_whole(rank_jobs.count_passes, UNEVEN, "once_a_step") == [[own, own], [other_own, other_own]]
+    assert run_whole(rank_jobs.count_passes, SINGLE, "once_a_step") == [[1, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
+def test_every_rank_answers_what_the_local_learner_answers(gather: str) -> None:
+    local, samples = rank_jobs.open_local(rank_jobs.make_loss("reference"), passes=2), rank_jobs.make_samples([2, 2])
+    before = local.logps(rank_jobs.PAIR)
+    local.learn(samples, count_totals(samples, max_tokens=8))
+    expected = before[0], local.logps(rank_jobs.PAIR, weights="reference")[0], local.logps(rank_jobs.PAIR)[0]
+    for answers in run_whole(rank_jobs.ask, gather):
+        np.testing.assert_allclose([answer[0] for answer in answers[:3]], expected, atol=1e-4)
+        assert answers[0] == answers[1] != answers[2]  # the reference is what it was before the step
+        np.testing.assert_allclose(answers[3], local.hidden_states(rank_jobs.PAIR)[0], atol=1e-3)
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tmp_path: Path) -> None:
+    [saved, again] = run_whole(rank_jobs.save_midway, tmp_path)
+    assert saved == again
+    assert run_whole(rank_jobs.go_on, tmp_path) == [saved, saved]
+    [alone] = run_whole(rank_jobs.go_on, tmp_path, world=1)
+    assert alone[0] == saved[0]
+    local = rank_jobs.open_local(rank_jobs.make_loss("reference"))
+    local.load(tmp_path, steps=1)
+    assert hash_weights(local.weights()) == saved[0]
+    assert not list(tmp_path.glob("*.metadata"))
+
+
+def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) -> None:
+    local, samples = rank_jobs.open_local(rank_jobs.make_loss("reference")), rank_jobs.make_samples([2, 3])
+    local.learn(samples, count_totals(samples, max_tokens=8))
+    local.save(tmp_path)
+    for hashes in run_whole(rank_jobs.go_on, tmp_path):
+        assert hashes[0] == hash_weights(local.weights())
+
+
+def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) -> None:
+    from groupwise.training.learner.config import LearnerConfig
+    from groupwise.training.learner.local import LocalLearner
+
+    LocalLearner(rank_jobs.tiny_model(hidden=16), PolicyLoss(), LearnerConfig()).save(tmp_path)
+    for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
+        assert "is of another model" in said
+        assert is_unchanged
+
+
+def test_a_loss_that_is_no_number_on_one_rank_stops_all_before_weights_change() -> None:
+    ended = run_whole(rank_jobs.meet_not_a_number)
+    assert ended[0][0] == ended[1][0]
+    assert "rank " in ended[0][0]
+    assert "the loss is not finite (nan" in ended[0][0]
+    assert all(is_unchanged and np.isfinite(loss) for _, is_unchanged, loss in ended)
+
+
+@pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
+def test_a_rank_that_raises_is_named_on_all_and_nobody_stays_behind(gather: str) -> None:
+    [first, second] = run_on_ranks(rank_jobs.learn_with, rank_jobs.Raising(), gather)
+    assert "this rank has no luck" in str(second.error)
+    assert isinstance(first.error, TrainingError)
+    assert "rank 0 of 2 stops because rank 1 did" in str(first.error)
+    assert "this rank has no luck" in str(first.error)
+
+
+def test_a_rank_that_dies_without_a_word_ends_the_others() -> None:
+    [first, second] = run_on_ranks(rank_jobs.learn_with, rank_jobs.Exiting(), "every_pass")
+    assert second.error is None
+    assert isinstance(first.error, TrainingError)
+    assert "lost the others" in str(first.error)
+
+
+def test_ranks_that_loaded_different_models_are_refused() -> None:
+    for end in run_on_ranks(rank_jobs.load_different_models):
+        assert isinstance(end.error, ConfigError)
+        assert "loaded another model than rank" in str(end.error)
+
+
+def test_other_numbers_of_processes_than_asked_for_are_refused() -> None:
+    config = ShardedLearnerConfig(ranks=4)
+    with pytest.raises(ConfigError, match=r"training.learner.ranks is 4, but 1 process was started.*torchrun"):
+        config.open(rank_jobs.tiny_model(), PolicyLoss(), temperature=1.0)
+
+
+def test_compiled_layers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="compile_layers"):
+        ShardedLearnerConfig(compile_layers=True).open(rank_jobs.tiny_model(), PolicyLoss(), temperature=1.0)

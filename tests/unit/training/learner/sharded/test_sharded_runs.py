@@ -1,0 +1,77 @@
+"""Whole runs with a sharded learner: rank 0 leads, the others follow, and a run that was killed goes on to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise.core.errors import ConfigError  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
+from groupwise.core.run_paths import RunPaths  # noqa: E402
+from groupwise.training.follow_run import is_follower  # noqa: E402
+from groupwise.training.learner.local_files import MODEL, OPTIMISER  # noqa: E402
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
+from groupwise.training.run_config import RunConfig, WarmStartConfig  # noqa: E402
+from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
+from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+
+def make_config(updates: int, **settings: Any) -> RunConfig:
+    """A small run with a warm start, whose learner is in shares."""
+    config = small_config(updates=updates, recipe="grpo")
+    learner = ShardedLearnerConfig(learning_rate=1e-2, token_budget=64, minibatches=2, timeout=60.0, **settings)
+    training = config.training.model_copy(update={"learner": learner})
+    warm_start = WarmStartConfig(tasks=8, epochs=2)
+    return config.model_copy(update={"training": training, "warm_start": warm_start})
+
+
+def read_run(folder: Path, updates: int) -> tuple[Any, ...]:
+    """What two runs must have in common to the bit."""
+    paths = RunPaths(folder)
+    with Journal(paths.journal, read_only=True) as journal:
+        digest = journal.digest()
+    checkpoint = paths.checkpoint(updates)
+    return digest, (checkpoint / MODEL).read_bytes(), (checkpoint / OPTIMISER).read_bytes()
+
+
+def test_a_run_of_two_ranks_that_was_killed_goes_on_to_the_bit(tmp_path: Path) -> None:
+    config = make_config(3)
+    run_whole(rank_jobs.play_run, config, tmp_path / "whole", False, None)
+    [leader, follower] = run_on_ranks(rank_jobs.play_run, config, tmp_path / "killed", False, 2)
+    assert leader.error is None
+    assert "lost the others" in str(follower.error)
+    run_whole(rank_jobs.play_run, config, tmp_path / "killed", True, None)
+    assert read_run(tmp_path / "killed", 3) == read_run(tmp_path / "whole", 3)
+
+
+def test_a_run_of_a_single_rank_is_the_run_of_the_local_learner(tmp_path: Path) -> None:
+    config = make_config(2)
+    plain = {name: value for name, value in config.training.learner.config().items() if name not in SHARDED_ONLY}
+    local = config.model_copy(
+        update={"training": config.training.model_copy(update={"learner": rank_jobs.LearnerConfig(**plain)})}
+    )
+    run_whole(rank_jobs.play_run, config, tmp_path / "sharded", False, None, world=1)
+    run_whole(rank_jobs.play_run, local, tmp_path / "local", False, None, world=1)
+    assert read_run(tmp_path / "sharded", 2) == read_run(tmp_path / "local", 2)
+
+
+SHARDED_ONLY = {"kind", "ranks", "gather", "timeout"}
+
+
+def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"2 processes were started, but the learner .* is in one"):
+        is_follower(small_config())
+    assert is_follower(make_config(1))
+
+
+def test_ranks_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(ConfigError, match="start the run with torchrun"):
+        is_follower(make_config(1))
