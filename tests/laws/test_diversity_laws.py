@@ -62,7 +62,7 @@ def test_allotted_entropy_equals_its_oracle(tokens: list[Token], weight: float, 
     columns = dataclasses.replace(columns_of(idle), named={"entropy_share": torch.tensor(numbers, dtype=torch.float64)})
     loss = PolicyLoss(surrogate=Clip(), penalties=(EntropyShare(weight=weight),))
     result = run(loss, columns, totals_of(idle))
-    value, slopes = oracle.allotted_entropy(idle, share, weight)
+    value, slopes = oracle.sum_allotted_entropy(idle, share, weight)
     size = max([abs(slope) for slope in slopes] + [abs(value), 1e-3])
     assert result.loss == pytest.approx(value, abs=1e-10 * size)
     assert not any(result.by_logp)  # the importance weight is a constant

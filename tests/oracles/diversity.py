@@ -47,7 +47,9 @@ def share_out(distinct: Sequence[float], temperature: float) -> list[float]:
     return [weight / math.fsum(weights) for weight in weights]
 
 
-def allotted_entropy(tokens: Sequence[Token], share: Mapping[int, float], weight: float) -> tuple[float, list[float]]:
+def sum_allotted_entropy(
+    tokens: Sequence[Token], share: Mapping[int, float], weight: float
+) -> tuple[float, list[float]]:
     """-weight * share * rho * H, mean over tokens: its value, and its slope by each trained token's entropy."""
     trained = [token for token in tokens if token.trains]
     slopes = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,19 @@ from groupwise.advantages import ReturnToGo
 from groupwise.core.pairs import Pair
 from groupwise.core.totals import Totals
 from groupwise.groups import ByState
-from groupwise.losses import Disco, Llds, LossResult, P3o, Plain, PolicyLoss, RatioVariance, Rec, Siblings
+from groupwise.losses import (
+    Disco,
+    ElasticClip,
+    Llds,
+    LossResult,
+    P3o,
+    Plain,
+    PolicyLoss,
+    RatioVariance,
+    Rec,
+    Regression,
+    Siblings,
+)
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number
 
 RATIOS = [0.3, 0.5, 1.0, 1.5, 4.0]
@@ -122,3 +135,29 @@ def test_the_widest_gap_of_a_state_is_its_pair_wherever_it_stands() -> None:
         task=["t"] * 4, attempt=range(4), index=[0] * 4, state=["s"] * 4, reward=[0.0, 5.0, 1.0, 3.0]
     )
     assert Siblings(by=ByState(), of=ReturnToGo(gamma=1.0))(table) == [Pair(1, 0, 1.0, 5.0, 0, 0)]
+
+
+def test_an_elastic_clip_says_where_it_acted() -> None:
+    for advantage, sides in ((1.0, ("high", [False, False, True])), (-1.0, ("low", [True, False, False]))):
+        tokens = from_ratios([0.5, 1.0, 1.5], advantage)
+        tokens = replace(tokens, channels={"spread": tokens.logp.detach() * 0 + 0.5})
+        clipped = ElasticClip()(tokens.logp.exp() / tokens.logp_old.exp(), tokens).clipped
+        assert {side: where.tolist() for side, where in clipped.items() if where.any()} == dict([sides])
+
+
+def test_a_regression_on_mean_log_ratios_and_what_it_reports() -> None:
+    """Means 0.2 and -0.2, over the floor 0.5: 0.4 against a credit of 1, so it misses by 0.6 on both sides."""
+    rows = columns(
+        [-0.9, -0.7, -1.1, -1.3],
+        old=[-1.0] * 4,
+        advantage=[1.0, 1.0, -1.0, -1.0],
+        sample=range(4),
+        step=range(4),
+        trajectory=[0, 0, 1, 1],
+        group=[0] * 4,
+    )
+    result = learn(Regression(length="mean"), rows, num=4, trajectory=[0, 0, 1, 1])
+    assert number(result.loss) == pytest.approx(0.36)
+    assert gradient(result.loss, rows.logp) == pytest.approx([-0.6, -0.6, 0.6, 0.6])
+    error = result.metrics["extra/regression_error"]
+    assert (error.mean, error.count) == (pytest.approx(0.36), 4)

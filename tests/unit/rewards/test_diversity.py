@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,30 +50,28 @@ def test_where_all_are_right_a_tiny_spread_stays_tiny() -> None:
     assert recipes.after_dsdr().advantage(table).values.tolist() == pytest.approx([0.2, 0.0, -0.2])
 
 
-class Tools:
-    """States by the first token, and lines by the second."""
-
-    def hidden(self, pairs: Any) -> list[np.ndarray]:
-        points = {1: [3.0, 0.0], 2: [0.0, 0.5], 3: [2.0, 2.0]}
-        return [np.array([points[response[0]]] * len(response)) for _, response in pairs]
-
-    def text(self, ids: Any) -> str:
-        return {7: "1 + 1 = 2\nso 2", 8: "1+1=2", 9: "no"}[ids[1]]
+POINTS = {1: [3.0, 0.0], 2: [0.0, 0.5], 3: [2.0, 2.0]}
+LINES = {7: "1 + 1 = 2\nso 2", 8: "1+1=2", 9: "no"}
+TOOLS: Any = SimpleNamespace(
+    hidden=lambda pairs: [np.array([POINTS[response[0]]] * len(response)) for _, response in pairs],
+    text=lambda ids: LINES[ids[1]],
+)
+"""States by the first token of a response, lines by its second."""
 
 
-def said(first: int, second: int, success: float) -> Any:
+def make_answer(first: int, second: int, success: float) -> Any:
     made = attempt({"prompt_ids": (5,), "logp_behaviour": (-1.0, -1.0), "tokens": 2})
     steps = tuple(replace(step, response_ids=(first, second)) for step in made.steps)
     return replace(made, steps=steps, scores={"success": success})
 
 
 def facts_of(group: list[Any]) -> list[tuple[float, float]]:
-    (of_group,) = RightDiversity()([group], Tools(), draw=None)  # type: ignore[arg-type]
+    (of_group,) = RightDiversity()([group], TOOLS, draw=None)  # type: ignore[arg-type]
     return [(facts[0]["distinctness"], facts[0]["entropy_share"]) for facts in of_group]
 
 
 def test_right_answers_are_held_against_right_ones_alone() -> None:
-    facts = facts_of([said(1, 7, 1.0), said(2, 8, 1.0), said(3, 9, 1.0), said(2, 7, 0.0)])
+    facts = facts_of([make_answer(1, 7, 1.0), make_answer(2, 8, 1.0), make_answer(3, 9, 1.0), make_answer(2, 7, 0.0)])
     # e: (1, 0), (0, 1), (1, 1) / sqrt 2; the formula of the first two is the same, the third has none
     apart = (1 + 1 - ROOT_HALF) / 2
     distinct = [apart / 2, apart / 2, 1 - ROOT_HALF, 0.0]
@@ -81,8 +80,8 @@ def test_right_answers_are_held_against_right_ones_alone() -> None:
 
 
 def test_the_only_right_answer_has_no_others_and_all_of_the_exploration() -> None:
-    assert facts_of([said(1, 7, 1.0), said(2, 8, 0.0)]) == [(0.0, 2.0), (0.0, 0.0)]
-    assert facts_of([said(1, 7, 0.0), said(2, 8, 0.0)]) == [(0.0, 0.0), (0.0, 0.0)]
+    assert facts_of([make_answer(1, 7, 1.0), make_answer(2, 8, 0.0)]) == [(0.0, 2.0), (0.0, 0.0)]
+    assert facts_of([make_answer(1, 7, 0.0), make_answer(2, 8, 0.0)]) == [(0.0, 0.0), (0.0, 0.0)]
 
 
 def test_a_bonus_that_nothing_measured_or_that_outweighs_being_right_is_refused() -> None:
