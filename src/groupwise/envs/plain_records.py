@@ -181,7 +181,7 @@ def to_plain_advice(advice: object) -> str | None:
 
 
 def _to_plain_text(field: str, value: object, *, needed: str = "text") -> str:
-    plain = _to_plain_leaf(value)
+    plain = value if type(value) is str else _to_plain_leaf(value)
     if not isinstance(plain, str):
         _refuse(field, value, needed)
     if not is_whole(plain):
@@ -222,7 +222,10 @@ def _to_plain_entry(value: object, depth: int) -> Hashable:
 
 def _to_plain_json(where: str, value: object, depth: int) -> Any:
     """A fact, or an entry of one; a tuple becomes a list, as in every record of it."""
-    plain = _to_plain_leaf(value)
+    kind = type(value)
+    if (kind is str and value.isascii()) or kind is bool:  # type: ignore[attr-defined] # most are: no need to look on
+        return value
+    plain = value if kind is list or kind is dict else _to_plain_leaf(value)
     if isinstance(plain, str):
         return _to_plain_text(where, plain)
     if isinstance(plain, list | tuple) and depth < MAX_DEPTH:

@@ -17,7 +17,7 @@ from groupwise.core.totals import Totals
 from groupwise.losses.aggregates import SequenceMean
 from groupwise.losses.policy_loss import LossResult, PolicyLoss
 from groupwise.losses.ratios import SequenceRatio
-from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
+from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,11 @@ class LastTurnFirst(Part, slot="loss"):
     def _is_a_policy_loss(self) -> LastTurnFirst:
         if not isinstance(self.of, PolicyLoss):
             raise ConfigError(f"of: {name_of(self.of)} has no ratios of turns to carry on; give a policy_loss")
+        if self.of.unit == "trajectory":
+            raise ConfigError(
+                "of: it takes all turns of an attempt together, and here they are learnt one after the other; give a "
+                'ratio of unit "step"'
+            )
         if self.of.channels:
             raise ConfigError(
                 f"of: it reads the channel {min(self.of.channels)!r}, and only the credit itself follows what later "
@@ -72,9 +77,8 @@ class LastTurnFirst(Part, slot="loss"):
 
     @property
     def unit(self) -> Unit:
-        """What must lie whole in one micro-batch: at least a step."""
-        of: Unit = self.of.unit  # type: ignore[assignment]
-        return max("step", of, key=UNITS.index)
+        """What must lie whole in one micro-batch: a step."""
+        return "step"
 
     def order_turns(self, num_turns: int) -> list[range]:
         """The turns that are learnt together, by their indices, stage after stage."""

@@ -44,13 +44,17 @@ def test_it_needs_what_the_loss_within_needs_and_whole_steps() -> None:
     loss = LastTurnFirst(of=PolicyLoss(penalties=(Kl(weight=0.1),)))
     assert loss.needs == {"old_logp", "reference_logp"}
     assert loss.unit == "step"
-    assert LastTurnFirst(of=PolicyLoss(ratio=SequenceRatio(unit="trajectory"))).unit == "trajectory"
 
 
 @pytest.mark.parametrize(
     ("of", "message"),
     [
         (Dpo(), "LastTurnFirst: of: Dpo has no ratios of turns to carry on; give a policy_loss"),
+        (
+            PolicyLoss(ratio=SequenceRatio(unit="trajectory")),
+            "LastTurnFirst: of: it takes all turns of an attempt together, and here they are learnt one after the "
+            'other; give a ratio of unit "step"',
+        ),
         (
             PolicyLoss(surrogate=ClippedChannels(weights={"economy": 0.1})),
             "LastTurnFirst: of: it reads the channel 'economy', and only the credit itself follows what later turns "

@@ -98,6 +98,14 @@ def test_tokens_are_cut_by_the_runs_own_tokenizer(tmp_path: Path) -> None:
     assert TokenTexts(tmp_path).cut([1]) is None
 
 
+def test_a_secret_that_lies_across_tokens_is_not_spelled_by_them(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    folder = write_token_run(tmp_path / "run", words=["[UNK]", "bearer", "abcd1234", "seven"])
+    texts = TokenTexts(folder)
+    assert texts.cut([3, 1]) == ["seven", " bearer"]
+    assert texts.cut([3, 1, 2]) is None, "a header with a token"
+
+
 def decode_bytes(ids: tuple[int, ...]) -> str:
     """A tokenizer whose tokens are bytes."""
     return bytes(ids).decode("utf-8", errors="replace")

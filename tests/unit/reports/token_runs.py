@@ -67,7 +67,12 @@ ANSWERS = [
 ]
 
 
-def write_token_run(folder: Path, algorithm: Algorithm = INSIDE, attempts: list[Trajectory] | None = None) -> Path:
+def write_token_run(
+    folder: Path,
+    algorithm: Algorithm = INSIDE,
+    attempts: list[Trajectory] | None = None,
+    words: list[str] | None = None,
+) -> Path:
     """A run of one update, with a tokenizer where the package is installed."""
     answers = ANSWERS if attempts is None else attempts
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,16 +85,16 @@ def write_token_run(folder: Path, algorithm: Algorithm = INSIDE, attempts: list[
             Update(number=1, version=1, metrics=metrics, trajectories=answers, credit=[[value] for value in credit])
         )
     if importlib.util.find_spec("tokenizers") is not None:
-        write_tokenizer(folder)
+        write_tokenizer(folder, words or WORDS)
     return folder
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, words: list[str]) -> None:
     """The tokenizer of a checkpoint: a word a token."""
     import tokenizers
 
-    words = {word: number for number, word in enumerate(WORDS)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    numbers = {word: number for number, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
     (folder / "checkpoints" / "0001").mkdir(parents=True)
     (folder / "checkpoints" / "latest").write_text("0001\n")
     tokenizer.save(str(folder / "checkpoints" / "0001" / "tokenizer.json"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.run_paths import TOKENIZER, RunPaths
+from groupwise.core.text.secrets import redact
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer gives where the bytes of a character are not complete yet."""
@@ -38,10 +39,17 @@ class TokenTexts:
         self._is_open = False
 
     def cut(self, ids: Sequence[int]) -> list[str] | None:
-        """The text of each token, special ones too: joined, they are the response. None where nothing can tell."""
+        """The text of each token, special ones too: joined, they are the response. None where nothing can tell.
+
+        None also where the response holds a secret: cut into tokens, nobody would know it again to hide it.
+        """
         if not self._is_open:
             self._decode, self._is_open = _make_whole_decoder(self._folder), True
-        return None if self._decode is None else cut_text(ids, self._decode)
+        if self._decode is None:
+            return None
+        pieces = cut_text(ids, self._decode)
+        whole = "".join(pieces)
+        return pieces if redact(whole) == whole else None
 
 
 def cut_text(ids: Sequence[int], decode: Decoder) -> list[str]:

@@ -147,7 +147,7 @@ def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample
 
 def scale_credit(micro: MicroBatch, log_factor_R: torch.Tensor) -> MicroBatch:
     """The micro-batch with the credit of each token times the factor of its trajectory."""
-    return replace(micro, advantage=micro.advantage * log_factor_R.exp()[micro.trajectory].to(micro.advantage))
+    return replace(micro, advantage=micro.advantage * log_factor_R.to(micro.advantage).exp()[micro.trajectory])
 
 
 def _channels_of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:

@@ -203,17 +203,17 @@ class RankLearner(LocalLearner):
         return sum(self.ranks.gather(total)), self._apply()
 
     @torch.no_grad()
-    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
-        """Run the loss's first pass on all ranks, merged in their order."""
-        first_pass = self._loss.first_pass  # type: ignore[attr-defined]
+    def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
+        """What a method of the loss says of each micro-batch of all ranks, merged in their order."""
+        says = getattr(self._loss, method)
         summaries = []
         for micro in micros:
             columns = self._columns(micro)
             if not isinstance(micro, IdlePass):
-                summaries.append(first_pass(columns, totals))
+                summaries.append(says(columns, totals))
         self.forward.drop_whole()
         gathered = [summary for of_rank in self.ranks.gather(summaries) for summary in of_rank]
-        return (merge_summaries(self._loss, gathered),)
+        return merge_summaries(self._loss, gathered)
 
     def _find_norm(self) -> torch.Tensor:
         gradients = [value.grad for value in self._trained.values() if value.grad is not None]

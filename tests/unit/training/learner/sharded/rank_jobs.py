@@ -14,7 +14,7 @@ from groupwise.batching import count_totals
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
-from groupwise.losses import Kl, LossResult, PolicyLoss
+from groupwise.losses import Kl, LastTurnFirst, LossResult, PolicyLoss
 from groupwise.models import TinyModel
 from groupwise.training.follow_run import follow_run, is_follower
 from groupwise.training.learner.config import LearnerConfig
@@ -73,6 +73,7 @@ def make_loss(name: str) -> Loss:
         "policy": lambda: PolicyLoss(),
         "reference": lambda: PolicyLoss(penalties=(Kl(weight=0.1),)),
         "first pass": Centred,
+        "turns in an order": lambda: LastTurnFirst(),
     }
     return losses[name]()
 

@@ -47,8 +47,8 @@ def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...]
 
 
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
-@pytest.mark.parametrize("loss", ["reference", "first pass"])
-def test_losses_with_a_reference_or_a_first_pass_need_all_ranks(loss: str, gather: str) -> None:
+@pytest.mark.parametrize("loss", ["reference", "first pass", "turns in an order"])
+def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str, gather: str) -> None:
     part, samples = rank_jobs.make_loss(loss), rank_jobs.make_samples(UNEVEN)
     metrics, expected = rank_jobs.learn_locally(part, samples, passes=2)
     for of_rank, gradients in run_whole(rank_jobs.learn_once, part, UNEVEN, gather, False, 2):
