@@ -30,19 +30,29 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
     assert any(line.startswith(f"#     groupwise train examples/{name_of(path)}.toml") for line in rest)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("recipes/*.toml")), ids=name_of)
+ON_THEIR_OWN = {"hdpo"}
+"""Recipes that teach only where others do not: economy of searches needs a world with searches and a start that is right
+often, else it prefers lucky guesses."""
+OWN_LEARNER: dict[str, dict[str, Any]] = {"seeupo": {"minibatches": 1}}
+"""A method that divides an update into stages by itself, an optimiser step each."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted(EXAMPLES.glob("recipes/*.toml")) if path.stem not in ON_THEIR_OWN], ids=name_of
+)
 def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
     content, first = content_of(path), content_of(EXAMPLES / SHOWN_ON.get(path.stem, "recipes/grpo.toml"))
     assert content.pop("algorithm")["recipe"] == path.stem
     del first["algorithm"]
     first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
+    first["training"]["learner"] |= OWN_LEARNER.get(path.stem, {})
     if path.stem in OWN_REWARDS:
         first["rewards"] = OWN_REWARDS[path.stem]
     assert content == first
 
 
 SHOWN_ON = {
-    **dict.fromkeys(("copo", "gardo", "gtpo", "d3s", "dcpo", "verl"), "worked_sums.toml"),
+    **dict.fromkeys(("copo", "gardo", "gtpo", "d3s", "dcpo", "verl", "after_dsdr"), "worked_sums.toml"),
     **dict.fromkeys(("spo_chain", "spae", "after_vsrm", "bcpg_nsa"), "worked_sums.toml"),
     "rank_grpo": "ranked_lists.toml",
     "after_webstar": "household.toml",
