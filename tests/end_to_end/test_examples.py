@@ -31,8 +31,8 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 
 
 ON_THEIR_OWN = {"hdpo"}
-"""Recipes that teach only where others do not: economy of searches needs a world with searches and a start that is right
-often, else it prefers lucky guesses."""
+"""Recipes that teach only where others do not: economy of searches needs a world with searches, and a start that is
+right often, else it prefers lucky guesses."""
 OWN_LEARNER: dict[str, dict[str, Any]] = {"seeupo": {"minibatches": 1}}
 """A method that divides an update into stages by itself, an optimiser step each."""
 
