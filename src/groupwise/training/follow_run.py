@@ -10,19 +10,28 @@ from groupwise.core.seeds import seed_of
 from groupwise.models.device import choose_device
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.sharded.led_learner import follow
-from groupwise.training.learner.sharded.open_sharded import check_ranks, open_rank
+from groupwise.training.learner.sharded.open_sharded import check_gpus, open_rank
 from groupwise.training.learner.sharded.ranks import read_started_rank
 from groupwise.training.run_checks import check_algorithm
 from groupwise.training.run_config import RunConfig
 
 
 def is_follower(config: RunConfig) -> bool:
-    """Whether this process is one of several and not the first; several are refused where the learner needs one."""
-    started = read_started_rank()
-    if started.world > 1 and not isinstance(config.training.learner, ShardedLearnerConfig):
+    """Whether this process is one of several and not the first; another number than the learner wants is refused.
+
+    Only where a run trains: whoever reads it needs one process, whatever it was made with.
+    """
+    started, part = read_started_rank(), config.training.learner
+    if started.world > 1 and not isinstance(part, ShardedLearnerConfig):
         raise ConfigError(
-            f"{started.world} processes were started, but the learner {name_of(config.training.learner)} is in one; "
-            'set training.learner.kind = "sharded", or start one process'
+            f"{started.world} processes were started, but the learner {name_of(part)} is in one; set "
+            'training.learner.kind = "sharded", or start one process'
+        )
+    if isinstance(part, ShardedLearnerConfig) and part.ranks not in (None, started.world):
+        raise ConfigError(
+            f"training.learner.ranks is {part.ranks}, but {started.world} "
+            f"{'process was' if started.world == 1 else 'processes were'} started; start the run with torchrun "
+            f"--nproc-per-node {part.ranks} -m groupwise train, or change the setting"
         )
     return started.rank > 0
 
@@ -32,7 +41,7 @@ def follow_run(config: RunConfig) -> None:
     part = config.training.learner
     assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
     loss, device = check_algorithm(config), choose_device(config.device)
-    check_ranks(part, device)
+    check_gpus(device)
     if device.type == "cuda":
         torch.cuda.set_device(read_started_rank().local_rank)
     if config.threads:

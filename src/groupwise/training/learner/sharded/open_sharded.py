@@ -28,7 +28,7 @@ def open_sharded(model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfi
 def open_rank(model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, *, temperature: float) -> RankLearner:
     """Join the other ranks and take this one's share of a model, which all of them have loaded."""
     device = next(model.parameters()).device
-    check_ranks(config, device)
+    check_gpus(device)
     if config.compile_layers:
         raise ConfigError("training.learner.compile_layers: layers in shares are not compiled; leave it out")
     ranks = Ranks(device, timeout=config.timeout)
@@ -38,15 +38,9 @@ def open_rank(model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, 
     )
 
 
-def check_ranks(config: ShardedLearnerConfig, device: torch.device) -> None:
-    """Refuse to start with another number of processes than asked for, or with more than there are GPUs."""
+def check_gpus(device: torch.device) -> None:
+    """Refuse more processes on a machine than it has GPUs."""
     started = read_started_rank()
-    if config.ranks is not None and config.ranks != started.world:
-        raise ConfigError(
-            f"training.learner.ranks is {config.ranks}, but {started.world} "
-            f"{'process was' if started.world == 1 else 'processes were'} started; start the run with torchrun "
-            f"--nproc-per-node {config.ranks} -m groupwise train, or change the setting"
-        )
     gpus = torch.cuda.device_count() if device.type == "cuda" else None
     if gpus is not None and started.local_rank >= gpus:
         raise ConfigError(

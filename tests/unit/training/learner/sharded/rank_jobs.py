@@ -272,3 +272,8 @@ def play_run(rank: int, config: RunConfig, folder: Path, resume: bool, stop_afte
 
     with open_run(config, folder) as run:
         train(run, resume=resume, observers=[Killer()])
+
+
+def look_at_run(rank: int, config: RunConfig, folder: Path) -> None:
+    """Open a run without training it."""
+    open_run(config, folder).close()

@@ -71,6 +71,13 @@ def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.Monkey
     assert is_follower(make_config(1))
 
 
+def test_other_numbers_of_processes_than_asked_for_are_refused_where_a_run_trains(tmp_path: Path) -> None:
+    config = make_config(1, ranks=4)
+    with pytest.raises(ConfigError, match=r"training.learner.ranks is 4, but 1 process was started.*torchrun"):
+        is_follower(config)
+    run_whole(rank_jobs.look_at_run, config, tmp_path, world=1)
+
+
 def test_ranks_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(ConfigError, match="start the run with torchrun"):
