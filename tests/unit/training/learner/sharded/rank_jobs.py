@@ -33,6 +33,8 @@ from tests.unit.training.learners import WORDS
 BUDGET = 48
 PAIR = (((2, 4, 5), (6, 7)),)
 Gradients = dict[str, Any]
+UNEVEN = (7, 1)
+"""Attempts of each group: many more for one rank than for the other."""
 
 
 def tiny_model(*, tied: bool = False, hidden: int = 32, seed: int = 0) -> Any:
@@ -41,6 +43,15 @@ def tiny_model(*, tied: bool = False, hidden: int = 32, seed: int = 0) -> Any:
         model.config.tie_word_embeddings = True
         model.lm_head.weight = model.get_input_embeddings().weight
     return model
+
+
+def make_adapted_model(dtype: str) -> Any:
+    """A model that does not train, with an adapter in float32 that does."""
+    from peft import LoraConfig, get_peft_model
+
+    model = tiny_model().to(getattr(torch, dtype))
+    torch.manual_seed(0)
+    return get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
 
 
 def make_samples(groups: Sequence[int], *, seed: int = 0) -> list[Sample]:
@@ -215,6 +226,20 @@ def go_on(rank: int, folder: Path) -> list[str]:
     hashes.append(hash_weights(own.weights()))
     own.ranks.leave()
     return hashes
+
+
+def train_adapter(rank: int, dtype: str, gather: str, folder: Path) -> tuple[dict[str, float], Gradients, bool]:
+    """An update of an adapter, and whether its checkpoint brings the same weights back."""
+    own = open_own(make_loss("reference"), model=make_adapted_model(dtype), gather=gather, passes=2)
+    watched, samples = watch_gradient(own), make_samples(UNEVEN)
+    metrics = own.learn(samples, count_totals(samples, max_tokens=8)).metrics
+    gradients, after = dict(watched), hash_weights(own.weights())
+    own.save(folder)
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    own.load(folder, steps=2)
+    is_restored = hash_weights(own.weights()) == after
+    own.ranks.leave()
+    return metrics, gradients, is_restored
 
 
 def load_other(rank: int, folder: Path) -> tuple[str, bool]:

@@ -12,12 +12,14 @@ torch = pytest.importorskip("torch")
 from groupwise.batching import count_totals  # noqa: E402
 from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
 from groupwise.losses import PolicyLoss  # noqa: E402
+from groupwise.training.learner.config import LearnerConfig  # noqa: E402
+from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
 from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
 
-EVEN, UNEVEN, SINGLE = (3, 3), (7, 1), (1,)
+EVEN, UNEVEN, SINGLE = (3, 3), rank_jobs.UNEVEN, (1,)
 """Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""
 CASES = [
     (groups, gather, tied)
@@ -54,6 +56,25 @@ def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str
     for of_rank, gradients in run_whole(rank_jobs.learn_once, part, UNEVEN, gather, False, 2):
         assert distance(gradients, expected) < 1e-4  # of the second step, after rounding of the first
         assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "gather"), [("float32", "every_pass"), ("bfloat16", "once_a_step")])
+def test_an_adapter_trains_in_shares(dtype: str, gather: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    local = LocalLearner(
+        rank_jobs.make_adapted_model(dtype),
+        rank_jobs.make_loss("reference"),
+        LearnerConfig(learning_rate=1e-2, token_budget=rank_jobs.BUDGET, passes=2),
+    )
+    samples, expected = rank_jobs.make_samples(UNEVEN), rank_jobs.watch_gradient(local)
+    metrics = local.learn(samples, count_totals(samples, max_tokens=8)).metrics
+    narrow = dtype == "bfloat16"  # where the order of sums decides the last of eight bits
+    for of_rank, gradients, is_restored in run_whole(rank_jobs.train_adapter, dtype, gather, tmp_path):
+        assert gradients.keys() == expected.keys()
+        assert distance(gradients, expected) < (0.05 if narrow else 1e-4)
+        assert of_rank["loss/total"] == pytest.approx(metrics["loss/total"], rel=1e-2 if narrow else 1e-5)
+        assert is_restored
+    local.load(tmp_path, steps=2)
 
 
 def test_a_rank_that_forgets_its_loss_is_seen() -> None:
@@ -103,9 +124,6 @@ def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) ->
 
 
 def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) -> None:
-    from groupwise.training.learner.config import LearnerConfig
-    from groupwise.training.learner.local import LocalLearner
-
     LocalLearner(rank_jobs.tiny_model(hidden=16), PolicyLoss(), LearnerConfig()).save(tmp_path)
     for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
         assert "is of another model" in said
