@@ -17,6 +17,9 @@ from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import EstimatorPart, GrouperPart, SignalPart
 from groupwise.core.step_table import StepTable
 
+ROUNDING = 1e-9
+"""Rewards that add up to nothing may miss it by this much."""
+
 
 class Anchored(Part, slot="estimator"):
     """Add to credit a share of what was earned, which must not be negative.
@@ -44,7 +47,7 @@ class Anchored(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         level = table.ask_once(self.level)
-        below = np.flatnonzero((level < 0) & (self.k > 0))
+        below = np.flatnonzero((level < -ROUNDING) & (self.k > 0))
         if len(below):
             raise RecordError(
                 f"{table.describe_step(int(below[0]))}: what was earned is {level[below[0]]:g}, and a share of less "

@@ -37,7 +37,8 @@ class DoubtGate(Part, slot="estimator"):
     Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** The release subtracts ranks of
     which 1 is best, so that its sign is the other one; win rates follow the paper's words. Quantiles are interpolated;
     all attempts at the quantile are let through. An attempt has the mean of a signal over its steps; values that differ
-    by rounding alone (1e-9) beat nobody. What is remembered counts attempts of the update alone, not recalled ones.
+    by rounding alone (1e-9) beat nobody. What is remembered counts attempts of the update alone, not recalled ones,
+    and goes by what they earned before shapers.
     """
 
     mixes_tasks: ClassVar[bool] = True

@@ -1,7 +1,4 @@
-"""Credit that the members of a set of attempts share: what the set earned, times how varied it is.
-
-Axes: S steps, A attempts.
-"""
+"""Credit that a set of attempts shares: what it earned, times how varied it is. Axes: S steps, A attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.advantages.baselines import centre_values
-from groupwise.advantages.set_trace import SetTrace, find_kinds
+from groupwise.advantages.set_trace import SetTrace, find_chance_to_miss, find_kinds
 from groupwise.advantages.signals import EpisodeReturn
 from groupwise.core.credit import Credit
 from groupwise.core.errors import ConfigError, RecordError
@@ -32,11 +29,11 @@ class SetShared(Part, slot="estimator"):
 
     Attempts are of one kind where the column `key` says the same at each of their steps.
 
-    Source: ours, after the polychromic objective (2025, arXiv:2509.25424), whose f and shared advantage these are; its
-    sets are drawn at states on the way (vines), here all sets of a group count, in closed form. Choices: n 4, as in a
-    re-implementation; a set of clones is worth nothing; no division by a deviation. Returns have to lie in [0, 1]. A
-    wrong attempt of a new kind may gain: that is meant. With no more than n attempts there is one set, and credit is
-    exactly 0; so is that of attempts that earned alike and are all of one kind, or each of another.
+    Source: ours, after the polychromic objective (2025, arXiv:2509.25424), which has a mean times a diversity and the
+    shared advantage; its sets are drawn at states on the way (vines), here all sets of a group count, in closed form.
+    Choices: n 4, as in a re-implementation; a set of clones is worth nothing; no division by a deviation. Returns have
+    to lie in [0, 1]. A wrong attempt of a new kind may gain: that is meant. With no more than n attempts there is one
+    set, and credit is exactly 0; so is that of attempts that earned alike and are all of one kind, or each of another.
     """
 
     needs_solved_groups: ClassVar[bool] = True
@@ -49,6 +46,11 @@ class SetShared(Part, slot="estimator"):
     """How many attempts make a set."""
     variety: Literal["beyond_first", "share"] = "beyond_first"
     """Whether a set of clones is worth nothing, or what one of its kinds is a share of."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The column that tells attempts apart."""
+        return frozenset({self.key})
 
     def check_attempts(self, attempts: int) -> None:
         """Refuse groups that are one set."""
@@ -91,7 +93,10 @@ class SetShared(Part, slot="estimator"):
         num, rest = len(values), self.size - 1
         of_kind = Counter(kinds)
         earned = {kind: math.fsum(v for v, k in zip(values, kinds, strict=True) if k == kind) for kind in of_kind}
-        missed = [{kind: _miss(num - fixed, self.size - fixed, of_kind[kind]) for kind in of_kind} for fixed in (1, 2)]
+        missed = [
+            {kind: find_chance_to_miss(num - fixed, self.size - fixed, of_kind[kind]) for kind in of_kind}
+            for fixed in (1, 2)
+        ]
         num_met = [math.fsum(1 - chance for chance in chances.values()) for chances in missed]
         expected = []
         for value, kind in zip(values, kinds, strict=True):
@@ -105,15 +110,9 @@ class SetShared(Part, slot="estimator"):
         return expected
 
     def _check_range(self, table: StepTable, value_A: FloatArray) -> None:
-        # A sum of rewards may miss 1 by its last digit.
-        outside = np.flatnonzero((value_A < -1e-9) | (value_A > 1 + 1e-9))
+        outside = np.flatnonzero((value_A < -1e-9) | (value_A > 1 + 1e-9))  # a sum may miss 1 by its last digit
         if len(outside):
             raise RecordError(
                 f"{table.describe_step(int(table.attempts.first[outside[0]]))}: the attempt brought "
                 f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
             )
-
-
-def _miss(num: int, size: int, num_of_kind: int) -> float:
-    """The chance that `size` attempts, drawn among `num`, hold none of the `num_of_kind` of a kind."""
-    return math.comb(max(num - num_of_kind, 0), size) / math.comb(num, size)

@@ -60,3 +60,8 @@ def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
     entries = table.codes(key).tolist()
     bounds = [*table.attempts.first.tolist(), len(entries)]
     return [tuple(entries[start:end]) for start, end in pairwise(bounds)]
+
+
+def find_chance_to_miss(num: int, size: int, num_of_kind: int) -> float:
+    """The chance that `size` attempts, drawn among `num`, hold none of the `num_of_kind` of a kind."""
+    return math.comb(max(num - num_of_kind, 0), size) / math.comb(num, size)

@@ -26,11 +26,12 @@ def after_polychromic(
 
     f(S) = mean(R) * (kinds - 1) / (size - 1);   A_i = mean of f over the sets with i - mean of f over all sets
 
-    Choices: f and that a set shares its advantage are the paper's; that all sets of a group count, in place of sets
-    drawn at states on the way, is ours, and so is leaving out its KL to the behaviour policy. Attempts are of one kind
-    where the column `key` says the same step by step: `action`, or for single answers the fact `answer`. Returns have
-    to lie in [0, 1]; more attempts than `size` at a task. `variety="share"` is kinds / size. Clip 0.2; each answer
-    counts the same; no KL. The plan `top_up` and filters that drop solved tasks are refused: variety is learnt there.
+    Choices: mean(R) times a diversity, and that a set shares its advantage, are the paper's; (kinds - 1) / (size - 1)
+    is ours, and `variety="share"`, kinds / size, the fraction of distinct ones. That all sets of a group count, in
+    place of sets drawn at states on the way, is ours, and so is leaving out its KL to the behaviour policy. Attempts
+    are of one kind where the column `key` says the same step by step: `action`, or for single answers the fact
+    `answer`. Returns have to lie in [0, 1]; more attempts than `size` at a task. Clip 0.2; each answer counts the same;
+    no KL. The plan `top_up` and filters that drop solved tasks are refused: variety is learnt there.
     """
     return Algorithm(
         advantage=SetShared(size=size, key=key, variety=variety),

@@ -21,14 +21,16 @@ def prorag(
     step_format: Literal["off", "intended"] = "off",
     separators: tuple[str, ...] = (),
 ) -> Algorithm:
-    """ProRAG (2026, arXiv:2601.21912, code): GRPO, and how each step was judged against all steps of the group.
+    """ProRAG (2026, arXiv:2601.21912, code): GRPO, and how each step was judged against the group.
 
     A_t = (R - mean(R)) / (std(R) + 1e-4) + weight * (s_t - mean(s)) / std(s),   s = sigmoid(score of the step)
 
-    Choices: those of the parts `judged_segments` and `judged_credit`. The source trains a process reward model to give
-    the scores; here `algorithm.judge` gives them, and a run file has to name one: in the tests and in the example it is
-    a rule. Its outcome reward is `graded` and `format` (per = "whole") in `rewards`. Every response is a step, unless
-    `separators` cut it. Clip 0.2 and the mean over tokens, without KL, are ours; its bound on ratios is left out.
+    Choices: those of the parts `judged_segments` and `judged_credit`; mean and std of s are over all tokens of the
+    group (`per="segment"` counts each step once). The source trains a process reward model to give the scores; here
+    `algorithm.judge` gives them, and a run file has to name one: in the tests and in the example it is a rule. Its
+    outcome reward is `graded` and `format` (kept = 1, broken = -1, per = "whole") in `rewards`. Every response is a
+    step, unless `separators` cut it. Clip 0.2 and the mean over tokens, without KL, are ours; its bound on ratios is
+    left out.
     """
     return Algorithm(
         advantage=grpo(eps=1e-4).advantage,

@@ -20,7 +20,7 @@ def seeupo(
     length: Literal["mean", "sum"] = "mean",
     stages: Annotated[int, Field(ge=1)] = 8,
 ) -> Algorithm:
-    """SeeUPO (2026, arXiv:2602.06554, from notes and a re-implementation): turns are learnt in reverse, the last first.
+    """SeeUPO (2026, arXiv:2602.06554, from notes; its clip is ours): turns are learnt in reverse, the last first.
 
     M = R - mean(R);   for t = T, ..., 1:  l = max(-M * s_t, -M * clip(s_t)),   then M <- M * pi_new(a_t) / pi_old(a_t)
 

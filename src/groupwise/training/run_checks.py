@@ -116,7 +116,13 @@ def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
     if config.evaluation.tasks:
         ask_panel(config.env, config.evaluation.split)
     if config.warm_start is not None:
-        _check_expert(host, tasks[0])
+        _check_expert(host, tasks[0], NO_EXPERT)
+    for part in config.algorithm.measures or ():
+        if "expert" in getattr(part, "needs", ()):
+            sentence = (
+                "the environment has no expert, whom algorithm.measures asks ({}); take another one, or leave it out"
+            )
+            _check_expert(host, tasks[0], sentence.format(name_of(part)))
     _check_past_attempts(config, tasks)
     if config.rollout.lag:
         _check_payloads(tasks)
@@ -133,12 +139,13 @@ def _check_payloads(tasks: Sequence[Task]) -> None:
             )
 
 
-def _check_expert(host: Host, task: Task) -> None:
-    """Refuse a warm start without an expert. An environment that fails here says nothing of whether it has one."""
+def _check_expert(host: Host, task: Task, sentence: str) -> None:
+    """Refuse, with a sentence, where there is no expert. An environment that fails here says nothing of whether it has
+    one."""
     if isinstance(host.open({0: task})[0], Fault):
         return
     if isinstance(host.ask_experts([0])[0], NoExpert):
-        raise ConfigError(NO_EXPERT)
+        raise ConfigError(sentence)
     host.close([0])
 
 

@@ -103,7 +103,9 @@ CALL, OTHER = {"name": "search", "arguments": {"x": 1}}, {"name": "search", "arg
         ({"checks": {"read": True, "fits": True, "right": False}}, False),
         ({"checks": {"read": True, "fits": True}, "calls": [CALL], "gold_calls": [OTHER, CALL]}, True),
         ({"checks": {"read": True, "fits": True}, "calls": [CALL], "gold_calls": [OTHER]}, False),
-        ({"checks": {"read": True, "fits": True}, "calls": [CALL]}, False),
+        ({"checks": {"read": True, "fits": True}, "calls": [CALL], "gold_calls": []}, False),
+        ({"checks": {"read": True, "fits": True}, "calls": [CALL]}, True),
+        ({"checks": {"read": True, "fits": False}, "calls": [CALL]}, False),
     ],
 )
 def test_checked_steps_pass_by_what_the_environment_tells(facts: dict[str, Any], has_passed: bool) -> None:

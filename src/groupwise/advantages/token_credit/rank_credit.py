@@ -42,7 +42,7 @@ class RankCredit(Part, slot="token_credit"):
     Attempts are one answer.
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"item_tokens", "end_token"})
+    reads: ClassVar[frozenset[str]] = frozenset({"item_tokens", "end_token", "list_length", "item_relevance"})
     gives_spans: ClassVar[bool] = True
     reward: Literal["exp_inf", "log_decay"] = "exp_inf"
     """What a rank earned: its item's own relevance, or the discounted gain from it on."""

@@ -18,7 +18,8 @@ class CheckedSteps(Part, slot="judge"):
     """Points for a step that passed every check its environment made, and called nothing but what leads to the answer.
 
     A rule, not a model: it reads the facts `checks`, `calls` and `gold_calls`, which environments with tools tell. A
-    step that called nothing, such as an answer, goes by its checks alone.
+    step that called nothing, such as an answer, goes by its checks alone, and so does every step of an environment that
+    does not know which calls lead to the answer (`search_qa`, the shops).
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"checks"})
@@ -39,8 +40,9 @@ def _has_passed(question: JudgeQuestion) -> bool:
             f"task {question.task.id!r}: a step has no fact 'checks', which the judge checked_steps reads; use an "
             "environment that tells it, or another judge"
         )
-    gold = question.facts.get("gold_calls", [])
-    return all(checks.values()) and all(call in gold for call in question.facts.get("calls", []))
+    calls = question.facts.get("calls", [])
+    gold = question.facts.get("gold_calls", calls)  # unknown: nobody can say that a call was for nothing
+    return all(checks.values()) and all(call in gold for call in calls)
 
 
 class CheckedLines(Part, slot="judge"):

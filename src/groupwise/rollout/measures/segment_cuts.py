@@ -34,20 +34,31 @@ def cut_after_uncertain(logps: Sequence[float], *, max_probability: float, per_s
 def cut_after_separators(
     pieces: Sequence[str], *, separators: Sequence[str], min_tokens: int, max_segments: int
 ) -> list[int]:
-    """End a segment after each token that holds a separator, if it has enough tokens; too many are merged evenly.
+    """End a segment after each token with which a separator is complete, if it has enough tokens; too many are merged.
+
+    Tokens may cut a separator: two line ends are a blank line, whether or not one token holds both.
 
     >>> cut_after_separators(["a", ";", "b", "c", ";", "d"], separators=[";"], min_tokens=2, max_segments=16)
     [2, 5, 6]
+    >>> cut_after_separators(["a", "\\n", "\\n", "b"], separators=["\\n\\n"], min_tokens=1, max_segments=16)
+    [3, 4]
     """
-    inner, begin = [], 0
+    inner, begin, before = [], 0, ""
     for place, piece in enumerate(pieces[:-1]):
-        if place + 1 - begin >= min_tokens and any(separator in piece for separator in separators):
+        if place + 1 - begin >= min_tokens and any(_completes(separator, before, piece) for separator in separators):
             inner.append(place + 1)
             begin = place + 1
+        before += piece
     if len(inner) >= max_segments:
         num = max_segments - 1
         inner = [inner[(number + 1) * len(inner) // (num + 1)] for number in range(num)]
     return [*inner, len(pieces)]
+
+
+def _completes(separator: str, before: str, piece: str) -> bool:
+    """Whether a piece of text holds the end of a separator, which may have begun before it."""
+    begun = before[max(len(before) - len(separator) + 1, 0) :]
+    return separator in begun + piece
 
 
 def take_sampled(step: Step) -> tuple[int, ...]:
