@@ -33,7 +33,7 @@ from groupwise.training.run import Run
 
 def measure(run: Run, *, num_tasks: int, num_attempts: int, continuations: int) -> dict[str, Any]:
     """The correlation of each method's credit with values that were estimated by going on."""
-    tools, tasks = RunTools(run), run.config.env.panel("test")[:num_tasks]
+    tools, tasks = RunTools(run, 0), run.config.env.panel("test")[:num_tasks]
     attempts = [
         Attempt(task=task, number=number, seed=seed_of(0, task.id, number))
         for task in tasks

@@ -166,7 +166,7 @@ OPENED = [
     (
         f"algorithm.loss.penalties=['{__name__}:Critical']",
         "algorithm.loss: it needs 'reference_logps', which nothing here computes; did you mean 'reference_logp'? "
-        "Valid: entropy, old_logp, pairs, reference_logp",
+        "Valid: entropy, old_logp, pairs, reference_logp, spans",
     ),
     (
         "algorithm.recipe=mc_grpo",

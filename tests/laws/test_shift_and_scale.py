@@ -265,11 +265,11 @@ def test_mars_scales_with_the_reward_to_six_decimals(rows: list[Row], factor: fl
 def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
     recipe: str, rows: list[Row], factor: float
 ) -> None:
-    """The deviation of distinct multiples of 1/8 is at least 0.02 and the eps 1e-6; MC-GRPO's eps is 1e-3."""
+    """The deviation of distinct multiples of 1/8 is at least 0.02, the eps 1e-6; MC-GRPO's is 1e-3, ProRAG's 1e-4."""
     hyper = SETTINGS.get(recipe, {})
     before, after = values(rows, recipe, **hyper), values(scale_rewards(rows, factor), recipe, **hyper)
     is_sum = recipe in {"gigpo", "hgpo", "salt"}
-    bound = 1e-2 if recipe == "mc_grpo" else 1e-4
+    bound = {"mc_grpo": 1e-2, "prorag": 5e-3}.get(recipe, 1e-4)
     np.testing.assert_allclose(after, before, rtol=bound, atol=bound if is_sum else 1e-9)
     if not is_sum:
         # Terms of a sum may cancel, as may credit shared along an edge; one term alone only grows as eps loses weight.

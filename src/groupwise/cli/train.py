@@ -16,6 +16,7 @@ from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_paths import RunPaths
+from groupwise.core.started_rank import read_started_rank
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -33,14 +34,16 @@ def train(
     """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
+    # Whoever follows finds what rank 0 has begun to write.
+    if read_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
+        raise ConfigError(_describe_used_folder(folder))
     config = _load_config(file, set_ or (), tracker or ())
     from groupwise.training.follow_run import follow_run, is_follower
 
     if is_follower(config):
-        follow_run(config)
+        if not (resume and _is_finished(folder, config)):
+            follow_run(config)
         return
-    if RunPaths(folder).holds_run() and not resume:
-        raise ConfigError(_describe_used_folder(folder))
     from groupwise.cli.terminal.live import show_live
     from groupwise.config.runs import open_run
     from groupwise.config.runs import train as run_loop
@@ -52,6 +55,7 @@ def train(
     if resume and RunPaths(folder).config.is_file():
         _print_changes(load_run_config(folder), config)
     if resume and _is_finished(folder, config):
+        _print_finished(folder, config)
         return
     check_algorithm(config)  # what is refused needs no notices
     for line in list_notices(config):
@@ -81,7 +85,7 @@ def _describe_used_folder(folder: Path) -> str:
 
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
-    """Whether nothing is left to do, and say so."""
+    """Whether nothing is left to do."""
     from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
     paths, updates, wanted = RunPaths(folder), config.training.updates, config.evaluation
@@ -93,16 +97,22 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
             played = {(row.number, row.split) for row in journal.evaluations()}
     except FileError:  # a damaged journal: going on says what can be done about it
         return False
-    if wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates:
-        return False
+    lacks_evaluation = wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates
+    return not lacks_evaluation
+
+
+def _print_finished(folder: Path, config: RunConfig) -> None:
+    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+
+    last = find_latest_checkpoint(RunPaths(folder).checkpoints)
+    assert last is not None, "a run without a checkpoint is not finished"
     output().print(
-        f"{folder} is finished: it has made {int(last.name)} updates of {updates}; to go on, give it more with "
-        f"--set training.updates=N",
+        f"{folder} is finished: it has made {int(last.name)} updates of {config.training.updates}; to go on, give it "
+        "more with --set training.updates=N",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
-    return True
 
 
 def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:

@@ -146,6 +146,8 @@ OVER: dict[str, Any] = {
         "description": "Further credit that the loss reads, an estimator by name.",
         "additionalProperties": {SLOT: "estimator"},
     },
+    "measures": {"type": "array", "description": "Measures in place of the recipe's.", "items": {SLOT: "measure"}},
+    "judge": {SLOT: "judge"},
     "pairing": {SLOT: "pairing"},
     "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
 }

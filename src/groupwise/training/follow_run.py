@@ -7,11 +7,11 @@ import torch
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of
 from groupwise.core.seeds import seed_of
+from groupwise.core.started_rank import read_started_rank
 from groupwise.models.device import choose_device
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.sharded.led_learner import follow
 from groupwise.training.learner.sharded.open_sharded import check_gpus, open_rank
-from groupwise.training.learner.sharded.ranks import read_started_rank
 from groupwise.training.run_checks import check_algorithm
 from groupwise.training.run_config import RunConfig
 
@@ -32,6 +32,10 @@ def is_follower(config: RunConfig) -> bool:
             f"training.learner.ranks is {part.ranks}, but {started.world} "
             f"{'process was' if started.world == 1 else 'processes were'} started; start the run with torchrun "
             f"--nproc-per-node {part.ranks} -m groupwise train, or change the setting"
+        )
+    if started.world > 1 and ":" in config.device:
+        raise ConfigError(
+            f"device: {config.device!r} would put every process on one GPU; say cuda, and each takes its own"
         )
     return started.rank > 0
 

@@ -145,7 +145,7 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
     """Open the judge of the run's measures; one that cannot work is refused here, before a model loads."""
     if config.algorithm.judge is None or not any("judge" in part.needs for part in config.algorithm.measures or ()):
         return None
-    judge = LiveJudge(config.algorithm.judge, paths.judge_record)
+    judge = LiveJudge(config.algorithm.judge, paths.judge_record, may_write=may_ask)
     if may_ask:
         judge.check()
     return judge

@@ -81,7 +81,8 @@ def test_a_run_file_with_a_bit_of_everything_is_valid(faults: Any) -> None:
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
-    options = {key: value for key, value in recipes.summary(name).options.items() if value is not None}
+    given = {key: value for key, value in recipes.summary(name).options.items() if value is not None}
+    options = json.loads(json.dumps(given))  # a file has lists where Python has tuples
     assert faults(change_setting("algorithm", {"recipe": name})) == []
     assert faults(change_setting("algorithm", {"recipe": name, **options})) == []
     assert faults(change_setting("algorithm", recipes.build(name).config())) == []

@@ -16,6 +16,7 @@ from groupwise import ConfigError, Part, recipes
 from groupwise.config.run_file import decode_run
 from groupwise.core.parts.engine_slot import GIFTS, REFUSED_SAMPLING
 from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.envs import WorkedSums
 from groupwise.groups import Staleness
 from groupwise.training import ENGINES, LocalEngine
 from groupwise.training.engine.needs import check_engine_gives
@@ -43,9 +44,10 @@ def with_engine(engine: Any, algorithm: Any = None) -> RunConfig:
     return small_config().model_copy(update=changes)
 
 
-def refusal(folder: Path, engine: Any, algorithm: Any = None) -> str:
+def refusal(folder: Path, engine: Any, algorithm: Any = None, env: Any = None) -> str:
+    config = with_engine(engine, algorithm)
     with pytest.raises(ConfigError) as caught:
-        open_run(with_engine(engine, algorithm), folder)
+        open_run(config if env is None else config.model_copy(update={"env": env}), folder)
     return str(caught.value)
 
 
@@ -68,7 +70,7 @@ def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_non
 
 @pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "measures")])
 def test_credit_inside_an_answer_that_reads_entropies_is_refused_too(tmp_path: Path, name: str, place: str) -> None:
-    said = refusal(tmp_path, all_but("entropy"), recipes.build(name))
+    said = refusal(tmp_path, all_but("entropy"), recipes.build(name), env=WorkedSums())
     assert said.startswith(f"algorithm.{place}: ")
     assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
     assert said.endswith(") does not give; use an engine that does, or leave the part out")

@@ -24,6 +24,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
+from groupwise.core.started_rank import drop_torchrun_variables
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.remote import guardian
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
@@ -228,7 +229,7 @@ class _Group:
             stdin=subprocess.PIPE,  # never written to: its end tells the guardian that we are gone
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | variables,
+            env=drop_torchrun_variables(os.environ) | variables,
             start_new_session=True,  # Ctrl-C is for us: we end our servers in order
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from groupwise.core.started_rank import drop_torchrun_variables
 from groupwise.rollout.hosts import supervisor as worker_supervisor
 from groupwise.rollout.hosts.messages import (
     MAX_ANSWER_BYTES,
@@ -178,7 +179,7 @@ def _start(connection: int, lifeline: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=2,  # what environments print must not mix with what a command prints
         # One order of sets in all workers, so that a replay meets the same one.
-        env={"PYTHONHASHSEED": "0"} | os.environ,
+        env={"PYTHONHASHSEED": "0"} | drop_torchrun_variables(os.environ),
         start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
     )
 

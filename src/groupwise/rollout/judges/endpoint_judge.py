@@ -75,7 +75,8 @@ class EndpointJudge(Part, slot="judge"):
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     """Calls that are under way at a time."""
     max_calls: Annotated[int, Field(ge=1)] | None = None
-    """Calls that the run may make in all; None = any number."""
+    """Calls that the run may make in all, before an update's questions are asked; what is asked again (`retries`) comes
+    on top. None = any number."""
     fallback: Finite | None = None
     """The score of a question that the judge did not answer; None = the run ends."""
 
@@ -146,7 +147,20 @@ class EndpointJudge(Part, slot="judge"):
         )
 
     def _make_headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {resolve_references(self.api_key)}"} if self.api_key else {}
+        return _write_headers(self.api_key)
+
+
+def _write_headers(api_key: str | None) -> dict[str, str]:
+    """The headers that show a key; one that no header may hold is refused, since http.client would show it."""
+    if not api_key:
+        return {}
+    key = resolve_references(api_key).strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError(
+            "algorithm.judge.api_key: the key holds a character that no header may; look at the variable that it comes "
+            "from, where a line end in the middle is the usual one"
+        )
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _check_settings(judge: EndpointJudge) -> None:

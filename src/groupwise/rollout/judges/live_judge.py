@@ -42,8 +42,9 @@ class JudgeCost:
 class LiveJudge:
     """The judge of a run; a rule is called, and what a recorded one says is kept in the record."""
 
-    def __init__(self, part: Judge, path: Path) -> None:
-        self._part, self._record = part, JudgeRecord(path) if isinstance(part, RecordedJudge) else None
+    def __init__(self, part: Judge, path: Path, *, may_write: bool = True) -> None:
+        is_recorded = isinstance(part, RecordedJudge)
+        self._part, self._record = part, JudgeRecord(path, may_write=may_write) if is_recorded else None
 
     def check(self) -> None:
         """Raise where the judge cannot work, before anything is played."""

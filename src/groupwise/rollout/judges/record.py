@@ -39,8 +39,8 @@ def digest_question(asked: Mapping[str, Any]) -> str:
 class JudgeRecord:
     """What a judge was asked and answered in a run, by the question's digest; any thread may write."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, may_write: bool = True) -> None:
+        self._path, self._may_write = path, may_write
         self._lock = Lock()
         self._settled: dict[str, RecordedJudgement] = {}
         self.num_calls = 0
@@ -89,7 +89,7 @@ class JudgeRecord:
             return
         content = self._path.read_bytes()
         whole, _, rest = content.rpartition(b"\n")
-        if rest:
+        if rest and self._may_write:  # somebody else may be writing that line right now
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)
         for number, line in enumerate(whole.splitlines(), start=1):

@@ -17,6 +17,7 @@ from groupwise.models.pretrained import PretrainedModel
 from groupwise.training.doctor import hardware
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig
 
 NUMBERS_PER_UNIT = 30
@@ -76,11 +77,17 @@ def estimate_sizes(config: RunConfig) -> Sizes:
         tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
         parameters=parameters,
         trained=trained,
-        memory=parameters * width * copies + engine + trained * 4 + moments + activations,
+        memory=(parameters * width * copies + trained * 4 + moments) / _count_shares(config) + engine + activations,
         engine=engine,
         checkpoint=parameters * width + moments if trained == parameters else trained * 4 + moments,
         checkpoints=1 + -(-config.training.updates // every),
     )
+
+
+def _count_shares(config: RunConfig) -> int:
+    """Over how many processes weights, gradients and moments are divided; 1 where the run file does not say."""
+    part = config.training.learner
+    return (part.ranks or 1) if isinstance(part, ShardedLearnerConfig) else 1
 
 
 def _estimate_engine(config: RunConfig, model: _ModelSize) -> float:

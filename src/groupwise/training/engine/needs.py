@@ -8,6 +8,8 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
 from groupwise.core.parts.part import Part, name_of
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.engine.vllm_in_process import VllmInProcess
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig
 
 
@@ -22,6 +24,11 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
             )
     config.engine.check_device(device)
     _check_overlap(config, device)
+    if isinstance(config.engine, VllmInProcess) and isinstance(config.training.learner, ShardedLearnerConfig):
+        raise ConfigError(
+            "engine: vLLM in the trainer's own process starts a process group, which a sharded learner would take for "
+            'its own; use servers ([engine] kind = "vllm")'
+        )
     check_model = getattr(config.engine, "check_model", None)  # of engines that cannot take every model
     if check_model is not None:
         check_model(config.model)

@@ -64,7 +64,8 @@ class LocalLearner:
         temperature: float = 1.0,
         forward: Forward | None = None,
     ) -> None:
-        _check_trainable(model)
+        if forward is None:  # whoever gives one has checked the model before it was made
+            check_trainable(model)
         self.forward = forward or Forward(model, config)
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
@@ -293,7 +294,8 @@ class LocalLearner:
         )
 
 
-def _check_trainable(model: PreTrainedModel) -> None:
+def check_trainable(model: PreTrainedModel) -> None:
+    """Refuse a model with no weight to train, with one that is too narrow for it, or that drops activations."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trained:
         raise ConfigError("the model has no weight that trains; load it without freezing, or with a LoRA adapter")

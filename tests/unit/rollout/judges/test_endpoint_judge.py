@@ -62,6 +62,16 @@ def test_the_key_is_sent_and_comes_from_the_variable(monkeypatch: pytest.MonkeyP
     )
 
 
+def test_a_key_that_no_header_may_hold_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "very\nsecret")
+    broken = judge("http://127.0.0.1:9/v1", api_key="${JUDGE_KEY}")
+    with pytest.raises(ConfigError, match="a character that no header may") as caught:
+        broken.check(is_new=False)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("JUDGE_KEY", "sound\r\n")  # from a file with line ends of Windows
+    assert broken._make_headers() == {"Authorization": "Bearer sound"}
+
+
 def test_fields_that_servers_differ_in() -> None:
     with serve() as endpoint:
         asks = judge(endpoint.url, temperature=None, seed=None, body={"max_tokens": None, "max_completion_tokens": 7})

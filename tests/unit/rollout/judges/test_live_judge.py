@@ -13,6 +13,7 @@ from groupwise.core.errors import EngineFault, FileError
 from groupwise.core.parts.trust import only_reading
 from groupwise.rollout.judges import EndpointJudge, FunctionJudge, JudgeQuestion, PhraseJudge
 from groupwise.rollout.judges.live_judge import JudgeCost, LiveJudge
+from groupwise.rollout.judges.record import JudgeRecord
 from tests.unit.rollout.judges import graders
 from tests.unit.rollout.judges.fake_endpoint import FakeEndpoint, serve
 
@@ -202,3 +203,12 @@ def test_reading_a_run_imports_no_function(tmp_path: Path) -> None:
         part = FunctionJudge(function="os:system")
         with pytest.raises(ConfigError, match="not loaded without --trust"):
             part(ask_about("a"))
+
+
+def test_a_reader_leaves_a_line_that_is_being_written_alone(tmp_path: Path) -> None:
+    path = tmp_path / "judge.jsonl"
+    path.write_bytes(b'{"question": "half of')
+    assert JudgeRecord(path, may_write=False).num_calls == 0
+    assert path.read_bytes() == b'{"question": "half of'
+    assert JudgeRecord(path).num_calls == 0
+    assert path.read_bytes() == b""

@@ -7,12 +7,14 @@ others with its arguments, and all ranks do it together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from groupwise.core.errors import TrainingError
 from groupwise.core.sample import Sample
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
@@ -83,7 +85,7 @@ class LedLearner:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, put together."""
-        whole: dict[str, torch.Tensor] = self._lead("weights")
+        whole: dict[str, torch.Tensor] = self._lead("give_weights")
         return whole
 
     def hold_reference(self, folder: Path | None = None) -> None:
@@ -106,7 +108,8 @@ class LedLearner:
         """Let the other ranks go."""
         if self._is_open:
             self._is_open = False
-            self._own.ranks.broadcast(Command(method=STOP))
+            with suppress(TrainingError):  # who is gone already needs no telling
+                self._own.ranks.broadcast(Command(method=STOP))
             self._own.ranks.leave()
 
     def _lead(self, method: str, *args: Any, here: dict[str, Any] | None = None, **options: Any) -> Any:

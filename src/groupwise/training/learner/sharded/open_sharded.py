@@ -7,11 +7,12 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.slots import Loss
+from groupwise.core.started_rank import read_started_rank
 from groupwise.models.device import read_memory_size
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.sharded.led_learner import LedLearner
 from groupwise.training.learner.sharded.rank_learner import RankLearner
-from groupwise.training.learner.sharded.ranks import Ranks, read_started_rank
+from groupwise.training.learner.sharded.ranks import Ranks
 
 MAX_SHARE = 1 / 3
 """Share of the memory that whole weights and gradients may take for them to stay together during a step."""
@@ -51,8 +52,9 @@ def check_gpus(device: torch.device) -> None:
 
 def _check_same_model(model: PreTrainedModel, ranks: Ranks) -> None:
     """Refuse to put shares of different models together."""
-    sums = [
-        (name, tuple(value.shape), float(value.detach().double().sum())) for name, value in model.named_parameters()
+    sums = [  # as text, in which a NaN is itself
+        (name, tuple(value.shape), repr(float(value.detach().sum(dtype=torch.float64))))
+        for name, value in model.named_parameters()
     ]
     for rank, others in enumerate(ranks.gather(sums)):
         pairs = zip(sums, others, strict=False)

@@ -6,7 +6,7 @@ All ranks call the same methods at the same time with the same arguments; each c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,7 +25,7 @@ from groupwise.core.totals import Totals
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
-from groupwise.training.learner.local import LocalLearner, find_cause
+from groupwise.training.learner.local import LocalLearner, check_trainable, find_cause
 from groupwise.training.learner.local_files import read_weights
 from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.learner.protocol import ReportEpoch
@@ -34,7 +34,7 @@ from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.sharded.deal import deal_to_ranks
 from groupwise.training.learner.sharded.ranks import AgreedFault, Ranks
 from groupwise.training.learner.sharded.shards import ShardedForward, put_together, take_share
-from groupwise.training.learner.sharded.whole_files import load_shares, write_whole
+from groupwise.training.learner.sharded.whole_files import load_shares, spread_tensors, write_whole
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
@@ -54,12 +54,22 @@ class ShardedReference(Reference):
 
     @torch.no_grad()
     def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take whole weights, or shares of this rank, as the reference."""
+        """Take this rank's shares as the reference."""
         for (names, _), held in zip(self._trained, self._held, strict=True):
-            weight = next((weights[name] for name in names if name in weights), None)
-            if weight is None:
-                raise TrainingError(f"the reference weights have no {names[0]!r}; give those of the same model")
-            held.copy_(weight) if isinstance(weight, DTensor) else take_share(held, weight)
+            held.copy_(next(weights[name] for name in names if name in weights))
+
+    def check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Refuse weights among which one that trains is not."""
+        lacking = next((names[0] for names, _ in self._trained if not any(name in weights for name in names)), None)
+        if lacking is not None:
+            raise TrainingError(f"the reference weights have no {lacking!r}; give those of the same model")
+
+    def hold_each(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take whole weights as the reference, one after the other, so that no two of them are in memory."""
+        places = {name: place for place, (names, _) in enumerate(self._trained) for name in names}
+        for name, whole in weights:
+            if name in places:
+                take_share(self._held[places[name]], whole)
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -86,6 +96,7 @@ class RankLearner(LocalLearner):
         keeps_whole: bool,
     ) -> None:
         self.ranks = ranks
+        check_trainable(model)
         forward = ShardedForward(model, config, ranks, keeps_whole=keeps_whole)
         super().__init__(model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole
@@ -100,18 +111,25 @@ class RankLearner(LocalLearner):
             return
         if self._reference is None:
             self._reference = self._make_reference()
-        weights, fault = None, None
+        assert isinstance(self._reference, ShardedReference), "_make_reference makes these"
+        weights, fault = dict[str, torch.Tensor](), None
         if self.ranks.is_leader:
             try:
-                weights = {name: value.cpu() for name, value in read_weights(folder).items()}
+                weights = read_weights(folder)
+                self._reference.check_names(weights)
             except TrainingError as error:
                 fault = str(error)
         self.ranks.agree(fault)
-        self._reference.hold(self.ranks.broadcast(weights))
+        self._reference.hold_each(spread_tensors(self.ranks, weights))
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, whole."""
         return {name: put_together(value) for name, value in self._trained.items()}
+
+    def give_weights(self) -> dict[str, torch.Tensor]:
+        """The same on rank 0 alone: the others give their shares and keep nothing."""
+        wholes = ((name, put_together(value)) for name, value in self._trained.items())
+        return {name: whole for name, whole in wholes if self.ranks.is_leader}
 
     @torch.no_grad()
     def logps(

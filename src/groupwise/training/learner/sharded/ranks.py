@@ -11,7 +11,6 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -19,11 +18,15 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.started_rank import StartedRank, read_started_rank
 
 PATIENCE = timedelta(days=7)
 """How long a rank waits for the next command: an update's attempts may take hours to play."""
+MAX_START = timedelta(hours=2)
+"""How long ranks wait for each other to be there at all: rank 0 may have engines to start first."""
 FAULT_SECONDS = 5.0
 """How long a rank that lost the others looks for what one of them said before it died."""
 
@@ -35,39 +38,21 @@ class AgreedFault(TrainingError):
     """A fault that every rank raises at the same place, so that all are still in step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartedRank:
-    """What torchrun tells a process about itself."""
-
-    rank: int
-    """Number of the process."""
-    world: int
-    """How many there are."""
-    local_rank: int
-    """Number of the process on its machine, which is the number of its GPU."""
-
-
-def read_started_rank() -> StartedRank:
-    """Who this process is, as torchrun says it in variables; alone where it does not."""
-    try:
-        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        return StartedRank(rank=rank, world=world, local_rank=int(os.environ.get("LOCAL_RANK", rank)))
-    except ValueError as error:
-        raise ConfigError(
-            f"RANK, WORLD_SIZE and LOCAL_RANK are not whole numbers ({error}); start the run with torchrun, which sets "
-            "them, or unset all three"
-        ) from None
-
-
 class Ranks:
     """All processes of a learner, as one of them sees them."""
 
     def __init__(self, device: torch.device, *, timeout: float) -> None:
-        """Join the others; a group that exists already is used as it is."""
+        """Join the others; a group of all of them that exists already is used as it is."""
         started = read_started_rank()
-        if not dist.is_initialized():
+        self._owns_group = not dist.is_initialized()
+        if self._owns_group:
             _start_group(started, device, timeout)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        if self.world != started.world:
+            raise ConfigError(
+                f"{started.world} processes were started, but torch's process group in this one has {self.world}; let "
+                "nothing else start a group here, such as vLLM in the trainer's own process"
+            )
         self.device = device
         self.on_device = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.world,))
@@ -110,8 +95,9 @@ class Ranks:
                 _store().set(f"fault of rank {self.rank}", f"{type(fault).__name__}: {fault}")
             if self.device.type == "cuda":
                 return  # NCCL would wait for the others; the process ends, and torchrun ends theirs
-        with suppress(RuntimeError, dist.DistError):
-            dist.destroy_process_group()
+        if self._owns_group:
+            with suppress(RuntimeError, dist.DistError):
+                dist.destroy_process_group()
 
     @contextmanager
     def name_faults(self) -> Iterator[None]:
@@ -149,7 +135,11 @@ def _start_group(started: StartedRank, device: torch.device, timeout: float) -> 
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=wait)
         return
     try:
-        dist.init_process_group(backend, timeout=wait)
+        # Rank 0 joins when environments, engine and model are open, which may take longer than any pass.
+        store, rank, world = next(rendezvous("env://", timeout=MAX_START))
+        store.set(f"rank {rank} is here", "")
+        store.wait([f"rank {other} is here" for other in range(world)], MAX_START)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=wait)
     except (ValueError, RuntimeError, dist.DistError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(

@@ -46,7 +46,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
             fault = str(error)
     ranks.agree(fault)
     own = model.state_dict()
-    for name, whole in _spread(ranks, weights):
+    for name, whole in spread_tensors(ranks, weights):
         take_share(own[name], whole)
     put_optimiser_tensors(model, optimiser, dict(_share_moments(ranks, model, moments)))
 
@@ -61,7 +61,7 @@ def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
     return collected
 
 
-def _spread(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
+def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
     """Each of rank 0's tensors on every rank, one at a time."""
     table = ranks.broadcast([(name, tuple(value.shape), value.dtype) for name, value in tensors.items()])
     for name, shape, dtype in table:
@@ -75,7 +75,7 @@ def _spread(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
 
 def _share_moments(ranks: Ranks, model: nn.Module, moments: dict[str, torch.Tensor]) -> Any:
     parameters = dict(model.named_parameters())
-    for key, whole in _spread(ranks, moments):
+    for key, whole in spread_tensors(ranks, moments):
         name, _, entry = key.rpartition("/")
         if entry == "step":
             yield key, whole.cpu()

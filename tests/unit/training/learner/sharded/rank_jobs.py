@@ -29,9 +29,11 @@ from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
 from tests.unit.training.learners import WORDS
+from tests.unit.training.runs import small_config
 
 BUDGET = 48
 PAIR = (((2, 4, 5), (6, 7)),)
+SHORT_PAIR = (((2, 4, 5), (3, 4)),)
 Gradients = dict[str, Any]
 UNEVEN = (7, 1)
 """Attempts of each group: many more for one rank than for the other."""
@@ -54,15 +56,15 @@ def make_adapted_model(dtype: str) -> Any:
     return get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
 
 
-def make_samples(groups: Sequence[int], *, seed: int = 0) -> list[Sample]:
+def make_samples(groups: Sequence[int], *, seed: int = 0, vocabulary: int = 12) -> list[Sample]:
     """So many attempts of each group, whose prompts grow step by step."""
     rng, samples, trajectory = np.random.default_rng(seed), list[Sample](), 0
     for group, attempts in enumerate(groups):
-        opening = tuple(int(token) for token in rng.integers(2, 12, 12))
+        opening = tuple(int(token) for token in rng.integers(2, vocabulary, 12))
         for _ in range(attempts):
             past = opening
             for step in range(2):
-                response = tuple(int(token) for token in rng.integers(2, 12, int(rng.integers(2, 6))))
+                response = tuple(int(token) for token in rng.integers(2, vocabulary, int(rng.integers(2, 6))))
                 samples.append(
                     Sample(
                         prompt_ids=past,
@@ -174,9 +176,9 @@ def learn_locally(
 
 
 def learn_once(
-    rank: int, loss: Loss, groups: Sequence[int], gather: str, tied: bool, passes: int = 1
+    rank: int, loss: Loss, groups: Sequence[int], gather: str, tied: bool, passes: int = 1, checkpoint: bool = False
 ) -> tuple[dict[str, float], Gradients]:
-    own = open_own(loss, tied=tied, gather=gather, passes=passes)
+    own = open_own(loss, tied=tied, gather=gather, passes=passes, checkpoint_layers=checkpoint)
     gradients, samples = watch_gradient(own), make_samples(groups)
     metrics = own.learn(samples, count_totals(samples, max_tokens=8)).metrics
     own.ranks.leave()
@@ -302,3 +304,20 @@ def play_run(rank: int, config: RunConfig, folder: Path, resume: bool, stop_afte
 def look_at_run(rank: int, config: RunConfig, folder: Path) -> None:
     """Open a run without training it."""
     open_run(config, folder).close()
+
+
+def hold_and_lose_a_follower(rank: int, checkpoint: Path) -> tuple[Any, Any, Any]:
+    """Log-probs of a checkpoint, of the reference taken from it, and of what was learnt since; then rank 1 goes."""
+    from groupwise.training.learner.sharded.led_learner import LedLearner
+
+    model, _ = small_config().model.open(words=small_config().words(), seed=1)
+    own = open_own(PolicyLoss(), model=model)
+    own.load(checkpoint, steps=1)
+    saved, samples = own.logps(SHORT_PAIR), make_samples([2, 2], vocabulary=6)
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    own.hold_reference(checkpoint)
+    scores = saved, own.logps(SHORT_PAIR, weights="reference"), own.logps(SHORT_PAIR)
+    if rank:
+        os._exit(0)
+    LedLearner(own).close()
+    return scores

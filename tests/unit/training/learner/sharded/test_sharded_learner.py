@@ -58,6 +58,13 @@ def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str
         assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
+def test_layers_are_run_again_in_the_backward_pass_with_the_same_gradient(gather: str) -> None:
+    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(UNEVEN))
+    for _, gradients in run_whole(rank_jobs.learn_once, PolicyLoss(), UNEVEN, gather, False, 1, True):
+        assert distance(gradients, expected) < 1e-6
+
+
 @pytest.mark.parametrize(("dtype", "gather"), [("float32", "every_pass"), ("bfloat16", "once_a_step")])
 def test_an_adapter_trains_in_shares(dtype: str, gather: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")

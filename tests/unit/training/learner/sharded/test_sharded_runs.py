@@ -82,3 +82,20 @@ def test_ranks_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(ConfigError, match="start the run with torchrun"):
         is_follower(make_config(1))
+
+
+def test_every_process_of_a_run_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    config = make_config(1).model_copy(update={"device": "cuda:1"})
+    with pytest.raises(ConfigError, match="would put every process on one GPU"):
+        is_follower(config)
+
+
+def test_a_reference_from_a_checkpoint_is_held_on_two_ranks_and_a_follower_that_is_gone_is_no_error(
+    tmp_path: Path,
+) -> None:
+    run_whole(rank_jobs.play_run, make_config(1), tmp_path / "run", False, None)
+    [leader, _] = run_on_ranks(rank_jobs.hold_and_lose_a_follower, RunPaths(tmp_path / "run").checkpoint(1))
+    assert leader.error is None, leader.said
+    saved, of_reference, now = leader.value
+    assert saved == of_reference != now
