@@ -43,12 +43,14 @@ def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
-    weights, tensors = list_stored(folder, model)
+    weights, tensors = read_checkpoint_tensors(folder, model)
     model.load_state_dict(weights, strict=False)
     put_optimiser_tensors(model, optimiser, tensors)
 
 
-def list_stored(folder: Path, model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def read_checkpoint_tensors(
+    folder: Path, model: PreTrainedModel
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Weights and moments that a folder holds, by name, each compared with the model's."""
     try:
         weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)

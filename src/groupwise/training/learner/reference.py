@@ -30,11 +30,15 @@ class Reference:
     @torch.no_grad()
     def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take weights by name as the reference; of tied ones, under any of their names."""
+        self.check_names(weights)
         for (names, _), held in zip(self._trained, self._held, strict=True):
-            weight = next((weights[name] for name in names if name in weights), None)
-            if weight is None:
-                raise TrainingError(f"the reference weights have no {names[0]!r}; give those of the same model")
-            held.copy_(weight)
+            held.copy_(next(weights[name] for name in names if name in weights))
+
+    def check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Refuse weights among which one that trains is not."""
+        lacking = next((names[0] for names, _ in self._trained if not any(name in weights for name in names)), None)
+        if lacking is not None:
+            raise TrainingError(f"the reference weights have no {lacking!r}; give those of the same model")
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -12,8 +12,6 @@ from groupwise.training.learner.config import LearnerConfig
 if TYPE_CHECKING:
     from groupwise.training.learner.protocol import Learner
 
-MANY_HOURS = 7 * 24
-
 
 class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     """Over several processes, started by torchrun: each holds a share of weights, gradients and moments (FSDP2).
@@ -27,11 +25,11 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     gather: Literal["auto", "every_pass", "once_a_step"] = "auto"
     """When shares are put together: for each layer of each pass, which needs the least memory, or once an optimiser
     step, which waits less; auto = once a step where whole weights and gradients take a third of the memory at most."""
-    timeout: Annotated[float, Field(gt=0, le=MANY_HOURS * 3600.0)] = 600.0
-    """Seconds that a rank waits for the others within a pass before it gives up."""
+    timeout: Annotated[float, Field(gt=0, le=604_800)] = 600.0
+    """Seconds that a rank waits for the others within a pass before it gives up; a week at most."""
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
         """The learner on a model, over all ranks that were started."""
-        from groupwise.training.learner.sharded.open_sharded import open_sharded  # it needs torch
+        from groupwise.training.learner.sharded.open_sharded import open_sharded_learner  # it needs torch
 
-        return open_sharded(model, loss, self, temperature=temperature)
+        return open_sharded_learner(model, loss, self, temperature=temperature)

@@ -18,7 +18,9 @@ MAX_SHARE = 1 / 3
 """Share of the memory that whole weights and gradients may take for them to stay together during a step."""
 
 
-def open_sharded(model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, *, temperature: float) -> LedLearner:
+def open_sharded_learner(
+    model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, *, temperature: float
+) -> LedLearner:
     """Open the learner on rank 0."""
     own = open_rank(model, loss, config, temperature=temperature)
     if not own.ranks.is_leader:

@@ -6,7 +6,7 @@ All ranks call the same methods at the same time with the same arguments; each c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -51,18 +51,6 @@ class ShardedReference(Reference):
     def __init__(self, model: nn.Module, forward: ShardedForward) -> None:
         super().__init__(model)
         self._forward = forward
-
-    @torch.no_grad()
-    def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's shares as the reference."""
-        for (names, _), held in zip(self._trained, self._held, strict=True):
-            held.copy_(next(weights[name] for name in names if name in weights))
-
-    def check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Refuse weights among which one that trains is not."""
-        lacking = next((names[0] for names, _ in self._trained if not any(name in weights for name in names)), None)
-        if lacking is not None:
-            raise TrainingError(f"the reference weights have no {lacking!r}; give those of the same model")
 
     def hold_each(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take whole weights as the reference, one after the other, so that no two of them are in memory."""

@@ -29,7 +29,6 @@ MAX_START = timedelta(hours=2)
 """How long ranks wait for each other to be there at all: rank 0 may have engines to start first."""
 FAULT_SECONDS = 5.0
 """How long a rank that lost the others looks for what one of them said before it died."""
-
 LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe", "Timed out", "timed out")
 """What errors say that come of another rank and not of this one's own work."""
 
@@ -55,6 +54,7 @@ class Ranks:
             )
         self.device = device
         self.on_device = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        """How many ranks share a device's memory: a GPU has one, a machine's processors have all that run there."""
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.world,))
         self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
 

@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
 from groupwise.training.learner.local_files import (
-    list_stored,
     name_optimiser_tensors,
     put_optimiser_tensors,
+    read_checkpoint_tensors,
     save_optimiser,
 )
 from groupwise.training.learner.sharded.ranks import Ranks
@@ -41,7 +41,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
     weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
     if ranks.is_leader:
         try:
-            weights, moments = list_stored(folder, model)
+            weights, moments = read_checkpoint_tensors(folder, model)
         except TrainingError as error:
             fault = str(error)
     ranks.agree(fault)
