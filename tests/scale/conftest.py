@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def processes_can_be_found() -> None:
+def processes_are_listed() -> None:
     """Skip where there is no list of processes to find those in that stayed behind."""
     if sys.platform != "linux":
         pytest.skip("needs Linux: processes that stay behind are found in /proc")

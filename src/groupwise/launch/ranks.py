@@ -141,8 +141,8 @@ def run_ranks(
         show: prints what they write.
     """
     nodes = [place.ask("describe", timeout=ASK_SECONDS) for place in places]
-    told = list_rank_variables([node for node, _ in nodes], port=nodes[0][1], with_gpus=with_gpus)
-    for place, own in zip(places, told, strict=True):
+    rank_variables = list_rank_variables([node for node, _ in nodes], port=nodes[0][1], with_gpus=with_gpus)
+    for place, own in zip(places, rank_variables, strict=True):
         place.ask("start", list(arguments), {**variables, **own}, str(Path.cwd()), timeout=ASK_SECONDS)
     statuses, died, deadline = dict[int, int](), set[int](), None
     while len(statuses) < len(places):
