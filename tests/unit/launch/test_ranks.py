@@ -69,7 +69,9 @@ def test_each_rank_is_told_what_torchrun_would_tell_it(monkeypatch: pytest.Monke
     by_rank = list_rank_variables([A, B, B], port=29500, with_gpus=False)
     assert [own["LOCAL_RANK"] for own in by_rank] == ["0", "0", "1"]
     assert [own["LOCAL_WORLD_SIZE"] for own in by_rank] == ["1", "2", "2"]
-    assert {(own["MASTER_ADDR"], own["MASTER_PORT"], own["WORLD_SIZE"]) for own in by_rank} == {("10.0.0.1", "29500", "3")}
+    assert {(own["MASTER_ADDR"], own["MASTER_PORT"], own["WORLD_SIZE"]) for own in by_rank} == {
+        ("10.0.0.1", "29500", "3")
+    }
     for name, value in by_rank[2].items():
         monkeypatch.setenv(name, value)
     started = read_started_rank()
