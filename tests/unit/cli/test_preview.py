@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 from rich.console import Console
 
-from groupwise.cli.preview.views import print_preview
+from groupwise.cli.preview import print_preview
 from groupwise.cli.terminal.attributed_tokens import STYLES, choose_styles, lay_out_text
 from groupwise.config.run_file import load_run
 from groupwise.rollout.prompts.origins import TokenOrigin

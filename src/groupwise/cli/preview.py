@@ -1,15 +1,19 @@
-"""What `groupwise preview` prints: attempts with coloured prompts, readings of sample responses, costs, notes."""
+"""`groupwise preview`: a run's prompts, what its action rule reads, and what an update takes; before it is run."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.attributed_tokens import (
     choose_styles,
@@ -19,6 +23,7 @@ from groupwise.cli.terminal.attributed_tokens import (
     make_token_table,
 )
 from groupwise.cli.terminal.live import format_duration
+from groupwise.core.parts.part import check_may_open
 
 if TYPE_CHECKING:
     from groupwise.training.preview.preview_run import PreviewedAttempt, PreviewedStep, RunPreview
@@ -27,6 +32,41 @@ if TYPE_CHECKING:
 
 VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
 RESPONSE = "response"
+
+
+def preview(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run.")],
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks to show.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="How many steps of each.")] = 3,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Show this task; the beginning of its id will do; may repeat."),
+    ] = None,
+    response: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Say this at the first step, a second one at the second; may repeat."),
+    ] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and its origin too.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every id.")] = False,
+    trust: Trust = False,
+) -> None:
+    """See what a model would be shown, and what an update takes, before anything is paid: no weights are loaded.
+
+    Attempts are played by the environment's expert, with possible actions, or with the responses that you give.
+    """
+    need_trainer()
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
+
+    config = load_run(file, overrides=set_ or ())
+    check_may_open(config.env)
+    from groupwise.training.preview.preview_run import preview_run
+
+    shown = preview_run(config, num_tasks=tasks, num_steps=steps, task_ids=task or (), responses=response or ())
+    if as_json:
+        screen.print_finite_json(preview_as_json(shown))
+    else:
+        print_preview(screen.output(), shown, with_tokens=tokens)
 
 
 def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -> None:
