@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from groupwise.core.errors import FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.text.files import parse_toml
 from groupwise.evaluation.summary import Evaluation
@@ -171,10 +172,11 @@ def wait_until(is_so: Callable[[], bool], command: Command, what: str) -> None:
 
 def read_curve(folder: Path, name: str) -> dict[int, float]:
     """A metric of a run by update; empty where nothing is written yet."""
-    if not (folder / "journal.sqlite").exists():
+    try:
+        with Journal(folder / "journal.sqlite", read_only=True) as journal:
+            return dict(journal.curve(name))
+    except FileError:  # not there, or being made at this moment
         return {}
-    with Journal(folder / "journal.sqlite", read_only=True) as journal:
-        return dict(journal.curve(name))
 
 
 def read_responses(folder: Path) -> dict[tuple[int, str, int], list[list[int]]]:
