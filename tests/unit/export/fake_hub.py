@@ -37,7 +37,7 @@ class Hub:
             return {"errors": [], "warnings": []}
         if "/preupload/" in path:
             named = json.loads(body)["files"]
-            return {"files": [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in named]}
+            return {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in named]}
         assert "/commit/" in path, path
         for line in body.splitlines():
             entry = json.loads(line)
