@@ -36,6 +36,7 @@ from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
+from groupwise.training.settled_threads import settle_threads
 from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
@@ -68,7 +69,7 @@ def open_run(
             f"open_run was given {describe_value(config)} for the run's settings; read them first: "
             "open_run(load_run('run.toml'), 'runs/first')"
         )
-    lock = RunLock(Path(folder))
+    config, lock = settle_threads(config, Path(folder)), RunLock(Path(folder))
     if not read_only:
         lock.acquire()
     with lock.release_on_failure():
