@@ -32,7 +32,7 @@ PATIENCE = 1200.0
 """Seconds that a run may take on a machine that is shared."""
 HERE = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 """127.0.0.1, the same within IPv6, and ::1."""
-GONE_SECONDS = 30.0
+GONE_SECONDS = 60.0
 """How long processes may take to end after the command that started them."""
 
 
@@ -186,10 +186,11 @@ def start_command(arguments: list[str], log: Path) -> Iterator[Command]:
         deadline = time.monotonic() + GONE_SECONDS
         while (left := command.list_processes()) and time.monotonic() < deadline:
             time.sleep(0.2)
+        stayed = [_read(pid, "cmdline").replace(b"\0", b" ").decode() for pid in left]
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert left == [], "processes outlived the command that started them"
+    assert stayed == [], "processes outlived the command that started them"
 
 
 def start_ranks(file: Path, out: Path, *, ranks: int = 2) -> list[str]:
