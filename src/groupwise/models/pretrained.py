@@ -56,15 +56,20 @@ class PretrainedModel(Part, slot="model"):
         tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
         if not self.lora_rank:
             return model, tokenizer
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
-            alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
-            lora = LoraConfig(
-                r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
-            )
-            return get_peft_model(model, lora), tokenizer
+            return get_peft_model(model, self.make_lora_settings(place)), tokenizer
+
+    def make_lora_settings(self, place: str) -> Any:
+        """peft's settings of a new adapter on the model of a place."""
+        from peft import LoraConfig
+
+        alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
+        return LoraConfig(
+            r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
+        )
 
     def _check_same(self, adapter: Adapter) -> None:
         """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""

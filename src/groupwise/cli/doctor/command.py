@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.doctor import machine
+from groupwise.cli.doctor.memory_table import list_memory
 from groupwise.cli.terminal.screen import format_bytes, output
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import check_may_open
@@ -36,6 +37,8 @@ class Finding(NamedTuple):
     """What it is."""
     fix: str = ""
     """What to do about it."""
+    lines: tuple[str, ...] = ()
+    """What it is made of, a line each."""
 
 
 def doctor(
@@ -52,6 +55,8 @@ def doctor(
         colour = COLOURS[finding.status]
         line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
         console.print(line, highlight=False, soft_wrap=True)
+        for row in finding.lines:
+            console.print(f"          {escape(row)}", highlight=False, soft_wrap=True)
         if finding.fix:
             console.print(f"          [bold]Fix:[/] {escape(finding.fix)}", highlight=False, soft_wrap=True)
     if broken:
@@ -153,11 +158,14 @@ def _check_memory(sizes: Sizes) -> Finding:
     from groupwise.training.doctor.hardware import list_gpus
 
     free = max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
-    what = f"about {format_bytes(sizes.memory)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
-    if free is not None and sizes.memory > free:
-        fix = "lower training.learner.token_budget or engine.memory, set model.lora_rank, or take a smaller model"
-        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix)
-    return Finding("ok", "memory of the run", what)
+    memory, lines = sizes.memory, tuple(list_memory(sizes.memory))
+    what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
+    if not memory.is_rehearsed:
+        what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
+    if free is not None and memory.peak > free:
+        fix = "turn what is largest above, or take a smaller model"
+        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, lines)
+    return Finding("ok", "memory of the run", what, lines=lines)
 
 
 def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:
