@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.models.lora_targets import ALL_LINEAR, check_targets, find_layers, list_linear_layers
 
 if TYPE_CHECKING:
     from groupwise.models.folder import Adapter
@@ -25,15 +26,30 @@ class PretrainedModel(Part, slot="model"):
     """Rank of the adapter; 0 = all weights train, or the adapter that the folder holds."""
     lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
     """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
+    lora_targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = ALL_LINEAR
+    """Layers that the adapter sits on, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every
+    linear layer but the output layer."""
 
     @model_validator(mode="after")
-    def _trains_in_float32(self) -> PretrainedModel:
+    def _can_train(self) -> PretrainedModel:
         if self.dtype != "float32" and not self.lora_rank:
             raise ValueError(
                 f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
                 "or a lora_rank"
             )
+        if self.lora_targets != ALL_LINEAR and not self.lora_rank:
+            raise ValueError(
+                "lora_targets names layers of an adapter, but lora_rank is 0; set a lora_rank, or leave lora_targets out"
+            )
         return self
+
+    def check(self) -> None:
+        """Refuse, before anything is opened, targets of an adapter that the model does not have."""
+        from groupwise.models import folder as folders
+
+        folders.check_folder(self.path)
+        if self.lora_rank and folders.find_adapter(self.path) is None:
+            check_targets(self.lora_targets, folders.resolve_path(self.path))
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the model and its tokenizer; the words of the environment are not needed.
@@ -53,6 +69,8 @@ class PretrainedModel(Part, slot="model"):
             tokenizer = folders.load_tokenizer(str(adapter.folder) if has_tokenizer else adapter.base)
             return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
         place = folders.resolve_path(self.path)
+        if self.lora_rank:
+            check_targets(self.lora_targets, place)
         tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
         if not self.lora_rank:
             return model, tokenizer
@@ -67,9 +85,8 @@ class PretrainedModel(Part, slot="model"):
         from peft import LoraConfig
 
         alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
-        return LoraConfig(
-            r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
-        )
+        targets = self.lora_targets if isinstance(self.lora_targets, str) else list(self.lora_targets)
+        return LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules=targets, base_model_name_or_path=place)
 
     def _check_same(self, adapter: Adapter) -> None:
         """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""
@@ -78,7 +95,20 @@ class PretrainedModel(Part, slot="model"):
             ("lora_scale", self.lora_scale, adapter.scale),
         ):
             if self.lora_rank and not math.isclose(asked, stored):
-                raise ConfigError(
-                    f"model.{name}: the adapter in {self.path} has {stored:g}, but {asked:g} is asked for; leave "
-                    "lora_rank out to go on with that adapter, or give the folder of a whole model"
-                )
+                raise self._refuse_other(name, f"{stored:g}", f"{asked:g}")
+        if not self.lora_rank:
+            return
+        layers = list_linear_layers(adapter.base)
+        asked_layers, stored_layers = (
+            find_layers(layers, targets) for targets in (self.lora_targets, adapter.settings.get("target_modules"))
+        )
+        if asked_layers != stored_layers:
+            other = min(asked_layers ^ stored_layers)
+            has = (f"none on {other}", "one there") if other in asked_layers else (f"one on {other}", "none there")
+            raise self._refuse_other("lora_targets", *has)
+
+    def _refuse_other(self, name: str, stored: str, asked: str) -> ConfigError:
+        return ConfigError(
+            f"model.{name}: the adapter in {self.path} has {stored}, but {asked} is asked for; leave lora_rank out to "
+            "go on with that adapter, or give the folder of a whole model"
+        )

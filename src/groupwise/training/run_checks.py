@@ -91,6 +91,13 @@ def _check_solved_groups(config: RunConfig) -> None:
             )
 
 
+def check_model(config: RunConfig) -> None:
+    """Refuse a model that says of itself, before it loads, that it cannot be opened; one from elsewhere need not."""
+    check = getattr(config.model, "check", None)
+    if check is not None:
+        check()
+
+
 def check_journal(folder: Path) -> None:
     """Refuse a journal that this version cannot go on with, before a model loads."""
     paths = RunPaths(folder)
