@@ -39,7 +39,8 @@ class PretrainedModel(Part, slot="model"):
             )
         if self.lora_targets != ALL_LINEAR and not self.lora_rank:
             raise ValueError(
-                "lora_targets names layers of an adapter, but lora_rank is 0; set a lora_rank, or leave lora_targets out"
+                "lora_targets names layers of an adapter, but lora_rank is 0; set a lora_rank, or leave lora_targets "
+                "out"
             )
         return self
 
