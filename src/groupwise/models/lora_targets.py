@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from groupwise.core.errors import ConfigError
 from groupwise.models.folder import AS_DATA, explain_unloadable
 
-ALL_LINEAR = "all-linear"
+ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output layer, in peft's words."""
 
 

@@ -191,7 +191,7 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
 def test_the_memory_of_a_run_is_told_part_by_part(groupwise: Run, tmp_path: Path) -> None:
     out = groupwise("doctor", small(tmp_path)).out.splitlines()
     begin = next(number for number, line in enumerate(out) if "memory of the run" in line)
-    table = {line[10:26].strip(): line[26:].split() for line in out[begin + 1 : begin + 10]}
+    table = {line[10:26].strip(): line[26:].split() for line in out[begin + 1 : begin + 11]}
     assert {"weights", "gradients", "optimiser", "activations", "keys and values", "playing", "learning"} <= {*table}
     assert table["activations"][2:] == ["learning", "training.learner:", "token_budget,", "checkpoint_layers"]
     assert table["engine"][2:] == ["always", "engine.precision"]

@@ -58,7 +58,7 @@ def test_weights_gradients_and_moments_are_those_of_what_trains() -> None:
 
 
 def test_the_engines_weights_are_counted_in_its_precision() -> None:
-    whole, half = (estimate_sizes(config(device="cpu", precision=each)) for each in ("float32", "bfloat16"))
+    whole, half = (estimate_sizes(config(device="cpu", precision=precision)) for precision in ("float32", "bfloat16"))
     assert whole.memory.parts["engine"] == 2 * half.memory.parts["engine"] == whole.parameters * 4
 
 
@@ -69,13 +69,13 @@ def test_a_reference_that_only_a_measure_asks_is_counted() -> None:
 
 
 def test_shares_divide_what_the_learner_holds_and_not_what_it_computes() -> None:
-    one = estimate_sizes(config(device="cpu"))
+    alone = estimate_sizes(config(device="cpu"))
     part = {"kind": "sharded", "ranks": 4, "token_budget": 256}
     sections = {**dict(config(device="cpu")), "training": {"tasks": 2, "learner": part}}
     four = estimate_sizes(RunConfig.model_validate(sections))
     for name in ("weights", "gradients", "optimiser"):
-        assert four.memory.parts[name] == one.memory.parts[name] / 4
-    assert four.memory.parts["activations"] == one.memory.parts["activations"]
+        assert four.memory.parts[name] == alone.memory.parts[name] / 4
+    assert four.memory.parts["activations"] == alone.memory.parts["activations"]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_an_environment_from_elsewhere_is_not_played(monkeypatch: pytest.MonkeyP
 
 
 def test_checkpointed_layers_keep_less_and_a_larger_budget_more() -> None:
-    def kept(**learner: Any) -> float:
+    def count_kept(**learner: Any) -> float:
         sections = {**dict(small_config(learner=learner)), "device": "cpu"}
         sections["training"] = sections["training"].model_copy(update={"tasks": 64})
         return estimate_sizes(RunConfig.model_validate(sections)).memory.parts["activations"]
 
-    assert kept(checkpoint_layers=True) < kept() < 0.7 * kept(token_budget=512)
+    assert count_kept(checkpoint_layers=True) < count_kept() < 0.7 * count_kept(token_budget=512)
