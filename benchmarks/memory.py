@@ -2,10 +2,11 @@
 
     python -m benchmarks.memory [RUN ...] [--write benchmarks/results/memory.json]
 
-`household`, two updates of 16 tasks of 8 attempts, whole history in the prompt, engine and learner on the one
-GPU; models with random weights, from a folder as any other. Each run has a process of its own. Measured is
-`torch.cuda.max_memory_allocated`, from stage to stage; what the allocator held in reserve beyond that is written down
-too. *tiny* only shows that the script runs, on a CPU, where nothing is measured.
+`household`, two updates of 8 tasks of 8 attempts, whole history in the prompt, engine and learner on the one GPU;
+models with random weights, from a folder as any other, whose responses are as long as they may be; an action that is
+possible is done whatever they say. Each run has a process of its own. Measured is `torch.cuda.max_memory_allocated`,
+from stage to stage; what the allocator held in reserve beyond that is written down too. *tiny* only shows that the
+script runs, on a CPU, where nothing is measured.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ import transformers
 from benchmarks.result_file import write_result
 from groupwise import RunObserver, train
 from groupwise.config.run_file import decode_run
+from groupwise.core.parts.part import Part
+from groupwise.core.seeds import seed_of
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
-from groupwise.training.doctor.memory.plans import plan_model
+from groupwise.rollout.actions import Action, Admissible
+from groupwise.training.doctor.memory.outline import plan_model
 from groupwise.training.doctor.memory.run_memory import estimate_memory
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
@@ -51,7 +55,18 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """Shape, and settings of model and learner, of each run."""
 STAGES = ("rollout", "learn")
-TASKS, ATTEMPTS, UPDATES, TOKEN_BUDGET = 16, 8, 2, 16_384
+TASKS, ATTEMPTS, UPDATES, STEPS, TOKEN_BUDGET = 8, 8, 2, 10, 8_192
+
+
+class AnyAction(Part, slot="action_rule"):
+    """Does one of the actions that are possible, by what the response says."""
+
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
+        listed = admissible or ("look",)
+        return Action(text=listed[seed_of(0, text) % len(listed)], well_formed=True)
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        return action
 
 
 class Peaks(RunObserver):
@@ -96,11 +111,16 @@ def make_config(name: str, folder: str) -> RunConfig:
     return decode_run(
         {
             "algorithm": {"recipe": "hgpo"},
-            "env": {"kind": "household", "max_steps": 3 if is_tiny else 20},
+            "env": {"kind": "household", "max_steps": 3 if is_tiny else STEPS},
             "rewards": [{"kind": "benchmarks.vllm_update.model:DrawnReward"}],
             "model": {"kind": "pretrained", "path": folder, **model},
             "engine": {"precision": "bfloat16"},
-            "rollout": {"max_tokens": 16, "memory": {"kind": "full"}, "plan": {"kind": "flat", "attempts": ATTEMPTS}},
+            "rollout": {
+                "max_tokens": 16,
+                "memory": {"kind": "full"},
+                "plan": {"kind": "flat", "attempts": ATTEMPTS},
+                "action_rule": {"kind": "benchmarks.memory:AnyAction"},
+            },
             "training": {
                 "updates": UPDATES,
                 "tasks": 2 if is_tiny else TASKS,

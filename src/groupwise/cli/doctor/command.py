@@ -12,17 +12,29 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.doctor import machine
-from groupwise.cli.doctor.memory_table import list_memory
 from groupwise.cli.terminal.screen import format_bytes, output
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import check_may_open
 from groupwise.core.parts.trust import WITHOUT_TRUST
 
 if TYPE_CHECKING:
+    from groupwise.training.doctor.memory.run_memory import RunMemory
     from groupwise.training.doctor.sizes import Sizes
 
 MIN_DISK = 2e9
 """Free bytes below which checkpoints are at risk."""
+TURNED = {
+    "weights": "model.path, model.dtype",
+    "reference": "a loss without a reference",
+    "gradients": "model.lora_rank",
+    "optimiser": "model.lora_rank",
+    "activations": "training.learner: token_budget, checkpoint_layers",
+    "work space": "training.learner: token_budget",
+    "engine": "engine.precision",
+    "keys and values": "engine.rows, engine.memory, rollout.memory, rollout.max_tokens",
+    "reading": "engine.batch_tokens",
+}
+"""Settings that a part of the memory depends on."""
 COLOURS = {"ok": "green", "note": "dim", "warning": "yellow", "broken": "red"}
 
 
@@ -158,7 +170,7 @@ def _check_memory(sizes: Sizes) -> Finding:
     from groupwise.training.doctor.hardware import list_gpus
 
     free = max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
-    memory, lines = sizes.memory, tuple(list_memory(sizes.memory))
+    memory, lines = sizes.memory, tuple(_list_memory(sizes.memory))
     what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
     if not memory.is_rehearsed:
         what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
@@ -166,6 +178,22 @@ def _check_memory(sizes: Sizes) -> Finding:
         fix = "turn what is largest above, or take a smaller model"
         return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, lines)
     return Finding("ok", "memory of the run", what, lines=lines)
+
+
+def _list_memory(memory: RunMemory) -> list[str]:
+    """The parts of the memory and its stages, a line each."""
+    from groupwise.training.doctor.memory.run_memory import LEARN, ROLLOUT
+
+    lines = []
+    for part, size in memory.parts.items():
+        if size:
+            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
+            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {TURNED[part]}")
+    lines += [
+        f"{'playing':<16}{format_bytes(memory.rollout):>10}",
+        f"{'learning':<16}{format_bytes(memory.learn):>10}",
+    ]
+    return lines
 
 
 def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:

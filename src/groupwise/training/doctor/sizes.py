@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from groupwise.training.doctor.memory.estimate import RunMemory
-from groupwise.training.doctor.memory.plans import plan_model
-from groupwise.training.doctor.memory.run_memory import MOMENT_BYTES, estimate_memory
+from groupwise.training.doctor.memory.outline import plan_model
+from groupwise.training.doctor.memory.run_memory import MOMENT_BYTES, RunMemory, estimate_memory
 from groupwise.training.run_config import RunConfig
 
 
@@ -31,7 +30,10 @@ class Sizes:
 
 
 def estimate_sizes(config: RunConfig) -> Sizes:
-    """Estimate what a run takes, without loading its weights."""
+    """Estimate what a run takes, without loading its weights.
+
+    A checkpoint holds what trains and its moments: of a model with an adapter the adapter alone, else all weights.
+    """
     attempts = config.training.tasks * config.rollout.plan.attempts
     plan, tokenizer = plan_model(config)
     outline = plan.draw()

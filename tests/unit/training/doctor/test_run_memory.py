@@ -16,8 +16,8 @@ from groupwise.training.doctor import hardware  # noqa: E402
 from groupwise.training.doctor.hardware import Gpu  # noqa: E402
 from groupwise.training.doctor.memory import run_memory  # noqa: E402
 from groupwise.training.doctor.memory.engine import choose_lanes  # noqa: E402
-from groupwise.training.doctor.memory.estimate import LEARN, ROLLOUT, RunMemory  # noqa: E402
 from groupwise.training.doctor.memory.rehearsal import rehearse_attempts  # noqa: E402
+from groupwise.training.doctor.memory.run_memory import LEARN, ROLLOUT, RunMemory  # noqa: E402
 from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
 from groupwise.training.engine.config import LocalEngine  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
@@ -115,9 +115,24 @@ def test_a_rehearsal_comes_to_what_the_attempts_of_a_run_come_to(tmp_path: Any) 
     opening = len(run.prompter.encode_opening(""))
     assert opening < rehearsal.longest < opening + 40
     assert rehearsal.is_played
-    # Prompts of a task are one, and each of its attempts trains one token that it predicts.
-    assert rehearsal.tokens * rehearsal.predicting == pytest.approx(2)
-    assert rehearsal.tokens >= 2 * (rehearsal.longest - 8)
+    # Prompts of a task are one, and their attempts train one token, which the last of the prompt predicts.
+    shape = rehearsal.micro_batch
+    assert (shape.predicting, rehearsal.num_micro_batches) == (2, 1)
+    assert rehearsal.longest < shape.tokens < 2 * rehearsal.longest
+    assert shape.tokens < shape.keys < 2 * shape.tokens, "what the tasks begin with is computed once and read twice"
+
+
+def test_tasks_that_are_not_played_are_like_those_that_are() -> None:
+    run = small_config()
+    tokenizer = run.model.open(words=run.words(), seed=0)[1]
+    shapes = []
+    for num in (4, 40):
+        training = run.training.model_copy(update={"tasks": num})
+        config = run.model_copy(update={"training": training})
+        rehearsal = rehearse_attempts(config, tokenizer, context=None, token_budget=10**6)
+        shapes.append((rehearsal.micro_batch.tokens, rehearsal.micro_batch.predicting, rehearsal.read))
+    assert shapes[1][1:] == (10 * shapes[0][1], 10 * shapes[0][2])
+    assert 9 * shapes[0][0] < shapes[1][0] <= 11 * shapes[0][0]
 
 
 def test_an_environment_from_elsewhere_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:

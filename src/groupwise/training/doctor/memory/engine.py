@@ -14,8 +14,9 @@ from groupwise.training.engine.config import LocalEngine
 
 SESSION_TOKENS = 262_144
 """Tokens whose keys and values the engine that decodes eagerly keeps for later steps."""
-DRAWING_BYTES = 14
-"""Bytes of a logit while tokens are drawn: as the model puts it out, scaled, as a probability, and in the entropy."""
+DRAWING_BYTES = 18
+"""Bytes of a logit while tokens are drawn: as the model puts it out, scaled, as a probability, and in a sum of
+float64."""
 
 
 @dataclass(frozen=True, kw_only=True)

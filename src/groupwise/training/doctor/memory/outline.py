@@ -1,14 +1,24 @@
-"""The outline of a model: its modules as they will be, over tensors that have shapes and no numbers."""
+"""The outline of a run's model: its modules as they will be, over tensors that have shapes and no numbers.
+
+No weights are read, and none are made.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
+from groupwise.models import folder as folders
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.training.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,3 +59,30 @@ def _empty_tensors(model: nn.Module) -> nn.Module:
                 if buffer is not None:
                     module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
     return model
+
+
+def plan_model(config: RunConfig) -> tuple[ModelPlan, Any]:
+    """What the run's model is made of, and its tokenizer."""
+    part = config.model
+    if isinstance(part, PretrainedModel):
+        return _plan_pretrained(part)
+    model, tokenizer = part.open(words=config.words(), seed=0)
+    return ModelPlan(config=model.config), tokenizer
+
+
+def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
+    if not may_run() and not Path(part.path).expanduser().is_dir():
+        raise ConfigError(f"model.path: {part.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")
+    adapter = folders.find_adapter(part.path)
+    base = part.path if adapter is None else adapter.base
+    try:
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"model.path: cannot read {base!r} ({reason}); give a local folder or a hub name") from None
+    lora = None
+    if adapter is not None or part.lora_rank:
+        from peft import LoraConfig
+
+        lora = LoraConfig(**adapter.settings) if adapter is not None else part.make_lora_settings(base)
+    return ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora), folders.load_tokenizer(part.path)

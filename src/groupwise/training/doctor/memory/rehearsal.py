@@ -22,10 +22,15 @@ from groupwise.rollout.actions import Action, ActionRule, Admissible
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
 from groupwise.rollout.prompts.prompter import Prompter
+from groupwise.training.doctor.memory.passes import MicroBatchShape
 from groupwise.training.run_config import RunConfig
 
-MAX_TASKS = 2
-"""Tasks that are rehearsed; an update's others are taken to be like them."""
+MAX_TASKS = 4
+"""Tasks that are played; an update's others are taken to be like them."""
+
+
+OTHER_TOKENS = 10_000_000
+"""What is added to the tokens of a task to make another task of it: more than any vocabulary has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +41,10 @@ class Rehearsal:
     """Tokens of the longest prompt with its response."""
     read: int
     """Most tokens that the engine reads before it samples on, over all attempts of an update."""
-    tokens: int
-    """Distinct tokens that the learner computes for an update."""
-    predicting: float
-    """Share of them that predict a token that trains."""
-    keys: float
-    """Keys that attention reads for each of them: prefixes are copied where they fork."""
-
+    micro_batch: MicroBatchShape
+    """The largest micro-batch that they make."""
+    num_micro_batches: int
+    """How many they make."""
     is_played: bool = True
     """Whether attempts were played; otherwise prompts are taken to be as long as the model reads."""
 
@@ -53,9 +55,8 @@ def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Reh
     return Rehearsal(
         longest=context,
         read=attempts * context,
-        tokens=token_budget + 1,
-        predicting=1.0,
-        keys=1.0,
+        micro_batch=MicroBatchShape(tokens=token_budget, predicting=token_budget, keys=token_budget),
+        num_micro_batches=2,
         is_played=False,
     )
 
@@ -71,30 +72,47 @@ def rehearse_attempts(config: RunConfig, tokenizer: Any, *, context: int | None,
     """
     tasks = ask_panel(config.env, "train")[: min(MAX_TASKS, config.training.tasks)]
     trajectories = _play(config, tokenizer, tasks, context)
-    samples = [
-        Sample(
-            prompt_ids=step.prompt_ids,
-            response_ids=step.response_ids,
-            advantage=1.0,
-            trajectory=number,
-            step=step.index,
-            group=0,
-        )
-        for number, trajectory in enumerate(trajectories)
-        for step in trajectory.steps
-    ]
     learner: Any = config.training.learner
-    share = getattr(learner, "share_prefixes", True)
-    packs = pack(samples, token_budget=token_budget, share=share)
-    tokens = sum(len(packed) for packed in packs)
-    keys = sum(len(Chains.of(packed.position_ids[0].numpy()).source) for packed in packs)
-    return Rehearsal(
-        longest=max(len(sample.prompt_ids) for sample in samples) + config.rollout.max_tokens,
-        read=_count_read(trajectories) * config.training.tasks // len(tasks),
-        tokens=tokens * config.training.tasks // len(tasks),
-        predicting=sum(len(packed.predictions.node) for packed in packs) / tokens,
-        keys=keys / tokens,
+    packs = pack(
+        _make_samples(trajectories, tasks, config.training.tasks),
+        token_budget=token_budget,
+        share=getattr(learner, "share_prefixes", True),
     )
+    largest = max(packs, key=len)
+    prompts = [step.prompt_ids for trajectory in trajectories for step in trajectory.steps]
+    return Rehearsal(
+        longest=max(map(len, prompts)) + config.rollout.max_tokens,
+        read=_count_read(trajectories) * config.training.tasks // len(tasks),
+        micro_batch=MicroBatchShape(
+            tokens=len(largest),
+            predicting=len(largest.predictions.node),
+            keys=len(Chains.of(largest.position_ids[0].numpy()).source),
+        ),
+        num_micro_batches=len(packs),
+    )
+
+
+def _make_samples(trajectories: Sequence[Trajectory], tasks: Sequence[Task], num_tasks: int) -> list[Sample]:
+    """Samples of an update: those of the tasks that were played, and again with other tokens for the other tasks."""
+    place = {task.id: number for number, task in enumerate(tasks)}
+    samples = []
+    for copied in range(-(-num_tasks // len(tasks))):
+        for number, trajectory in enumerate(trajectories):
+            group = copied * len(tasks) + place[trajectory.task.id]
+            if group >= num_tasks:
+                continue
+            samples += [
+                Sample(
+                    prompt_ids=tuple(token + OTHER_TOKENS * copied for token in step.prompt_ids),
+                    response_ids=step.response_ids,
+                    advantage=1.0,
+                    trajectory=copied * len(trajectories) + number,
+                    step=step.index,
+                    group=group,
+                )
+                for step in trajectory.steps
+            ]
+    return samples
 
 
 def _count_read(trajectories: Sequence[Trajectory]) -> int:

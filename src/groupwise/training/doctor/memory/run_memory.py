@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from groupwise.core.parts.part import Part
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.training.doctor import hardware
 from groupwise.training.doctor.memory.engine import EngineMemory, estimate_engine
-from groupwise.training.doctor.memory.estimate import RunMemory
 from groupwise.training.doctor.memory.outline import ModelPlan
-from groupwise.training.doctor.memory.passes import MicroBatchShape, rehearse_learning
+from groupwise.training.doctor.memory.passes import rehearse_learning
 from groupwise.training.doctor.memory.rehearsal import Rehearsal, assume_longest, rehearse_attempts
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig, is_ours
 
+LEARN = ("weights", "reference", "gradients", "optimiser", "activations", "work space", "engine", "keys and values")
+"""Parts that are there while the learner learns."""
+ROLLOUT = ("weights", "reference", "optimiser", "engine", "keys and values", "reading")
+"""Parts that are there while attempts are played."""
 UNKNOWN_CONTEXT = 4096
 """Positions of a model that does not say how many it has."""
 MOMENT_BYTES = 8
 """Of AdamW's two moments of a weight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMemory:
+    """What a run holds, part by part: bytes of tensors, as torch counts them (`torch.cuda.max_memory_allocated`).
+
+    The CUDA context, and what torch's allocator keeps in reserve between tensors, come on top.
+    """
+
+    parts: Mapping[str, float]
+    """Bytes by part."""
+    is_rehearsed: bool
+    """Whether attempts were played to find out how long prompts become; otherwise they are as long as they may be."""
+
+    @property
+    def rollout(self) -> float:
+        """Most while attempts are played."""
+        return sum(self.parts[name] for name in ROLLOUT)
+
+    @property
+    def learn(self) -> float:
+        """Most while the learner learns."""
+        return sum(self.parts[name] for name in LEARN)
+
+    @property
+    def peak(self) -> float:
+        """Most at all."""
+        return max(self.rollout, self.learn)
 
 
 def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMemory:
@@ -34,12 +67,8 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
     model = plan.draw()
     weights = [(value.numel(), value.element_size(), value.requires_grad) for value in model.parameters()]
     trained = sum(num for num, _, trains in weights if trains)
-    tokens = min(learner.token_budget, rehearsal.tokens)
-    adds_gradients = rehearsal.tokens > learner.token_budget
-    shape = MicroBatchShape(
-        tokens=tokens, predicting=max(1, int(tokens * rehearsal.predicting)), keys=int(tokens * rehearsal.keys)
-    )
-    passed = rehearse_learning(model, learner, shape, adds_gradients=adds_gradients)
+    adds_gradients = rehearsal.num_micro_batches > 1
+    passed = rehearse_learning(model, learner, rehearsal.micro_batch, adds_gradients=adds_gradients)
     gradients = trained * 4
     # Where no gradients were there before, those of the pass are in its peak already.
     work_space = passed.peak - passed.kept - (0 if adds_gradients else gradients)
