@@ -30,9 +30,13 @@ class PretrainedModel(Part, slot="model"):
     """Layers that the adapter sits on, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every
     linear layer but the output layer."""
 
+    quantise: Literal["no", "4bit"] = "no"
+    """Whether linear layers below an adapter are kept in four bits (QLoRA), which bitsandbytes does; `dtype` is what
+    they compute in. The engine has them so too."""
+
     @model_validator(mode="after")
     def _can_train(self) -> PretrainedModel:
-        if self.dtype != "float32" and not self.lora_rank:
+        if self.dtype != "float32" and not self.lora_rank and self.quantise == "no":
             raise ValueError(
                 f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
                 "or a lora_rank"
@@ -49,6 +53,8 @@ class PretrainedModel(Part, slot="model"):
         from groupwise.models import folder as folders
 
         folders.check_folder(self.path)
+        if self.quantise == "4bit":
+            self._check_quantising()
         if self.lora_rank and folders.find_adapter(self.path) is None:
             check_targets(self.lora_targets, folders.resolve_path(self.path))
 
@@ -61,18 +67,17 @@ class PretrainedModel(Part, slot="model"):
 
         from groupwise.models import folder as folders
 
-        dtype = getattr(torch, self.dtype)
         folders.check_folder(self.path)
         adapter = folders.find_adapter(self.path)
         if adapter is not None:
             self._check_same(adapter)
             has_tokenizer = (adapter.folder / "tokenizer_config.json").is_file()
             tokenizer = folders.load_tokenizer(str(adapter.folder) if has_tokenizer else adapter.base)
-            return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
+            return folders.load_adapter(adapter, self._load_base(adapter.base)), tokenizer
         place = folders.resolve_path(self.path)
         if self.lora_rank:
             check_targets(self.lora_targets, place)
-        tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
+        tokenizer, model = folders.load_tokenizer(place), self._load_base(place)
         if not self.lora_rank:
             return model, tokenizer
         from peft import get_peft_model
@@ -80,6 +85,32 @@ class PretrainedModel(Part, slot="model"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
             return get_peft_model(model, self.make_lora_settings(place)), tokenizer
+
+    def _load_base(self, place: str) -> Any:
+        """The model that trains, or that an adapter sits on."""
+        import torch
+
+        from groupwise.models.folder import load_model
+
+        model = load_model(place, dtype=getattr(torch, self.dtype))
+        if self.quantise == "4bit":
+            from groupwise.models.quantised import quantise_layers
+
+            self._check_quantising()
+            quantise_layers(model, dtype=getattr(torch, self.dtype))
+        return model
+
+    def _check_quantising(self) -> None:
+        """Refuse to quantise weights that would have to train, or without the package that does it."""
+        from groupwise.models.folder import find_adapter
+        from groupwise.models.quantised import check_quantising
+
+        if not self.lora_rank and find_adapter(self.path) is None:
+            raise ConfigError(
+                "model.quantise: all weights would train, and four bits cannot; set model.lora_rank, or leave "
+                "model.quantise out"
+            )
+        check_quantising()
 
     def make_lora_settings(self, place: str) -> Any:
         """peft's settings of a new adapter on the model of a place."""

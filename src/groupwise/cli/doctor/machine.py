@@ -33,6 +33,7 @@ EXTRAS = {
     "gem-llm": "gem",
     "websockets": "openenv",
     "vllm": "vllm",
+    "bitsandbytes": "qlora",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",

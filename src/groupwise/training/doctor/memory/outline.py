@@ -18,6 +18,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
+from groupwise.models.quantised import BYTES_OF_WEIGHT
 from groupwise.training.run_config import RunConfig
 
 
@@ -31,6 +32,8 @@ class ModelPlan:
     """Of the loaded weights."""
     lora: Any = None
     """peft's settings of an adapter; None = all weights train."""
+    is_quantised: bool = False
+    """Whether linear layers below the adapter are in four bits."""
 
     def draw(self) -> Any:
         """The model, whose weights have shapes and take no memory."""
@@ -40,7 +43,57 @@ class ModelPlan:
                 from peft import get_peft_model
 
                 model = get_peft_model(model, self.lora)
+            if self.is_quantised:
+                _quantise(model)
         return _empty_tensors(model.eval())
+
+
+def _quantise(model: Any) -> None:
+    """Put outlines of layers in four bits in the place of linear layers, with or without an adapter."""
+    head = model.get_output_embeddings()
+    adapted = {name for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
+    for name, layer in [*model.named_modules()]:
+        is_plain = isinstance(layer, nn.Linear) and layer is not head
+        if name in adapted or (is_plain and not any(name.startswith(f"{owner}.") for owner in adapted)):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, _NarrowLayer(layer))
+
+
+class _NarrowLayer(nn.Module):
+    """A linear layer in four bits, as bitsandbytes has it, with its part of an adapter, as peft runs that."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        linear = getattr(layer, "base_layer", layer)
+        self._shape = linear.out_features, linear.in_features
+        size = int(linear.out_features * linear.in_features * BYTES_OF_WEIGHT)
+        self.weight = nn.Parameter(torch.empty(size, dtype=torch.uint8, device="meta"), requires_grad=False)
+        self.bias = linear.bias
+        self._adapter = (layer.lora_A["default"], layer.lora_B["default"]) if hasattr(layer, "lora_A") else None
+        for part in self._adapter or ():
+            self.add_module(f"lora_{len(self._modules)}", part)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        put_out: torch.Tensor = _NarrowProduct.apply(hidden, self._shape)
+        if self._adapter is None:
+            return put_out
+        put_out = put_out.clone()  # as peft does
+        down, up = self._adapter
+        hidden = hidden if torch.is_autocast_enabled("cpu") else hidden.to(down.weight.dtype)
+        return put_out + up(down(hidden)).mul(1.0).to(put_out.dtype)
+
+
+class _NarrowProduct(torch.autograd.Function):
+    """A product with weights that are made wide for a moment, there and back; nothing is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+        ctx.shape = shape
+        return hidden @ hidden.new_empty(shape).T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient @ gradient.new_empty(ctx.shape), None
 
 
 def _empty_tensors(model: nn.Module) -> nn.Module:
@@ -85,4 +138,5 @@ def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
         from peft import LoraConfig
 
         lora = LoraConfig(**adapter.settings) if adapter is not None else part.make_lora_settings(base)
-    return ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora), folders.load_tokenizer(part.path)
+    plan = ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora, is_quantised=part.quantise == "4bit")
+    return plan, folders.load_tokenizer(part.path)
