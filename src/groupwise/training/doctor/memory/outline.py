@@ -5,9 +5,9 @@ No weights are read, and none are made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -15,7 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.quantised import BYTES_OF_WEIGHT
@@ -74,13 +73,14 @@ class _NarrowLayer(nn.Module):
             self.add_module(f"lora_{len(self._modules)}", part)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        put_out: torch.Tensor = _NarrowProduct.apply(hidden, self._shape)
+        put_out = cast(Callable[..., torch.Tensor], _NarrowProduct.apply)(hidden, self._shape)
         if self._adapter is None:
             return put_out
         put_out = put_out.clone()  # as peft does
         down, up = self._adapter
         hidden = hidden if torch.is_autocast_enabled("cpu") else hidden.to(down.weight.dtype)
-        return put_out + up(down(hidden)).mul(1.0).to(put_out.dtype)
+        scaled: torch.Tensor = up(down(hidden)) * 1.0
+        return put_out + scaled.to(put_out.dtype)
 
 
 class _NarrowProduct(torch.autograd.Function):
@@ -124,8 +124,7 @@ def plan_model(config: RunConfig) -> tuple[ModelPlan, Any]:
 
 
 def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
-    if not may_run() and not Path(part.path).expanduser().is_dir():
-        raise ConfigError(f"model.path: {part.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")
+    tokenizer, _ = part.open_tokenizer(words=())
     adapter = folders.find_adapter(part.path)
     base = part.path if adapter is None else adapter.base
     try:
@@ -139,4 +138,4 @@ def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
 
         lora = LoraConfig(**adapter.settings) if adapter is not None else part.make_lora_settings(base)
     plan = ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora, is_quantised=part.quantise == "4bit")
-    return plan, folders.load_tokenizer(part.path)
+    return plan, tokenizer

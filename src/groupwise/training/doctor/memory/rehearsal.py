@@ -162,7 +162,7 @@ class _Reader(ScriptedEngine):
         self._context = context
 
     @property
-    def context(self) -> int | None:  # type: ignore[override]
+    def context(self) -> int | None:
         return self._context
 
 
