@@ -235,8 +235,10 @@ class RankLearner(LocalLearner):
         return merge_summaries(self._loss, gathered)
 
     def _find_norm(self) -> torch.Tensor:
-        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
-        return put_together(nn.utils.get_total_norm(gradients))
+        """The length of the whole gradient, from that of each rank's share: ranks wait once, not once a weight."""
+        gradients = (value.grad for value in self._trained.values() if value.grad is not None)
+        own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
+        return own if self.ranks.world == 1 else own.new_tensor(math.hypot(*self.ranks.gather(float(own))))
 
     def _find_bad_gradient(self) -> str:
         shares = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
