@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-from groupwise.models.lora_targets import ALL_LINEAR, check_targets, find_layers, list_linear_layers
-
-if TYPE_CHECKING:
-    from groupwise.models.folder import Adapter
+from groupwise.models.lora_targets import ALL_LINEAR, check_same_adapter, check_targets
 
 
 class PretrainedModel(Part, slot="model"):
@@ -55,9 +51,12 @@ class PretrainedModel(Part, slot="model"):
         from groupwise.models import folder as folders
 
         folders.check_folder(self.path)
+        has_adapter = folders.find_adapter(self.path) is not None
         if self.quantise == "4bit":
-            self._check_quantising()
-        if self.lora_rank and folders.find_adapter(self.path) is None:
+            from groupwise.models.quantised import check_quantising
+
+            check_quantising(has_adapter=has_adapter or self.lora_rank > 0)
+        if self.lora_rank and not has_adapter:
             check_targets(self.lora_targets, folders.resolve_path(self.path))
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
@@ -72,7 +71,8 @@ class PretrainedModel(Part, slot="model"):
         folders.check_folder(self.path)
         adapter = folders.find_adapter(self.path)
         if adapter is not None:
-            self._check_same(adapter)
+            if self.lora_rank:  # rank 0 says nothing of it
+                check_same_adapter(adapter, self.lora_rank, self.lora_scale, self.lora_targets)
             tokenizer = folders.load_tokenizer(adapter.tokenizer_path)
             return folders.load_adapter(adapter, self._load_base(adapter.base)), tokenizer
         place = folders.resolve_path(self.path)
@@ -97,21 +97,8 @@ class PretrainedModel(Part, slot="model"):
         if self.quantise == "4bit":
             from groupwise.models.quantised import quantise_layers
 
-            self._check_quantising()
             quantise_layers(model, dtype=getattr(torch, self.dtype))
         return model
-
-    def _check_quantising(self) -> None:
-        """Refuse to quantise weights that would have to train, or without the package that does it."""
-        from groupwise.models.folder import find_adapter
-        from groupwise.models.quantised import check_quantising
-
-        if not self.lora_rank and find_adapter(self.path) is None:
-            raise ConfigError(
-                "model.quantise: all weights would train, and four bits cannot; set model.lora_rank, or leave "
-                "model.quantise out"
-            )
-        check_quantising()
 
     def make_lora_settings(self, place: str) -> Any:
         """peft's settings of a new adapter on the model of a place."""
@@ -132,28 +119,3 @@ class PretrainedModel(Part, slot="model"):
         place = folders.resolve_path(self.path) if adapter is None else adapter.base
         tokenizer = folders.load_tokenizer(place if adapter is None else adapter.tokenizer_path)
         return tokenizer, folders.read_positions(place)
-
-    def _check_same(self, adapter: Adapter) -> None:
-        """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""
-        for name, asked, stored in (
-            ("lora_rank", self.lora_rank, adapter.rank),
-            ("lora_scale", self.lora_scale, adapter.scale),
-        ):
-            if self.lora_rank and not math.isclose(asked, stored):
-                raise self._refuse_other(name, f"{stored:g}", f"{asked:g}")
-        if not self.lora_rank:
-            return
-        layers = list_linear_layers(adapter.base)
-        asked_layers, stored_layers = (
-            find_layers(layers, targets) for targets in (self.lora_targets, adapter.settings.get("target_modules"))
-        )
-        if asked_layers != stored_layers:
-            other = min(asked_layers ^ stored_layers)
-            has = (f"none on {other}", "one there") if other in asked_layers else (f"one on {other}", "none there")
-            raise self._refuse_other("lora_targets", *has)
-
-    def _refuse_other(self, name: str, stored: str, asked: str) -> ConfigError:
-        return ConfigError(
-            f"model.{name}: the adapter in {self.path} has {stored}, but {asked} is asked for; leave lora_rank out to "
-            "go on with that adapter, or give the folder of a whole model"
-        )

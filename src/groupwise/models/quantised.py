@@ -17,8 +17,13 @@ BYTES_OF_WEIGHT = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Of a quantised weight: four bits, a share of its block's scale in eight bits, and of that scale's own in 32."""
 
 
-def check_quantising() -> None:
-    """Refuse to quantise without the package that does it."""
+def check_quantising(*, has_adapter: bool) -> None:
+    """Refuse to quantise weights that would have to train, or without the package that does it."""
+    if not has_adapter:
+        raise ConfigError(
+            "model.quantise: all weights would train, and four bits cannot; set model.lora_rank, or leave "
+            "model.quantise out"
+        )
     _import_bitsandbytes()
 
 

@@ -36,6 +36,7 @@ EXTRAS = {
     "websockets": "openenv",
     "vllm": "vllm",
     "bitsandbytes": "qlora",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",
