@@ -187,9 +187,7 @@ def _write_pairs_section(results: Results | None, colours: dict[str, int]) -> Ht
     return make_section("pairs", "Arm by arm", tables.write_improvement_table(results, colours), lead=lead)
 
 
-def _write_families_section(
-    arms: Sequence[ArmRuns], results: Results | None, colours: dict[str, int]
-) -> Html | None:
+def _write_families_section(arms: Sequence[ArmRuns], results: Results | None, colours: dict[str, int]) -> Html | None:
     table = tables.write_family_table(arms, results, colours) if results else None
     if table is None:
         return None

@@ -100,6 +100,8 @@ class ShardedForward(Forward):
     def set_divisor(self, divisor: float | None) -> None:
         """What sums of gradients over ranks are divided by; None = the number of ranks."""
         world = torch.distributed.get_world_size()
+        if world == 1:  # dividing by 1 is a pass over all gradients
+            return
         for module in self._shares:
             module.set_gradient_divide_factor(float(world) if divisor is None else divisor)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
