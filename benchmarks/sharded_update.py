@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), default="1.5B")
     parser.add_argument("--updates", type=int, default=5)
-    parser.add_argument("--warm", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--token-budget", type=int, default=16384)

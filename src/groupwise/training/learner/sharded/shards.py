@@ -76,12 +76,13 @@ class ShardedForward(Forward):
 
     def set_last(self, is_last: bool) -> None:
         """Say whether the next backward pass is the optimiser step's last: then gradients are added up over ranks."""
-        if not self._keeps_whole:
-            return  # they are after each pass
+        if not self._keeps_whole and torch.distributed.get_world_size() > 1:
+            return  # they are after each pass; a single rank's share is all of them, so that it may wait
         root: Any = self.model
         root.set_requires_gradient_sync(is_last)
-        root.set_reshard_after_backward(is_last)
         root.set_is_last_backward(is_last)
+        if self._keeps_whole:
+            root.set_reshard_after_backward(is_last)
 
     def drop_whole(self) -> None:
         """Forget weights that were put together; after passes without gradient, before weights change."""
