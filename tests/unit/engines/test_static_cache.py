@@ -19,7 +19,7 @@ from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines import static_cache  # noqa: E402
 from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
-from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
+from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
@@ -301,13 +301,26 @@ def test_layers_that_see_a_part_of_the_sequence_in_a_way_of_their_own_are_refuse
         StaticCacheEngine(model, use_graphs=False)
 
 
-def test_the_host_looks_more_often_once_most_responses_have_ended() -> None:
+@pytest.mark.parametrize(
+    ("stop_ids", "expected"), [((VOCABULARY + 1,), [LOOK_EVERY, *[LOOK_SOON] * 3]), ((), [LOOK_EVERY, 12])]
+)
+def test_the_host_looks_more_often_once_most_responses_have_ended_where_they_may_end(
+    stop_ids: tuple[int, ...], expected: list[int]
+) -> None:
     engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=16)
-    asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8) for i in range(12)]
+    asked = [
+        Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8, stop_ids=stop_ids) for i in range(12)
+    ]
     engine.generate(asked)  # storage grows here
     assert engine._step is not None
     looks: list[int] = []
     run = engine._step.run
     engine._step.run = lambda num, width, steps: (looks.append(steps), run(num, width, steps=steps))[1]
     engine.generate(asked)
-    assert looks == [LOOK_EVERY, *[LOOK_SOON] * 3]
+    assert looks == expected
+
+
+def test_responses_longer_than_the_time_between_two_looks_are_sampled_whole() -> None:
+    engine = StaticCacheEngine(LLAMA, use_graphs=False)
+    asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=LOOK_LATE + 20) for i in range(3)]
+    assert_same(engine.generate(asked), ALONE.generate(asked))
