@@ -203,7 +203,9 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
     """All settings but the seed, as JSON gives them back."""
     settings = {name: value for name, value in config.config().items() if name != "seed"}
-    plain: dict[str, Any] = json.loads(json.dumps({**settings, "threads": config.threads or threads}))
+    plain: dict[str, Any] = json.loads(
+        json.dumps({**settings, "threads": config.threads or threads, "shares_cores": False})
+    )
     return plain
 
 

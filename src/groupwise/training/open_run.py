@@ -36,6 +36,7 @@ from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
+from groupwise.training.settled_threads import settle_threads
 from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
@@ -68,7 +69,7 @@ def open_run(
             f"open_run was given {describe_value(config)} for the run's settings; read them first: "
             "open_run(load_run('run.toml'), 'runs/first')"
         )
-    lock = RunLock(Path(folder))
+    config, lock = settle_threads(config, Path(folder)), RunLock(Path(folder))
     if not read_only:
         lock.acquire()
     with lock.release_on_failure():
@@ -112,12 +113,7 @@ def _open_with_host(
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
     learner = _open_learner(config, model, loss, opened)
-    prompter = Prompter(
-        tokenizer,
-        template=config.rollout.template,
-        memory=config.rollout.memory,
-        instruction=ask_instruction(config.env),
-    )
+    prompter = open_prompter(config, tokenizer)
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
         journal.name_panels(panels)
@@ -135,9 +131,21 @@ def _open_with_host(
         panels=panels,
         canary=_make_canary(prompter, engine, choose_tolerance(config.engine.precision, model)),
         tasks=tasks,
-        curriculum=_start_curriculum(config, tasks),
+        curriculum=start_curriculum(config, tasks),
         part_states=part_states,
         judge=judge,
+    )
+
+
+def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
+    """What makes a run's prompts, with the tokenizer of its model."""
+    rollout = config.rollout
+    return Prompter(
+        tokenizer,
+        template=rollout.template,
+        memory=rollout.memory,
+        instruction=ask_instruction(config.env),
+        system=rollout.system,
     )
 
 
@@ -165,7 +173,8 @@ def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Ca
     return Canary(opening, response, tolerance=tolerance)
 
 
-def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+    """Start the run's curriculum over its training tasks."""
     part = config.training.curriculum
     curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
     check_methods(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
