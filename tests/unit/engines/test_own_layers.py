@@ -23,11 +23,11 @@ from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E40
 from groupwise.engines.static_cache.flat_prefill import FlatPrefill, list_unread, round_up_tokens  # noqa: E402
 from groupwise.engines.static_cache.lanes import Row  # noqa: E402
 from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers  # noqa: E402
-from groupwise.engines.static_cache.token_batch import UnreadRow  # noqa: E402
+from groupwise.engines.static_cache.token_batch import UnreadRow, lay_out  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.layer_kernel_cases import CASES, measure_gap  # noqa: E402
+from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
 from tests.unit.engines.small_models import FAMILIES, family, requests  # noqa: E402
-from tests.unit.engines.test_static_cache import ask_next, assert_same  # noqa: E402
 
 KNOWN = ("llama", "qwen2", "qwen3")
 
@@ -157,3 +157,13 @@ def test_captured_sizes_are_few_and_hold_what_is_read(num: int) -> None:
     size = round_up_tokens(num)
     assert num <= size <= max(64, 1.25 * num + 16)
     assert round_up_tokens(size) == size
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=9))
+def test_tables_begin_where_kernels_need_not_be_compiled_anew(lengths: list[int]) -> None:
+    rows = [UnreadRow(tuple(range(length)), 3, (lane, lane + 9)) for lane, length in enumerate(lengths)]
+    batch, table = lay_out(rows, queries=3, tile=16, device=torch.device("cpu"))
+    columns = [*vars(batch).values(), *vars(table).values()]
+    assert {(column.data_ptr() - batch.ids.data_ptr()) % 16 for column in columns} == {0}
+    assert batch.ids.tolist() == [token for row in rows for token in row.ids]
+    assert table.lengths.tolist() == lengths

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -17,30 +16,15 @@ from hypothesis import strategies as st  # noqa: E402
 
 from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines import static_cache  # noqa: E402
-from groupwise.engines.engine import Generation, Request  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
 from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
 from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
 LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
-
-
-def assert_same(answers: Sequence[Generation], expected: Sequence[Generation]) -> None:
-    assert [answer.response_ids for answer in answers] == [answer.response_ids for answer in expected]
-    assert [answer.stopped for answer in answers] == [answer.stopped for answer in expected]
-    for answer, other in zip(answers, expected, strict=True):
-        assert answer.logp == pytest.approx(other.logp, abs=1e-5)
-        assert answer.entropy == pytest.approx(other.entropy, abs=1e-5)
-
-
-def ask_next(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
-    """The next step of each session: the prompt goes on where the last one ended."""
-    return [
-        Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
-        for a, g in zip(asked, said, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

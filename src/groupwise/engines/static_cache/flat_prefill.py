@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from groupwise.engines.static_cache.cache import LaneCache
 from groupwise.engines.static_cache.graph_capture import GraphPool
 from groupwise.engines.static_cache.lanes import Row
 from groupwise.engines.static_cache.own_layers import OwnLayers
-from groupwise.engines.static_cache.token_batch import TableSizes, UnreadRow, list_columns, send, split_columns
+from groupwise.engines.static_cache.token_batch import (
+    Integers,
+    TableSizes,
+    UnreadRow,
+    join_columns,
+    list_columns,
+    send,
+    split_columns,
+)
 
 MIN_TOKENS = 64
 """Smallest batch that is captured."""
@@ -75,25 +82,24 @@ class _LightBatch:
         self._layers, self._cache = layers, cache
         tiles = tokens * layers.queries // layers.tile + cache.lanes
         self._sizes = TableSizes(tokens=tokens, rows=cache.lanes + 1, lanes=cache.lanes, tiles=tiles)
-        self._joint = torch.zeros(sum(self._sizes.lengths), dtype=torch.int32, device=cache.device)
+        self._joint = send(self._list_joint([]), cache.device)
         self._batch, self._table = split_columns(self._joint, self._sizes.lengths)
         self._graph: Any = None
         if pool is not None:
-            self._fill([])
             with torch.cuda.device(cache.device):
                 self._graph = pool.capture(self._run)
 
     def read(self, rows: Sequence[UnreadRow]) -> None:
         """Read rows into their lanes."""
-        self._fill(rows)
+        self._joint.copy_(send(self._list_joint(rows), self._cache.device))
         if self._graph is None:
             self._run()
         else:
             self._graph.replay()
 
-    def _fill(self, rows: Sequence[UnreadRow]) -> None:
-        columns = list_columns(rows, queries=self._layers.queries, tile=self._layers.tile, sizes=self._sizes)
-        self._joint.copy_(send(np.concatenate(columns), self._cache.device))
+    def _list_joint(self, rows: Sequence[UnreadRow]) -> Integers:
+        queries, tile = self._layers.queries, self._layers.tile
+        return join_columns(list_columns(rows, queries=queries, tile=tile, sizes=self._sizes))
 
     def _run(self) -> None:
         self._layers.read_batch(self._batch, self._table, self._cache)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+ALIGNED = 4
+"""Numbers that 16 bytes hold."""
 Integers = npt.NDArray[np.int32]
 
 
@@ -92,7 +94,7 @@ def lay_out(rows: Sequence[UnreadRow], *, queries: int, tile: int, device: torch
     Attention takes a row's tokens, each `queries` times, in tiles of `tile`.
     """
     columns = list_columns(rows, queries=queries, tile=tile)
-    return split_columns(send(np.concatenate(columns), device), [len(column) for column in columns])
+    return split_columns(send(join_columns(columns), device), [len(column) for column in columns])
 
 
 def list_columns(
@@ -129,9 +131,26 @@ def list_columns(
     ]
 
 
+def join_columns(columns: Sequence[Integers]) -> Integers:
+    """All columns one after another, each where a multiple of 16 bytes begins.
+
+    A kernel is compiled anew for every tensor that begins elsewhere, and lengths are any.
+    """
+    starts = _list_starts([len(column) for column in columns])
+    joint = np.zeros(starts[-1], dtype=np.int32)
+    for start, column in zip(starts, columns, strict=False):
+        joint[start : start + len(column)] = column
+    return joint
+
+
+def _list_starts(lengths: Sequence[int]) -> list[int]:
+    """Where each column begins, and where the last ends."""
+    return [0, *accumulate(-(-length // ALIGNED) * ALIGNED for length in lengths)]
+
+
 def split_columns(joint: torch.Tensor, lengths: list[int]) -> tuple[TokenBatch, RowTable]:
     """A batch and its table, as parts of one tensor."""
-    parts = list(joint.split(lengths))
+    parts = [joint[start : start + length] for start, length in zip(_list_starts(lengths), lengths, strict=False)]
     batch = TokenBatch(ids=parts[0], positions=parts[1], rows=parts[2], begins=parts[3], lanes=parts[4])
     table = RowTable(
         firsts=parts[5], lengths=parts[6], known=parts[7], lanes=parts[8], tile_rows=parts[9], tile_numbers=parts[10]
