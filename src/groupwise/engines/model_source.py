@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class ModelSource:
     """The model that an engine shall speak for.
 
-    Worked example: an engine of this process takes `copy_model()`; a client of a server reads the vocabulary off
+    Worked example: an engine of this process takes `copy_model()`, or `share_model()` where it shares the learner's
+    weights; a client of a server reads the vocabulary off
     `tokenizer` and `path` to see whether the server holds the same model, and copies nothing.
     """
 
@@ -28,6 +29,14 @@ class ModelSource:
     folder: Path | None = None
     """A place of the run's own for what its engine writes, which need not exist: logs of servers, a model for them to
     load. None = the run is only read, and nothing may be written into its folder."""
+
+    def share_model(self) -> PreTrainedModel:
+        """The model once more over the very same weights: modules, buffers and settings of its own, no weight twice.
+
+        Whoever gets it reads the learner's weights as they are at any moment, and must not change them.
+        """
+        same: dict[int, Any] = {id(value): value for value in self.model.parameters()}
+        return copy.deepcopy(self.model, same)
 
     def copy_model(self) -> PreTrainedModel:
         """The model once more, with weights of its own on the same device: a hand-over to it is a real one."""

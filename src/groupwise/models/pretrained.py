@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
@@ -26,14 +26,10 @@ class PretrainedModel(Part, slot="model"):
     lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
     """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
 
-    @model_validator(mode="after")
-    def _trains_in_float32(self) -> PretrainedModel:
-        if self.dtype != "float32" and not self.lora_rank:
-            raise ValueError(
-                f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
-                "or a lora_rank"
-            )
-        return self
+    @property
+    def trains_in_bfloat16(self) -> bool:
+        """Whether all weights train, and are bfloat16: not every learner can do that."""
+        return self.dtype == "bfloat16" and not self.lora_rank
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the model and its tokenizer; the words of the environment are not needed.

@@ -32,6 +32,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import ClosingLearner, Learner
+from groupwise.training.learner.trainable import check_packages
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
@@ -78,6 +79,7 @@ def open_run(
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
+    check_packages(config.training.learner)
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)

@@ -25,7 +25,7 @@ from groupwise.core.totals import Totals
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
-from groupwise.training.learner.local import LocalLearner, check_trainable, find_cause
+from groupwise.training.learner.local import LocalLearner, find_cause
 from groupwise.training.learner.local_files import read_weights
 from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.learner.protocol import ReportEpoch
@@ -35,6 +35,7 @@ from groupwise.training.learner.sharded.deal import deal_to_ranks
 from groupwise.training.learner.sharded.ranks import AgreedFault, Ranks
 from groupwise.training.learner.sharded.shards import ShardedForward, put_together, take_share
 from groupwise.training.learner.sharded.whole_files import load_shares, spread_tensors, write_whole
+from groupwise.training.learner.trainable import check_trainable
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
@@ -84,7 +85,7 @@ class RankLearner(LocalLearner):
         keeps_whole: bool,
     ) -> None:
         self.ranks = ranks
-        check_trainable(model)
+        check_trainable(model, config)
         forward = ShardedForward(model, config, ranks, keeps_whole=keeps_whole)
         super().__init__(model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole
