@@ -97,7 +97,7 @@ def test_modules_and_settings_are_not_shared() -> None:
     shared = ModelSource(model=model, tokenizer=tokenizer, path=None).share_model()
     assert shared.config is not model.config
     assert not {id(module) for module in shared.modules()} & {id(module) for module in model.modules()}
-    assert all(one is other for one, other in zip(shared.parameters(), model.parameters(), strict=True))
+    assert all(value is own for value, own in zip(shared.parameters(), model.parameters(), strict=True))
     assert shared.model.rotary_emb.inv_freq.data_ptr() != model.model.rotary_emb.inv_freq.data_ptr()
 
 

@@ -37,7 +37,7 @@ class ComingGradients:
     def take(self, value: torch.Tensor) -> None:
         """Apply the gradient of a weight, the only one that is there, and let it go."""
         assert value.grad is not None, "autograd calls it when a gradient is there"
-        length = float(torch.linalg.vector_norm(value.grad, dtype=torch.float32))
+        length = float(measure_length(value.grad))
         if self.bad is None and math.isfinite(length):
             self._optimiser.step()
             self._squares += length**2
@@ -45,6 +45,12 @@ class ComingGradients:
         elif self.bad is None:
             self.bad = self._names[value]
         value.grad = None
+
+
+def measure_length(gradient: torch.Tensor) -> torch.Tensor:
+    """The length of a gradient in float32, also of one that is narrower."""
+    length: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return length
 
 
 @contextmanager

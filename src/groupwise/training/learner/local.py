@@ -32,6 +32,7 @@ from groupwise.training.learner.coming_gradients import (
     apply_as_they_come,
     check_clipping_is_off,
     check_single_passes,
+    measure_length,
 )
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
@@ -317,7 +318,10 @@ class LocalLearner:
 
     def _find_norm(self) -> torch.Tensor:
         """The length of the gradient of all weights together."""
-        return nn.utils.get_total_norm([value.grad for value in self._trained.values() if value.grad is not None])
+        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
+        if all(gradient.dtype.itemsize >= 4 for gradient in gradients):
+            return nn.utils.get_total_norm(gradients)
+        return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
 
     def _find_bad_gradient(self) -> str:
         """The first weight whose gradient is not finite."""

@@ -43,7 +43,7 @@ def make_step(made: LocalLearner) -> None:
     made.learn(samples, totals(samples))
 
 
-def remembered(made: LocalLearner) -> dict[tuple[int, str], torch.Tensor]:
+def read_state(made: LocalLearner) -> dict[tuple[int, str], torch.Tensor]:
     return {
         (number, name): entry.clone()
         for number, entries in made.optimiser.state_dict()["state"].items()
@@ -66,7 +66,7 @@ def test_a_learner_that_was_saved_goes_on_to_the_bit(tmp_path: Path, form: str) 
         make_step(whole)
         make_step(second)
     assert hash_weights(second.weights()) == hash_weights(whole.weights())
-    expected, entries = remembered(whole), remembered(second)
+    expected, entries = read_state(whole), read_state(second)
     assert expected.keys() == entries.keys()
     assert all(torch.equal(entries[key], value) for key, value in expected.items())
 
@@ -127,9 +127,9 @@ def test_a_weight_in_parts_steps_as_a_whole_one_does(monkeypatch: pytest.MonkeyP
             weight.grad = weight.detach().sin()
             lean.step()
         moved.append((weight.detach().clone(), {name: entry.clone() for name, entry in lean.state[weight].items()}))
-    (one, kept), (other, kept_too) = moved
-    assert torch.equal(one, other)
-    assert all(torch.equal(entry, kept_too[name]) for name, entry in kept.items())
+    (whole, kept), (in_parts, kept_in_parts) = moved
+    assert torch.equal(whole, in_parts)
+    assert all(torch.equal(entry, kept_in_parts[name]) for name, entry in kept.items())
 
 
 @needs_torchao
@@ -179,12 +179,12 @@ def test_a_state_of_another_kind_is_refused_and_nothing_changes(
     saved.save(tmp_path)
     other = learner(tiny(hidden=64)[0].to(torch.bfloat16), **STORED[asked])
     make_step(other)
-    weights, state = hash_weights(other.weights()), remembered(other)
+    weights, state = hash_weights(other.weights()), read_state(other)
     with pytest.raises(TrainingError, match=message) as caught:
         other.load(tmp_path, steps=1)
     assert str(caught.value).startswith(f"checkpoint {tmp_path} is of another optimiser: ")
     assert hash_weights(other.weights()) == weights
-    assert all(torch.equal(entry, state[key]) for key, entry in remembered(other).items())
+    assert all(torch.equal(entry, state[key]) for key, entry in read_state(other).items())
 
 
 def test_weights_of_another_precision_are_refused(tmp_path: Path) -> None:
