@@ -1,18 +1,14 @@
 """Servers as child processes: started with a log of their own, waited for until they are healthy, stopped with us.
 
-A child ends when it is stopped, when this interpreter ends, and when it is killed: see `guardian`.
+A child ends when it is stopped, when this interpreter ends, and when it is killed: see `GuardedProcess`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -24,20 +20,19 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
-from groupwise.core.started_rank import drop_torchrun_variables
 from groupwise.core.text.safe_text import quote_line
-from groupwise.engines.remote import guardian
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
+from groupwise.launch.guarded_process import GuardedProcess, find_free_port
 
 if TYPE_CHECKING:
     from groupwise.engines.remote.replica import StartedServer
 
 HOST = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+"""What a server listens at that any machine may reach."""
 SERVED_NAME = "policy"
 """What requests call the model of a server that was started here."""
 POLL_SECONDS = 0.1
-STOP_SECONDS = 15.0
-"""How long a server may take to end by itself."""
 GONE_SECONDS = 0.5
 """How long the processes of a server that was killed may take to be gone."""
 MAX_PORTS = 3
@@ -70,7 +65,7 @@ _log = logging.getLogger(__name__)
 class ServerProcess:
     """A server that was started here."""
 
-    def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0) -> None:
+    def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0, host: str = HOST) -> None:
         """Start it, without waiting.
 
         Args:
@@ -78,13 +73,15 @@ class ServerProcess:
             name: what errors call it.
             log: the file that it writes to; what is there stays.
             port: where it listens; 0 = any that is free.
+            host: the address at which its command lets it listen.
         """
+        self._host = HOST if host == EVERYWHERE else host
         self.name, self.log = name, log
         self._make_command = make_command
         self._may_move = port == 0
         self._port = port or find_free_port()
         self._lock = threading.Lock()
-        self._group = _Group()
+        self._group = GuardedProcess()
         self._log_start = 0
         # Also at the end of the interpreter, and where a run is forgotten that was never closed.
         self._end = weakref.finalize(self, self._group.end)
@@ -92,8 +89,13 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
+        """Where it answers on this machine; the same after a restart."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def port(self) -> int:
         """Where it listens; the same after a restart."""
-        return f"http://{HOST}:{self._port}"
+        return self._port
 
     @property
     def pid(self) -> int:
@@ -157,7 +159,7 @@ class ServerProcess:
 
     def _start(self, *, port_seconds: float = 0.0) -> None:
         self._group.end()
-        _wait_for_port(self._port, port_seconds)  # a stranger who listens there would pass for it
+        _wait_for_port(self._host, self._port, port_seconds)  # a stranger who listens there would pass for it
         arguments, variables = self._make_command(self._port)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -196,59 +198,6 @@ class ServerProcess:
         )
 
 
-class _Group:
-    """The processes of one server: a guardian, and what it runs."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    def is_alive(self) -> bool:
-        """Whether the guardian runs; where it has ended it is left to be waited for, so that its number stays ours."""
-        if self._process is None or self._process.returncode is not None:
-            return False
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll() is None
-        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-    def wait(self, seconds: float) -> None:
-        """Wait for its end, at most so long."""
-        deadline = time.monotonic() + seconds
-        while self.is_alive() and time.monotonic() < deadline:
-            time.sleep(min(0.02, seconds))
-
-    def start(self, arguments: Sequence[str], variables: dict[str, str], log: int) -> None:
-        """Start a command, which writes to a log."""
-        self._owner = os.getpid()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, *arguments],
-            stdin=subprocess.PIPE,  # never written to: its end tells the guardian that we are gone
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=drop_torchrun_variables(os.environ) | variables,
-            start_new_session=True,  # Ctrl-C is for us: we end our servers in order
-        )
-
-    def end(self) -> int | None:
-        """Ask it to end, then kill what is left; its status. Nothing happens in a process that was forked from ours."""
-        process = self._process
-        if process is None or process.returncode is not None or self._owner != os.getpid():
-            return None if process is None else process.returncode
-        if self.is_alive():
-            process.terminate()
-            self.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError, PermissionError):  # macOS has the latter for a group of zombies
-            os.killpg(process.pid, signal.SIGKILL)
-        status = process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-        return status
-
-
 def start_servers(
     make_command: MakeCommand,
     *,
@@ -256,6 +205,7 @@ def start_servers(
     folder: Path,
     start_timeout: float,
     port: int = 0,
+    host: str = HOST,
     gpus: Sequence[str] = (),
 ) -> list[ServerProcess]:
     """Start servers side by side and wait until all are healthy; where one is not, none is left.
@@ -266,6 +216,7 @@ def start_servers(
         folder: where their logs go.
         start_timeout: seconds until all must be healthy.
         port: of the first; the next ones follow. 0 = any that are free.
+        host: the address at which their commands let them listen.
         gpus: what each sees of the machine's GPUs, in turn; empty = all.
     """
     processes: list[ServerProcess] = []
@@ -274,7 +225,7 @@ def start_servers(
         for number in range(replicas):
             make = partial(_show_gpu, make_command, gpus[number % len(gpus)]) if gpus else make_command
             log, own_port = folder / f"server_{number}.log", port + number if port else 0
-            processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port))
+            processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port, host=host))
         for process in processes:
             process.wait_until_healthy(timeout=max(deadline - time.monotonic(), POLL_SECONDS))
     except BaseException:
@@ -298,34 +249,26 @@ def stop_servers(processes: Sequence[StartedServer]) -> None:
         thread.join()
 
 
-def find_free_port() -> int:
-    """A port of this machine that nobody listens at just now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def check_port(port: int) -> None:
-    """Refuse a port at which somebody listens."""
+def check_port(port: int, host: str = HOST) -> None:
+    """Refuse a port at which somebody listens, and an address that this machine does not have."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"port {port} of {HOST} cannot be taken ({error.strerror}); give another one, or end who listens there"
+                f"port {port} of {host} cannot be taken ({error.strerror}); give another one, or end who listens there"
             ) from None
         except OverflowError:
             raise ConfigError(f"port {port} is none; give a number from 1 to 65535") from None
 
 
-def _wait_for_port(port: int, seconds: float) -> None:
+def _wait_for_port(host: str, port: int, seconds: float) -> None:
     """Wait until a port is free; ConfigError where it is still taken after so long."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return check_port(port)
+            return check_port(port, host)
         except ConfigError:
             if time.monotonic() > deadline:
                 raise

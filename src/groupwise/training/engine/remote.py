@@ -16,7 +16,7 @@ from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 if TYPE_CHECKING:
     from groupwise.engines.engine import Engine
     from groupwise.engines.model_source import ModelSource
-    from groupwise.engines.remote.processes import ServerProcess
+    from groupwise.engines.remote.replica import StartedServer
 
 
 class RemoteEngineConfig(Part):
@@ -75,7 +75,7 @@ class RemoteEngineConfig(Part):
                 "if you trust whoever wrote it"
             )
 
-    def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
+    def _open(self, source: ModelSource, processes: list[StartedServer], max_in_flight: int) -> Engine:
         from groupwise.engines.remote.engine import open_server_engine
 
         return open_server_engine(
@@ -113,7 +113,7 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
         processes = [] if self.urls else self._start_servers(source)
         return self._open(source, processes, max_in_flight=1)
 
-    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+    def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.remote.launch import start_own_servers
 
         return start_own_servers(
@@ -179,7 +179,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
         processes = [] if self.urls else self._start_servers(source)
         return self._open(source, processes, max_in_flight=self.max_in_flight)
 
-    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+    def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.remote.launch import start_vllm_servers
 
         return start_vllm_servers(
