@@ -54,11 +54,11 @@ test-all: $(READY)  ## run the slow tests too
 test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an environment of its own (installs 3.4 GB into .vllm; then about 15 minutes)
 	OMP_NUM_THREADS=1 GROUPWISE_VLLM_RECORD=benchmarks/results/vllm_cpu.json $(BIN)/python -m pytest -m vllm tests/vllm
 
-# The trainer's environment with Ray beside it: Ray's packages go into a folder of their own, and the rest is found in .venv.
+# The trainer's environment with Ray on top: what Ray needs goes into a folder of its own, all else is found in .venv.
 .ray/.ready: $(READY)
 	$(BIN)/python -m venv .ray
-	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > .ray/trainer.pth
-	mv .ray/trainer.pth "$$(.ray/bin/python -c 'import site; print(site.getsitepackages()[0])')/trainer.pth"
+	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > .ray/trainer.pth
+	mv .ray/trainer.pth "$$(.ray/bin/python -c 'import site; print(site.getsitepackages()[0])')"
 	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY)
 	@touch .ray/.ready
 

@@ -27,6 +27,8 @@ MARK = "GROUPWISE_SCALE_TEST"
 """A variable that every process of a command inherits, whoever starts it."""
 PATIENCE = 1200.0
 """Seconds that a run may take on a machine that is shared."""
+HERE = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""127.0.0.1, the same within IPv6, and ::1."""
 GONE_SECONDS = 30.0
 """How long processes may take to end after the command that started them."""
 
@@ -113,6 +115,20 @@ def read_processor_seconds(pid: int) -> float:
     """How long a process has computed."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def list_addresses(pid: int) -> set[str]:
+    """The addresses at which a process listens, as the kernel writes them."""
+    try:
+        links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:  # it has ended meanwhile
+        return set()
+    return {
+        fields[1].rpartition(b":")[0].decode()
+        for table in ("tcp", "tcp6")
+        for fields in map(bytes.split, _read(Path(f"/proc/{pid}/net/{table}")).splitlines())
+        if fields[3] == b"0A" and f"socket:[{fields[9].decode()}]" in links
+    }
 
 
 @contextmanager

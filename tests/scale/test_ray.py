@@ -15,9 +15,11 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 
 from tests.scale.environment import (  # noqa: E402
+    HERE,
     Command,
     lacks_ray,
     launch_on_ray,
+    list_addresses,
     read_curve,
     read_processor_seconds,
     read_responses,
@@ -116,11 +118,15 @@ def test_a_rank_that_is_killed_is_started_again_and_the_run_goes_on(
     numbers.measured["Ray, a rank killed: run and weights as if it were not"] = True
 
 
-def test_nothing_outlives_a_launcher_that_is_killed(file: Path, tmp_path: Path) -> None:
+def test_all_listen_here_alone_and_nothing_outlives_a_launcher_that_is_killed(file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with start_command(launch_on_ray(file, folder), tmp_path / "log") as command:
         wait_until(lambda: 1 in read_curve(folder, "replicas/alive"), command, "update 1 was not made")
         assert len(command.list_processes(SERVER)) == 2
+        ranks = {pid for number in range(2) for pid in command.list_processes(RANK=str(number))}
+        addresses = [list_addresses(pid) for pid in set(command.list_processes()) - ranks]  # torch's store is open
+        assert sum(map(bool, addresses)) >= 6  # two servers, and Ray
+        assert set().union(*addresses) <= HERE
         os.kill(command.pid, signal.SIGKILL)
 
 

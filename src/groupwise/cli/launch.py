@@ -39,10 +39,9 @@ def launch(
     """Train on a Ray cluster: ranks and servers get their places there, and what dies is started again."""
     from groupwise.config.run_file import load_run
     from groupwise.launch.ranks import run_until_it_ends
-    from groupwise.launch.ray_cluster import RayCluster, import_ray
+    from groupwise.launch.ray_cluster import RayCluster
 
     need_trainer()
-    import_ray()
     folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
     if RunPaths(folder).holds_run() and not resume:
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")

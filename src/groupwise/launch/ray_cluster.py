@@ -18,6 +18,10 @@ from groupwise.core.errors import ConfigError, GroupwiseError
 LOCAL = "local"
 """An address that stands for a cluster of this machine alone, which ends with whoever started it."""
 HOME = "127.0.0.1"
+EVERYWHERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_COLOR_PREFIX": "0"}
+"""Ray's variables: it would tell its makers that it was used, and colour what it prints."""
+WHERE_IT_STARTS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray's variable, on Linux too, for a cluster of one machine: then all of it listens on 127.0.0.1 alone."""
 THREADS = 4
 """Questions that a placed object answers at a time: one may wait for something for minutes."""
 
@@ -45,8 +49,9 @@ class RayCluster:
         Args:
             address: of its head, such as `10.0.0.1:6379`; `local` = start one on this machine.
         """
-        self._ray = import_ray()
-        settings = {"_node_ip_address": HOME, "include_dashboard": False} if address == LOCAL else {}
+        is_new = address == LOCAL
+        self._ray = _import_ray(WHERE_IT_STARTS if is_new else {})
+        settings = {"include_dashboard": False} if is_new else {}
         try:
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -193,7 +198,7 @@ class _Host:
     """The process on a node in which an object lives."""
 
     def __init__(self, make: Callable[[Node, bool], Any], home: str) -> None:
-        node = _find_node(import_ray())
+        node = _find_node(_import_ray())
         self._content = make(node, node.id == home)
 
     def ask(self, method: str, arguments: Sequence[Any]) -> Any:
@@ -201,9 +206,10 @@ class _Host:
         return getattr(self._content, method)(*arguments)
 
 
-def import_ray() -> ModuleType:
-    """Ray, or one sentence where it is not installed."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers that it was used
+def _import_ray(variables: Mapping[str, str] = {}) -> ModuleType:
+    """Ray, which reads variables when it is imported; one sentence where it is not installed."""
+    for name, value in {**EVERYWHERE, **variables}.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:

@@ -47,7 +47,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PlayedCluster]]:
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(PlayedCluster, "asked", [], raising=False)
     monkeypatch.setattr(ray_cluster, "RayCluster", PlayedCluster)
-    monkeypatch.setattr(ray_cluster, "import_ray", lambda: None)
     yield PlayedCluster
     signal.signal(signal.SIGTERM, before)
 
