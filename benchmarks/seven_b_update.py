@@ -160,7 +160,9 @@ def measure_form(form: str, options: argparse.Namespace) -> dict[str, Any]:
     for number, steps in enumerate(plan, start=1):
         recorded = make_update(tasks=options.tasks, steps=steps, vocabulary=vocabulary)
         longest = max(recorded, key=lambda sample: len(sample.token_ids))
-        canary = canary or Canary(longest.prompt_ids, longest.response_ids, tolerance=TOLERANCES["bfloat16"])
+        canary = canary or Canary(
+            longest.prompt_ids, longest.response_ids, tolerance=TOLERANCES["bfloat16"], decodes=True
+        )
         result = time_update(engine, learner, recorded, canary, number=number, device=options.device)
         print(f"{form}: update {number}: {json.dumps(result)}", flush=True)
     return {"weights_gib": weights / GIB, "engine": type(engine).__name__, **result}

@@ -36,7 +36,7 @@ from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.trainable import check_packages
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
-from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
+from groupwise.training.run_checks import check_algorithm, check_journal, check_model, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
 from groupwise.training.settled_threads import settle_threads
 from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
@@ -81,6 +81,7 @@ def open_run(
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
+    check_model(config)
     check_packages(config.training.learner)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -133,7 +134,12 @@ def _open_with_host(
         host=host,
         journal=journal,
         panels=panels,
-        canary=_make_canary(prompter, engine, choose_tolerance(config.engine.precision, model)),
+        canary=_make_canary(
+            prompter,
+            engine,
+            choose_tolerance(config.engine.precision, model),
+            decodes=getattr(config.engine, "share_weights", False),
+        ),
         tasks=tasks,
         curriculum=start_curriculum(config, tasks),
         part_states=part_states,
@@ -163,8 +169,8 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
     return judge
 
 
-def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Canary:
-    """The canary of a run: the beginning of its own prompts.
+def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance, *, decodes: bool) -> Canary:
+    """The canary of a run: the beginning of its own prompts; an engine that shares the weights `decodes` for it too.
 
     A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
     only what was kept can have been left behind by old weights.
@@ -174,7 +180,7 @@ def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Ca
     if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
         num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
         opening = (opening * (num // len(opening) + 1))[:num]
-    return Canary(opening, response, tolerance=tolerance)
+    return Canary(opening, response, tolerance=tolerance, decodes=decodes)
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

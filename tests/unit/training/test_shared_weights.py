@@ -10,9 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.model_source import ModelSource  # noqa: E402
 from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.training.engine.check import check_run_engine  # noqa: E402
 from groupwise.training.engine.config import LocalEngine  # noqa: E402
@@ -22,7 +24,8 @@ from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.unit.training.learners import tiny  # noqa: E402
+from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from tests.unit.training.learners import attempts, learner, tiny, totals  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 LEAN = {"optimiser": "adamw_8bit" if find_spec("torchao") else "adamw", "bfloat16_weights": "float32_masters"}
@@ -89,6 +92,39 @@ def test_a_killed_run_with_shared_weights_resumes_to_the_bit(folder: Path, tmp_p
     train(resumed, resume=True)
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
     assert journal_digest(resumed) == journal_digest(whole)
+
+
+def test_the_canary_notices_a_weight_that_changed_in_one_way_through_the_model_only(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = open_run(narrow_config(folder, share=True), tmp_path / "run")
+    run.hand_over(0)
+    norm = run.engine._model.model.norm  # type: ignore[attr-defined]
+    norm.weight = torch.nn.Parameter(-3 * norm.weight.detach())  # no longer the learner's
+    with pytest.raises(TrainingError, match=r"after the hand-over of version 0 the engine and the learner disagree by"):
+        run.canary.check(run.engine, run.learner, version=0)
+
+
+@pytest.mark.parametrize("step", [0.02, 1.0], ids=["a small one", "a large one"])
+def test_the_canary_notices_decoding_that_stayed_with_the_old_weights(step: float) -> None:
+    """As a captured graph would that reads where weights were: scores are right, what is sampled is not."""
+    made = learner(learning_rate=step)
+    source = ModelSource(model=made.model, tokenizer=None, path=None)
+    engine, stale = TransformersEngine(source.share_model()), TransformersEngine(source.copy_model())
+    for decodes in (False, True):
+        canary = Canary((2, 4, 5), (6, 3, 5), decodes=decodes)
+        engine.load(made.weights(), version=0)
+        assert canary.check(engine, made, version=0) < 1e-5
+        made.learn(attempts(), totals(attempts()))
+        engine.load(made.weights(), version=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "generate", stale.generate)
+            if not decodes:
+                assert canary.check(engine, made, version=1) < 1e-5  # nothing told it
+            else:
+                with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
+                    canary.check(engine, made, version=1)
+        stale.load(made.weights(), version=1)
 
 
 def test_modules_and_settings_are_not_shared() -> None:
