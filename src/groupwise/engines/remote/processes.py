@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from groupwise.engines.remote.replica import StartedServer
 
 HOST = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+"""What a server listens at that any machine may reach."""
 SERVED_NAME = "policy"
 """What requests call the model of a server that was started here."""
 POLL_SECONDS = 0.1
@@ -70,7 +72,7 @@ _log = logging.getLogger(__name__)
 class ServerProcess:
     """A server that was started here."""
 
-    def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0) -> None:
+    def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0, host: str = HOST) -> None:
         """Start it, without waiting.
 
         Args:
@@ -78,7 +80,9 @@ class ServerProcess:
             name: what errors call it.
             log: the file that it writes to; what is there stays.
             port: where it listens; 0 = any that is free.
+            host: the address at which its command lets it listen.
         """
+        self._host = HOST if host == EVERYWHERE else host
         self.name, self.log = name, log
         self._make_command = make_command
         self._may_move = port == 0
@@ -92,8 +96,13 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
+        """Where it answers on this machine; the same after a restart."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def port(self) -> int:
         """Where it listens; the same after a restart."""
-        return f"http://{HOST}:{self._port}"
+        return self._port
 
     @property
     def pid(self) -> int:
@@ -157,7 +166,7 @@ class ServerProcess:
 
     def _start(self, *, port_seconds: float = 0.0) -> None:
         self._group.end()
-        _wait_for_port(self._port, port_seconds)  # a stranger who listens there would pass for it
+        _wait_for_port(self._host, self._port, port_seconds)  # a stranger who listens there would pass for it
         arguments, variables = self._make_command(self._port)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -256,6 +265,7 @@ def start_servers(
     folder: Path,
     start_timeout: float,
     port: int = 0,
+    host: str = HOST,
     gpus: Sequence[str] = (),
 ) -> list[ServerProcess]:
     """Start servers side by side and wait until all are healthy; where one is not, none is left.
@@ -266,6 +276,7 @@ def start_servers(
         folder: where their logs go.
         start_timeout: seconds until all must be healthy.
         port: of the first; the next ones follow. 0 = any that are free.
+        host: the address at which their commands let them listen.
         gpus: what each sees of the machine's GPUs, in turn; empty = all.
     """
     processes: list[ServerProcess] = []
@@ -274,7 +285,7 @@ def start_servers(
         for number in range(replicas):
             make = partial(_show_gpu, make_command, gpus[number % len(gpus)]) if gpus else make_command
             log, own_port = folder / f"server_{number}.log", port + number if port else 0
-            processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port))
+            processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port, host=host))
         for process in processes:
             process.wait_until_healthy(timeout=max(deadline - time.monotonic(), POLL_SECONDS))
     except BaseException:
@@ -306,26 +317,26 @@ def find_free_port() -> int:
         return port
 
 
-def check_port(port: int) -> None:
-    """Refuse a port at which somebody listens."""
+def check_port(port: int, host: str = HOST) -> None:
+    """Refuse a port at which somebody listens, and an address that this machine does not have."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"port {port} of {HOST} cannot be taken ({error.strerror}); give another one, or end who listens there"
+                f"port {port} of {host} cannot be taken ({error.strerror}); give another one, or end who listens there"
             ) from None
         except OverflowError:
             raise ConfigError(f"port {port} is none; give a number from 1 to 65535") from None
 
 
-def _wait_for_port(port: int, seconds: float) -> None:
+def _wait_for_port(host: str, port: int, seconds: float) -> None:
     """Wait until a port is free; ConfigError where it is still taken after so long."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return check_port(port)
+            return check_port(port, host)
         except ConfigError:
             if time.monotonic() > deadline:
                 raise
