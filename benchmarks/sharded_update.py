@@ -4,7 +4,8 @@
 
 Random weights; 16 tasks of 8 attempts of ten steps, each with 20 sampled and 40 read tokens on an opening of 300 that a
 task's attempts share; layers in bfloat16, weights in float32. The learners take turns, an update each, in one process;
-medians after a warm update. A learner's peak is the most that was allocated while it learnt, less what the others held.
+medians after a warm update. A learner's peak is what it holds between updates (weights and moments), and the most that
+was allocated beyond what all hold while it learnt.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 
 TASKS, ATTEMPTS, STEPS = 16, 8, 10
 OPENING, SAMPLED, READ = 300, 20, 40
+GATHERINGS = ("every_pass", "once_a_step")
 
 
 def make_samples(vocabulary: int, *, tasks: int, steps: int) -> list[Sample]:
@@ -64,70 +66,90 @@ def make_samples(vocabulary: int, *, tasks: int, steps: int) -> list[Sample]:
     return samples
 
 
-def open_learners(shape: str, device: str, token_budget: int) -> dict[str, Learner]:
-    """A learner of each kind, on weights of its own that are the same."""
-    settings: dict[str, Any] = {"learning_rate": 1e-6, "token_budget": token_budget}
-    settings["precision"] = "bfloat16" if device == "cuda" else "float32"
-    kinds = {
-        "local": LearnerConfig(**settings),
-        "sharded, every pass": ShardedLearnerConfig(**settings, gather="every_pass"),
-        "sharded, once a step": ShardedLearnerConfig(**settings, gather="once_a_step"),
-    }
+def list_kinds(options: argparse.Namespace) -> dict[str, LearnerConfig]:
+    """The settings of each learner that is timed."""
+    settings: dict[str, Any] = {"learning_rate": 1e-6, "token_budget": options.token_budget}
+    settings["precision"] = "bfloat16" if options.device == "cuda" else "float32"
+    settings["checkpoint_layers"] = options.checkpoint_layers
+    sharded = {f"sharded, {gather}": ShardedLearnerConfig(**settings, gather=gather) for gather in options.gather}
+    return {"local": LearnerConfig(**settings), **sharded}
+
+
+def open_learner(part: LearnerConfig, shape: str, device: str) -> Learner:
+    """A learner on weights of its own, which are the same for all."""
     config = transformers.Qwen2Config(**SHAPES[shape], tie_word_embeddings=True)
-    learners = {}
-    for name, part in kinds.items():
-        torch.manual_seed(0)
-        with torch.device(device):
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        learners[name] = part.open(model, PolicyLoss(), temperature=1.0)
-    return learners
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return part.open(model, PolicyLoss(), temperature=1.0)
+
+
+def read_allocated(device: str) -> int:
+    """Bytes that tensors take on a GPU once all that was asked of it is done; 0 on a CPU, which does not count."""
+    gc.collect()
+    if device != "cuda":
+        return 0
+    torch.cuda.synchronize()
+    return torch.cuda.memory_allocated()
 
 
 def time_update(learner: Learner, samples: list[Sample], device: str) -> dict[str, float]:
-    """Make an update: its seconds, and what it allocated beyond what there was."""
+    """Make an update: its seconds, what it allocated beyond what there was, and what of that it went on to hold."""
     totals = count_totals(samples, max_tokens=SAMPLED)
-    gc.collect()
-    before = 0
+    before = read_allocated(device)
     if device == "cuda":
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
     began = time.perf_counter()
     learned = learner.learn(samples, totals)
-    peak = 0
     if device == "cuda":
         torch.cuda.synchronize()
-        peak = torch.cuda.max_memory_allocated() - before
     seconds = time.perf_counter() - began
-    return {"seconds": seconds, "peak_above": peak / 2**30, "grad_norm": learned.metrics["learner/grad_norm"]}
+    peak = torch.cuda.max_memory_allocated() - before if device == "cuda" else 0
+    return {
+        "seconds": seconds,
+        "peak_above_gib": peak / 2**30,
+        "held_gib": (read_allocated(device) - before) / 2**30,
+        "grad_norm": learned.metrics["learner/grad_norm"],
+    }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Let the learners take turns."""
-    learners = open_learners(options.shape, options.device, options.token_budget)
+    learners, held = dict[str, Learner](), dict[str, float]()
+    for name, part in list_kinds(options).items():
+        before = read_allocated(options.device)
+        learners[name] = open_learner(part, options.shape, options.device)
+        held[name] = (read_allocated(options.device) - before) / 2**30
     samples = make_samples(SHAPES[options.shape]["vocab_size"], tasks=options.tasks, steps=options.steps)
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in learners}
-    for _ in range(1 + options.updates):
+    for number in range(1 + options.updates):
         for name, learner in learners.items():
             turns[name].append(time_update(learner, samples, options.device))
-    counted = {name: updates[1:] for name, updates in turns.items()}
-    arms = {
-        name: {
-            "seconds": statistics.median(update["seconds"] for update in updates),
-            "peak_above_gib": max(update["peak_above"] for update in updates),
-            "first_grad_norm": turns[name][0]["grad_norm"],
-        }
-        for name, updates in counted.items()
-    }
+            print(f"update {number} {name}: {turns[name][-1]}", flush=True)
+    arms = {name: summarise(updates, held[name]) for name, updates in turns.items()}
+    seconds = {name: [update["seconds"] for update in updates[1:]] for name, updates in turns.items()}
     ratios = {
-        name: [own["seconds"] / local["seconds"] for own, local in zip(counted[name], counted["local"], strict=True)]
-        for name in counted
+        name: {
+            "seconds": statistics.median(
+                own / local for own, local in zip(seconds[name], seconds["local"], strict=True)
+            ),
+            "peak": arms[name]["peak_gib"] / arms["local"]["peak_gib"] if arms["local"]["peak_gib"] else None,
+        }
+        for name in turns
         if name != "local"
     }
+    return {"arms": arms, "ratios": ratios, "updates": turns}
+
+
+def summarise(updates: list[dict[str, float]], held: float) -> dict[str, float]:
+    """The middle of a learner's counted updates, and its peak; the first update, which makes the moments, is warm."""
+    first, *counted = updates
+    held += first["held_gib"]
     return {
-        "arms": arms,
-        "ratios": {name: {"median": statistics.median(values), "by_pair": values} for name, values in ratios.items()},
-        "updates": turns,
+        "seconds": statistics.median(update["seconds"] for update in counted),
+        "held_gib": held,
+        "peak_gib": held + max(update["peak_above_gib"] for update in counted),
+        "first_grad_norm": first["grad_norm"],
     }
 
 
@@ -138,6 +160,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--token-budget", type=int, default=16384)
+    parser.add_argument("--checkpoint-layers", action="store_true")
+    parser.add_argument("--gather", nargs="+", choices=GATHERINGS, default=GATHERINGS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()

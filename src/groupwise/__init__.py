@@ -8,10 +8,8 @@ credit.values, credit.compared
 
 Training, which needs torch, is loaded when it is first asked for:
 
-from groupwise import load_run, open_run, train
-
-with open_run(load_run("run.toml"), "runs/first") as run:
-    train(run)
+folder = groupwise.train({"algorithm": {"recipe": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}})
+groupwise.read_run(folder).metrics()
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from groupwise.core.step_table import StepTable
 if TYPE_CHECKING:
     from groupwise.config.run_file import load_run
     from groupwise.config.runs import open_run, train
+    from groupwise.reports.run.recorded_run import read_run
     from groupwise.training.observer import RunObserver
     from groupwise.training.run_config import RunConfig
 
@@ -42,6 +41,7 @@ __getattr__ = import_when_asked(
         "RunConfig": "groupwise.training.run_config:RunConfig",
         "load_run": "groupwise.config.run_file:load_run",
         "open_run": "groupwise.config.runs:open_run",
+        "read_run": "groupwise.reports.run.recorded_run:read_run",
         "train": "groupwise.config.runs:train",
     },
 )
@@ -65,6 +65,7 @@ __all__ = [
     "__version__",
     "load_run",
     "open_run",
+    "read_run",
     "recipes",
     "train",
 ]

@@ -25,6 +25,7 @@ PYTHON_RUN_BY = {
     "docs/rollouts.md": "tests/unit/recordings/test_format_page.py",
     "docs/seams": "tests/architecture/test_seams.py",
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
+    "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
     "docs/report.md": "tests/architecture/test_snippets.py",
 }

@@ -116,6 +116,7 @@ def test_the_public_names_are_these() -> None:
         "__version__",
         "load_run",
         "open_run",
+        "read_run",
         "recipes",
         "train",
     ]
@@ -131,7 +132,7 @@ def test_training_is_loaded_when_it_is_asked_for() -> None:
         "from groupwise import open_run, train\n"
         "print(before, between, open_run.__module__, train.__module__)\n"
     )
-    assert fresh(code) == "False False groupwise.training.open_run groupwise.training.loop\n"
+    assert fresh(code) == "False False groupwise.config.runs groupwise.config.runs\n"
 
 
 def test_training_without_torch_says_what_to_install() -> None:

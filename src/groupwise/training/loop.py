@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
-from groupwise.core.text.value_words import describe_value
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.attempts.pending import write_pending
@@ -35,11 +33,12 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
         resume: whether to go on from the last checkpoint, as if the run had never stopped.
         observers: told what happens; they change nothing.
     """
-    if not isinstance(run, Run):
-        raise ConfigError(
-            f"train was given {describe_value(run)}, but a run that was opened is needed: with open_run(config, "
-            "'runs/first') as run: train(run)"
-        )
+    for _ in make_updates(run, resume=resume, observers=observers):
+        pass
+
+
+def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
+    """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run."""
     run.lock.acquire()
     try:
         done = resume_run(run) if resume else None
@@ -47,12 +46,12 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
             check_unused(run)
         # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
         with prepare_folder(run) as trackers:
-            _make_updates(run, done, ObserverList([*observers, trackers]))
+            yield from _make_due(run, done, ObserverList([*observers, trackers]))
     finally:
         run.lock.release()
 
 
-def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
+def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Update]:
     """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
     config = run.config
     if done is None:
@@ -69,6 +68,7 @@ def _make_updates(run: Run, done: int | None, observer: RunObserver) -> None:
             observer.on_update(update)
             if _is_due(number, config.evaluation.every, run):
                 _evaluate(run, number, observer)
+            yield update
 
 
 def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSource | None = None) -> Update:

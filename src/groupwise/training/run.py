@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.core.journal.journal import Journal
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.parts.slots import Draw
 from groupwise.core.records import Task, Trajectory
 from groupwise.core.run_lock import RunLock
@@ -32,6 +32,9 @@ from groupwise.training.run_config import RunConfig
 from groupwise.training.samples import CreditedBatch
 from groupwise.training.weight_transfer.canary import Canary
 from groupwise.training.weight_transfer.protocol import WeightTransfer
+
+if TYPE_CHECKING:
+    from groupwise.training.observer import RunObserver
 
 
 @dataclass
@@ -93,6 +96,16 @@ class Run:
             if isinstance(self.learner, ClosingLearner):
                 closing.callback(self.learner.close)
             closing.callback(self.host.shutdown)
+
+    def updates(self, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
+        """Make the updates one by one, each when it is asked for, and give what was written of it.
+
+        What is due with an update (its checkpoint, an evaluation) is done before it is given. A loop that is left early
+        ends the run there; `resume=True` goes on from the last checkpoint.
+        """
+        from groupwise.training.loop import make_updates  # the loop is about runs
+
+        return make_updates(self, resume=resume, observers=observers)
 
     def draw(self, number: int) -> Draw:
         """Random generators of an update, by name."""

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, RunConfig, load_run, open_run, train  # noqa: E402
+from groupwise.config.run_file import decode_run  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
@@ -19,6 +20,8 @@ from groupwise.training.trackers import Csv  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
 from tests.unit.training.runs import small_config, small_run  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
 
 
 def list_files(folder: Path) -> list[str]:
@@ -114,27 +117,81 @@ def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_and_settings_in_the_place_of_a_run_are_told(tmp_path: Path) -> None:
-    file: Any = "run.toml"
-    with pytest.raises(ConfigError, match=r"^open_run was given a str for .* open_run\(load_run\('run.toml'\), "):
-        open_run(file, tmp_path / "run")
-    config: Any = small_config()
-    with pytest.raises(ConfigError, match=r"^train was given a RunConfig, .* with open_run\(config, 'runs/first'\)"):
-        train(config)
+SETTINGS = {
+    "algorithm": {"recipe": "grpo"},
+    "env": {"kind": "identity"},
+    "model": {"kind": "tiny"},
+    "rollout": {"plan": {"kind": "flat", "attempts": 2}},
+    "training": {"updates": 2, "tasks": 2},
+    "evaluation": {"tasks": 4, "attempts": 2},
+}
+
+
+def test_settings_as_a_dict_a_file_and_typed_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = decode_run(SETTINGS)
+    RunPaths(tmp_path).write_config(typed.config())
+    folders = [train(SETTINGS), train(typed), train("config.toml", tmp_path / "named")]
+    assert folders == [Path("runs/1"), Path("runs/2"), tmp_path / "named"]
+    weights = [(RunPaths(folder).checkpoint(2) / "model.safetensors").read_bytes() for folder in folders]
+    assert len(set(weights)) == 1
+
+
+def test_updates_one_by_one_are_the_run_that_train_makes(tmp_path: Path) -> None:
+    whole = train(SETTINGS, tmp_path / "whole")
+    with open_run(SETTINGS, tmp_path / "steps") as run:
+        numbers = [update.number for update in run.updates()]
+        assert [row.number for row in run.journal.evaluations()].count(2) == 8, "the last evaluation is made too"
+    assert numbers == [1, 2]
+    files = [RunPaths(folder).checkpoint(2) / "model.safetensors" for folder in (whole, tmp_path / "steps")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_loop_that_is_left_gives_the_folder_back_and_goes_on_later(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "training": {"updates": 3, "tasks": 2, "checkpoint_every": 1}}
+    with open_run(settings, tmp_path / "left") as run:
+        for update in run.updates():
+            if update.number == 1:
+                break
+        run.journal.last_number()  # still open
+    train(settings, tmp_path / "left", resume=True)
+    whole = train(settings, tmp_path / "whole")
+    files = [RunPaths(folder).checkpoint(3) / "model.safetensors" for folder in (whole, tmp_path / "left")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_what_is_no_settings_is_told_and_leaves_no_folder(tmp_path: Path) -> None:
+    number: Any = 3
+    with pytest.raises(ConfigError, match=r"^the settings of a run are the int 3; give a dict as in a run file"):
+        train(number, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"unknown section 'modell'"):
+        open_run({**SETTINGS, "modell": {}}, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"no such file"):
+        open_run(tmp_path / "absent.toml", tmp_path / "run")
+    with small_run(tmp_path / "open") as run, pytest.raises(ConfigError, match="a run that is open in"):
+        train(run, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(__file__).parents[3]
-    blocks = re.findall(r"^```python\n(.*?)^```$", (root / "docs" / "python.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
-    (tmp_path / "examples").symlink_to(root / "examples")
-    monkeypatch.chdir(tmp_path)
+def run_blocks(page: str) -> dict[str, Any]:
+    """Run the Python of a page, block after block."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block, "docs/python.md", "exec"), names)
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/python.md")
     assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
-    assert RunPaths(tmp_path / "runs" / "second").checkpoint(1).is_dir()
+    assert RunPaths(tmp_path / "runs" / "third").checkpoint(3).is_dir()
+
+
+def test_the_loop_of_the_page_learns_with_our_credit() -> None:
+    policy = run_blocks("docs/your_trainer.md")["policy"]
+    assert (policy.softmax(-1).diagonal() > 0.8).all(), policy.softmax(-1)
 
 
 def test_a_host_that_cannot_be_ended_leaves_neither_engine_nor_journal_nor_lock_behind(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ EXTRAS = {
     "safetensors": "train",
     "peft": "train",
     "pyarrow": "parquet",
+    "pandas": "pandas",
+    "polars": "polars",
     "gymnasium": "gymnasium",
     "alfworld": "alfworld",
     "textworld": "textworld",

@@ -1,7 +1,5 @@
 """Decoding on a GPU: the static-cache engine against `generate` of transformers, with its dynamic and its static cache.
 
-    python -m benchmarks.engine [--model FOLDER] [--static] [--write benchmarks/results/engine.json]
-
 SmolLM2-135M in bfloat16, or random weights of its shape; prompts of ragged length, all different, 64 new tokens a row,
 none of which ends a response, temperature 1 over the whole vocabulary. Each side answers the same batch; sides take
 turns, medians are reported. *Decoding* is what 64 new tokens take beyond a single one; *all* includes reading the
@@ -26,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.engine.shapes import SMOLLM2
 from benchmarks.result_file import write_result
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, compile_small_parts
@@ -38,17 +37,6 @@ from groupwise.engines.transformers.engine import TransformersEngine
 NEW_TOKENS = 64
 CASES = ((256, 200), (256, 400), (64, 200), (64, 400))
 """Rows, and tokens of a prompt on average."""
-SHAPE: dict[str, Any] = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "rope_theta": 100000.0,
-    "tie_word_embeddings": True,
-}
 Answer = Callable[[list[tuple[int, ...]], int], None]
 """Answers prompts with some tokens each."""
 
@@ -58,7 +46,7 @@ def open_model(folder: str | None, device: str) -> transformers.PreTrainedModel:
     if folder:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2, max_position_embeddings=8192))
     cast_weights(model, torch.bfloat16)
     model.generation_config = transformers.GenerationConfig(pad_token_id=0, eos_token_id=None, bos_token_id=1)
     return model.to(device).eval()
@@ -213,21 +201,8 @@ def agreement(engine: StaticCacheEngine, asked: list[tuple[int, ...]]) -> dict[s
     return {"mean": float(np.abs(gaps).mean()), "largest": float(np.abs(gaps).max())}
 
 
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="folder of SmolLM2-135M; random weights of its shape otherwise")
-    parser.add_argument("--static", action="store_true", help="also time generate with a static, compiled cache")
-    parser.add_argument("--compile", action="store_true", help="compile norms and feed-forward parts of the engine")
-    parser.add_argument("--no-kernel", action="store_true", help="attend with torch instead of the kernel")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cases", type=int, default=len(CASES), help="only the first of them")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", type=Path)
-    return parser.parse_args()
-
-
-def main() -> None:
-    chosen = read_arguments()
+def measure_cases(chosen: argparse.Namespace) -> None:
+    """Measure every case and write the result."""
     if torch.device(chosen.device).type != "cuda":
         print("no CUDA device: lanes decode without graphs, which compares nothing", file=sys.stderr)
     model = open_model(chosen.model, chosen.device)
@@ -270,7 +245,3 @@ def main() -> None:
     }
     print(json.dumps({name: value for name, value in result.items() if name != "cases"}, indent=1))
     write_result(result, chosen.write)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,128 @@
+"""A run's folder as data frames: its metrics, attempts, credit and evaluations, for a notebook or a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.evaluation.summary import Evaluation, group_rows
+from groupwise.reports.frames import FrameLibrary, check_library, make_frame
+from groupwise.reports.run.read_groups import read_groups
+from groupwise.reports.run.run_folder import RunFolder
+
+ATTEMPT_COLUMNS = ("update", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
+CREDIT_COLUMNS = ("update", "task", "attempt", "step", *STEP_COLUMNS)
+EVALUATION_COLUMNS = (
+    "update",
+    "split",
+    "success",
+    "low",
+    "high",
+    "tasks",
+    "attempts",
+    "faults",
+    "outcome",
+    "steps",
+    "tokens",
+    "panel",
+)
+
+
+class RecordedRun:
+    """What a run has written so far; it may go on writing, and a frame that is made later shows more.
+
+    Each method makes a data frame with a column named as below, ordered by update. Nothing of the run is loaded: no
+    model, no torch, no code of its own.
+    """
+
+    def __init__(self, folder: Path | str, *, frames: FrameLibrary | None = None) -> None:
+        """Open a folder; `frames` names the library, None = pandas or else polars, whichever is installed."""
+        self._library = check_library(frames)
+        self._folder = RunFolder(Path(folder))
+
+    def __enter__(self) -> RecordedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._folder.journal.close()
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._folder.path
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The run's settings, complete, as in its `config.toml`."""
+        return self._folder.settings
+
+    def metrics(self) -> Any:
+        """A row for each update, with a column for each metric (docs/metrics.md)."""
+        journal = self._folder.journal
+        rows: dict[int, dict[str, Any]] = {number: {"update": number} for number in journal.update_numbers()}
+        names = journal.metric_names()
+        for name in names:
+            for number, value in journal.curve(name):
+                rows[number][name] = value
+        return make_frame(rows.values(), ["update", *names], self._library)
+
+    def attempts(self) -> Any:
+        """A row for each attempt: `update`, `task`, `attempt`, `stop`, `outcome`, `success`, `origin`, `error`."""
+        rows = ({"update": row["number"], **row} for row in self._folder.journal.attempts())
+        return make_frame(rows, ATTEMPT_COLUMNS, self._library)
+
+    def credit(self, update: int | None = None) -> Any:
+        """A row for each step of an update, or of all: what was seen and done, `reward`, `credit`, `compared`.
+
+        `compared` is False where nobody else was in the step's groups, and None where that does not derive again.
+        """
+        numbers = self._folder.journal.update_numbers() if update is None else [update]
+        rows = (row for number in numbers for row in self._list_steps(number))
+        return make_frame(rows, CREDIT_COLUMNS, self._library)
+
+    def evaluations(self) -> Any:
+        """A row for each evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
+        by_update = group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)])
+        rows = [_describe_evaluation(rows) for _, rows in by_update]
+        return make_frame(rows, EVALUATION_COLUMNS, self._library)
+
+    def evaluation_attempts(self) -> Any:
+        """A row for each attempt of each evaluation."""
+        rows = [asdict(row) for row in self._folder.journal.evaluations()]
+        names = ["update", *list(EvaluatedAttempt.__dataclass_fields__)[1:]]
+        return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)
+
+    def _list_steps(self, number: int) -> Iterator[dict[str, Any]]:
+        for group in read_groups(self._folder, number):
+            for attempt in group.attempts:
+                for step in attempt.steps:
+                    place = {"update": number, "task": attempt.task, "attempt": attempt.attempt, "step": step.index}
+                    yield place | {name: getattr(step, name) for name in STEP_COLUMNS}
+
+
+def read_run(folder: Path | str, *, frames: FrameLibrary | None = None) -> RecordedRun:
+    """Open a run's folder for reading, as data frames.
+
+    Args:
+        folder: as `train` returned it, or `groupwise train --out` wrote it.
+        frames: "pandas" or "polars"; None = pandas or else polars, whichever is installed.
+    """
+    return RecordedRun(folder, frames=frames)
+
+
+def _describe_evaluation(rows: list[EvaluatedAttempt]) -> dict[str, Any]:
+    evaluation = Evaluation.from_rows(rows)
+    low, high = evaluation.interval
+    cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}
+    return {**cells, "update": evaluation.number, "low": low, "high": high}
