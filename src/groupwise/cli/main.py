@@ -14,6 +14,7 @@ from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
 from groupwise.cli.explain import command as explain
 from groupwise.cli.inspect import command as inspect
+from groupwise.cli.sweep import command as sweep
 from groupwise.cli.terminal.screen import errors, print_error, print_line
 from groupwise.cli.terminal.streams import finish_streams, prepare_streams, show_traceback
 from groupwise.core.errors import GroupwiseError
@@ -28,6 +29,7 @@ app.command("recipes")(recipes.recipes)
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("warmup")(warmup.warmup)
 app.command("serve")(serve.serve)

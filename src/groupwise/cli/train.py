@@ -12,8 +12,7 @@ import typer
 
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.terminal.screen import errors, output
-from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.journal.journal import Journal
+from groupwise.core.errors import ConfigError
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.started_rank import read_started_rank
@@ -38,10 +37,11 @@ def train(
     if read_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
     config = _load_config(file, set_ or (), tracker or ())
+    from groupwise.training.checkpoints.progress import is_finished
     from groupwise.training.follow_run import follow_run, is_follower
 
     if is_follower(config):
-        if not (resume and _is_finished(folder, config)):
+        if not (resume and is_finished(folder, config)):
             follow_run(config)
         return
     from groupwise.cli.terminal.live import show_live
@@ -54,7 +54,7 @@ def train(
     check_trackers(config.trackers)
     if resume and RunPaths(folder).config.is_file():
         _print_changes(load_run_config(folder), config)
-    if resume and _is_finished(folder, config):
+    if resume and is_finished(folder, config):
         _print_finished(folder, config)
         return
     check_algorithm(config)  # what is refused needs no notices
@@ -82,23 +82,6 @@ def _check_unused(run: Run) -> None:
 
 def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
-
-
-def _is_finished(folder: Path, config: RunConfig) -> bool:
-    """Whether nothing is left to do."""
-    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
-
-    paths, updates, wanted = RunPaths(folder), config.training.updates, config.evaluation
-    last = find_latest_checkpoint(paths.checkpoints)
-    if last is None or int(last.name) < updates:
-        return False
-    try:
-        with Journal(paths.journal, read_only=True) as journal:
-            played = {(row.number, row.split) for row in journal.evaluations()}
-    except FileError:  # a damaged journal: going on says what can be done about it
-        return False
-    lacks_evaluation = wanted.tasks and (updates, wanted.split) not in played and int(last.name) == updates
-    return not lacks_evaluation
 
 
 def _print_finished(folder: Path, config: RunConfig) -> None:

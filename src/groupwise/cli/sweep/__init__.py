@@ -1,0 +1,1 @@
+"""`groupwise sweep`."""

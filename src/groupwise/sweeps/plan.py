@@ -1,0 +1,219 @@
+"""What a sweep is: its arms with all their settings, its seeds, and where the runs lie.
+
+    FOLDER/
+        sweep.json          the plan
+        ARM/
+            seed0.toml      the run file of the arm and the seed, complete
+            seed0.log       what its process printed
+            seed0/          the run's folder, as `groupwise train` makes it
+        results.json        the table, as data
+        report.html         as `groupwise report` writes it
+
+The plan is written before the first run begins. A later command must ask for all that is in it, with the same
+settings; it may ask for more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from groupwise.config.run_file import load_run
+from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.text.files import read_text_file
+from groupwise.reports.run.differences import find_setting_differences
+from groupwise.sweeps.grid import list_choices, name_arms
+from groupwise.training.run_config import RunConfig
+
+PLAN = "sweep.json"
+RESULTS = "results.json"
+SCHEMA = 1
+MAX_PLAN_BYTES = 64 << 20
+MAX_SHOWN = 3
+"""How many arms a sentence names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Settings that all runs of an arm share."""
+
+    name: str
+    """What it is called, and its folder."""
+    choices: Mapping[str, str]
+    """What the command line chose for it, by the setting's path."""
+    settings: Mapping[str, Any]
+    """All settings, as a run's folder has them, without the seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run of a sweep."""
+
+    arm: str
+    """The arm that it belongs to."""
+    seed: int
+    """Its seed."""
+    folder: Path
+    """Where it is, or will be."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.arm} seed {self.seed}"
+
+    @property
+    def file(self) -> Path:
+        """Its run file."""
+        return self.folder.with_name(f"{self.folder.name}.toml")
+
+    @property
+    def log(self) -> Path:
+        """What its process printed."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """A sweep, whole."""
+
+    threads: int
+    """Threads of a run whose file does not say; the same on every machine, since it can change the last digits."""
+    seeds: tuple[int, ...]
+    """The seeds of every arm."""
+    arms: tuple[Arm, ...]
+    """The arms."""
+
+    def list_runs(self, folder: Path) -> list[PlannedRun]:
+        """Every run, first all arms with the first seed: a sweep that is stopped can be compared as far as it is."""
+        return [
+            PlannedRun(arm=arm.name, seed=seed, folder=folder / arm.name / f"seed{seed}")
+            for seed in self.seeds
+            for arm in self.arms
+        ]
+
+    def load_config(self, run: PlannedRun) -> RunConfig:
+        """The settings of a run."""
+        arm = next(arm for arm in self.arms if arm.name == run.arm)
+        return RunConfig(**{**arm.settings, "seed": run.seed})
+
+
+def plan_sweep(file: Path, settings: Sequence[str], *, num_seeds: int, threads: int) -> SweepPlan:
+    """Make the plan of every combination of settings, each with so many seeds, counted from the run file's.
+
+    Args:
+        file: a run file, or the folder of a run.
+        settings: `a.b=1,2`, as the command line gives them.
+        num_seeds: how many runs an arm has.
+        threads: for run files that do not say how many.
+    """
+    choices = list_choices(settings)
+    configs = [load_run(file, overrides=[f"{key}={value}" for key, value in choice.items()]) for choice in choices]
+    names = name_arms(choices, otherwise=file.stem)
+    for name, config in zip(names, configs, strict=True):
+        if not config.evaluation.tasks:
+            raise ConfigError(f"{file}: evaluation.tasks is 0 in {name!r}, and a sweep compares evaluations; raise it")
+    arms = [
+        Arm(name=name, choices=choice, settings=_describe_settings(config, threads))
+        for name, choice, config in zip(names, choices, configs, strict=True)
+    ]
+    first = configs[0].seed
+    return SweepPlan(threads=threads, seeds=tuple(range(first, first + num_seeds)), arms=tuple(arms))
+
+
+def read_plan(folder: Path) -> SweepPlan | None:
+    """The plan of a sweep's folder; None where it is none."""
+    path = folder / PLAN
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(read_text_file(path, max_bytes=MAX_PLAN_BYTES))
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"schema {content['schema']!r} is not {SCHEMA}")
+        return SweepPlan(
+            threads=int(content["threads"]),
+            seeds=tuple(map(int, content["seeds"])),
+            arms=tuple(_read_arm(arm) for arm in content["arms"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileError(
+            f"{path}: cannot be read as the plan of a sweep ({error}); give the folder that `groupwise sweep --out "
+            "FOLDER` wrote"
+        ) from None
+
+
+def write_plan(plan: SweepPlan, folder: Path) -> None:
+    """Write a plan, whole or not at all."""
+    write_json(folder / PLAN, {"schema": SCHEMA, **asdict(plan)})
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write data as JSON, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror}); free some space, or give another folder"
+        ) from None
+
+
+def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
+    """Write the run file of a run, beside its folder."""
+    import tomli_w  # only who trains needs it
+
+    try:
+        run.file.parent.mkdir(parents=True, exist_ok=True)
+        run.file.write_text(tomli_w.dumps(plan.load_config(run).config()), encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"{run.file}: cannot be written ({error.strerror}); give a folder that you may write to, with space left"
+        ) from None
+
+
+def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[SweepPlan, str]:
+    """The plan to go on with, and what it adds to the recorded one in words; an error where it is another sweep."""
+    known, asked = ({arm.name: arm for arm in plan.arms} for plan in (recorded, wanted))
+    missing = [name for name in known if name not in asked] + [
+        f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
+    ]
+    if missing:
+        raise ConfigError(
+            f"{folder} holds a sweep that also has {_list_names(missing)}; ask for these too, or give another folder "
+            "with --out"
+        )
+    for name, arm in known.items():
+        for change in find_setting_differences(arm.settings, asked[name].settings):
+            raise ConfigError(
+                f"{folder} holds a sweep whose arm {name!r} has {change.path} = {change.first!r}, but now it is "
+                f"{change.second!r}; put it back as it was, or give another folder with --out"
+            )
+    added = [name for name in asked if name not in known] + [
+        f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds
+    ]
+    ordered = (*recorded.arms, *(asked[name] for name in asked if name not in known))
+    return replace(recorded, seeds=wanted.seeds, arms=ordered), _list_names(added) if added else ""
+
+
+def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
+    """All settings but the seed, as JSON gives them back."""
+    settings = {name: value for name, value in config.config().items() if name != "seed"}
+    plain: dict[str, Any] = json.loads(json.dumps({**settings, "threads": config.threads or threads}))
+    return plain
+
+
+def _read_arm(content: Mapping[str, Any]) -> Arm:
+    name = str(content["name"])
+    if Path(name).name != name or name.startswith("."):
+        raise ValueError(f"the arm {name!r} is no name of a folder")
+    return Arm(name=name, choices=dict(content["choices"]), settings=dict(content["settings"]))
+
+
+def _list_names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + rest
