@@ -2,7 +2,7 @@
 
     python -m benchmarks.engine [generate] [--cases 2] [--write FILE]           against `generate` of transformers
     python -m benchmarks.engine vllm --shapes 135M 1.5B 7B [--write FILE]       against vLLM 0.24
-    python -m benchmarks.engine profile --shapes 1.5B [--compile] [--write FILE]    where the time goes
+    python -m benchmarks.engine profile --shapes 1.5B --sides ours [--write FILE]    where the time goes
 
 All need a GPU; on a CPU a few rows show that the scripts run (`--shapes tiny`).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,16 +29,16 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("what", nargs="?", choices=("generate", "vllm", "profile"), default="generate")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compile", action="store_true", help="compile norms and feed-forward parts of the engine")
     parser.add_argument("--write", type=Path)
     generate = parser.add_argument_group("generate")
     generate.add_argument("--model", help="folder of SmolLM2-135M; random weights of its shape otherwise")
+    generate.add_argument("--compile", action="store_true", help="compile norms and feed-forward parts of the engine")
     generate.add_argument("--static", action="store_true", help="also time generate with a static, compiled cache")
     generate.add_argument("--no-kernel", action="store_true", help="attend with torch instead of the kernel")
     generate.add_argument("--cases", type=int, default=len(against_generate.CASES), help="only the first of them")
     others = parser.add_argument_group("vllm and profile")
     others.add_argument("--shapes", nargs="+", choices=shapes.NAMES, default=["135M", "1.5B", "7B"])
-    others.add_argument("--sides", nargs="+", choices=sides.NAMES, default=list(sides.NAMES))
+    others.add_argument("--sides", nargs="+", choices=sides.NAMES, default=list(sides.COMPARED))
     others.add_argument("--seconds", type=int, default=MAX_SECONDS, help="that a shape may take")
     return parser.parse_args()
 
@@ -60,22 +61,23 @@ def compare_with_vllm(chosen: argparse.Namespace) -> None:
 
 
 def profile(chosen: argparse.Namespace) -> None:
-    """Every shape in turn."""
-    by_shape = {}
+    """Every shape in turn, with every side of ours that was chosen."""
+    by_shape: dict[str, Any] = {}
     for shape in chosen.shapes:
-        by_shape[shape] = profiling.profile_agents(shape, device=chosen.device, is_compiled=chosen.compile)
-        print(json.dumps({shape: by_shape[shape]}, indent=1), flush=True)
-        compiled = " --compile" if chosen.compile else ""
-        write_result(
-            {
-                "command": f"python -m benchmarks.engine profile --shapes {' '.join(chosen.shapes)}{compiled}",
-                "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
-                "shapes": by_shape,
-            },
-            chosen.write,
-        )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        for side in [name for name in chosen.sides if "vLLM" not in name]:
+            part = profiling.profile_agents(shape, side, device=chosen.device)
+            by_shape.setdefault(shape, {})[side] = part
+            print(json.dumps({shape: {side: part}}, indent=1), flush=True)
+            write_result(
+                {
+                    "command": f"python -m benchmarks.engine profile --shapes {' '.join(chosen.shapes)}",
+                    "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
+                    "shapes": by_shape,
+                },
+                chosen.write,
+            )
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ def measure_case(case: str, time_load: Time, engines: dict[str, Any], repeats: i
         theirs["ours_is_faster"] = {
             name: theirs["median_seconds"] / results[name]["median_seconds"]
             for name in results
-            if name in (sides.OURS, sides.COMPILED)
+            if name in (sides.OURS, sides.COMPILED, sides.PLAIN)
         }
     return results
 

@@ -18,13 +18,14 @@ import torch
 from benchmarks.engine import loads, sides
 from benchmarks.engine.shapes import make_model
 from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.static_cache.flat_prefill import FlatPrefill
 from groupwise.engines.static_cache.prefill import Prefill
 
 RECORDED = range(4, 7)
 """Turns that the profiler records; an attempt has 540 to 700 tokens in them."""
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("decode attention", ("_attend_part", "_combine")),
-    ("prefill attention", ("_attend_rests", "flash", "fmha", "attention", "cudnn_generated")),
+    ("prefill attention", ("_attend_rows", "flash", "fmha", "attention", "cudnn_generated")),
     ("norms, rotary and feed-forward of our own", ("_add_and_norm", "_rotate_and_store", "_gate")),
     ("sampling", ("_sample", "softmax", "argmax", "cumsum", "scan", "searchsorted", "entr", "reduce_kernel<512")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet", "splitk", "sm90_xmma", "gemv")),
@@ -45,11 +46,11 @@ class Kernel(NamedTuple):
     end: float
 
 
-def profile_agents(shape: str, *, device: str, is_compiled: bool) -> dict[str, Any]:
+def profile_agents(shape: str, side: str, *, device: str) -> dict[str, Any]:
     """The parts of our engine's agent load, and how long it takes untouched."""
     model = make_model(shape, device)
     began = time.perf_counter()
-    engine = sides.open_side(sides.COMPILED if is_compiled else sides.OURS, model)
+    engine = sides.open_side(side, model)
     opened = time.perf_counter() - began
     attempts = loads.ATTEMPTS if device == "cuda" else loads.GROUP
     vocabulary = int(model.config.vocab_size)
@@ -67,7 +68,7 @@ def profile_agents(shape: str, *, device: str, is_compiled: bool) -> dict[str, A
         "responses_per_second": attempts * loads.TURNS / sorted(seconds)[1],
         "captures": getattr(engine, "num_captures", 0),
     }
-    print(f"{shape}: opened in {opened:.1f} s, first {first:.2f} s, then {seconds}", flush=True)
+    print(f"{shape}, {side}: opened in {opened:.1f} s, first {first:.2f} s, then {seconds}", flush=True)
     with time_phases() as phases:
         result["seconds_with_phases"] = play(4)
     result["host_seconds"] = dict(phases)
@@ -103,6 +104,7 @@ def time_phases() -> Iterator[dict[str, float]]:
         watch(StaticCacheEngine, "_queue", "queue"),
         watch(StaticCacheEngine, "_admit", "seat and start"),
         watch(Prefill, "read", "launch prefill"),
+        watch(FlatPrefill, "read", "launch prefill"),
         watch(StaticCacheEngine, "_decode", "draw and launch steps"),
         watch(StaticCacheEngine, "_take_finished", "wait for the device and read responses"),
     ]

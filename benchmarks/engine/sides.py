@@ -1,4 +1,6 @@
-"""The engines that are compared: ours, ours with compiled parts, and vLLM with and without a seed a request.
+"""The engines that are compared: ours, as it opens and over the model's own code, compiled and not, and vLLM's.
+
+vLLM answers with a seed a request, which is what ours always has, and without seeds.
 
 All of them hold the same weights and stay open together; each has room for the keys and values of all that is asked.
 """
@@ -14,18 +16,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 import transformers
 
 from benchmarks.engine.loads import Generate
 from benchmarks.engine.shapes import CONTEXT
 from groupwise.engines.engine import Generation, Request
-from groupwise.engines.open_engine import open_engine
+from groupwise.engines.open_engine import CompileParts, open_engine
+from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.vllm.in_process import VllmEngine
 
-OURS, COMPILED = "ours", "ours, compile_parts"
+OURS, COMPILED, PLAIN = "ours", "ours, compile_parts", "ours, model's code"
 SEEDED, UNSEEDED = "vLLM, a seed a request", "vLLM, no seeds"
-NAMES = (OURS, COMPILED, SEEDED, UNSEEDED)
+NAMES = (OURS, COMPILED, PLAIN, SEEDED, UNSEEDED)
 """Sides by name."""
+COMPARED = (OURS, COMPILED, SEEDED, UNSEEDED)
+"""Those that are compared unless others are named."""
 MAX_ROWS = 256
 """Responses that decode at a time."""
 OUR_SHARE, VLLM_SHARE = 0.14, 0.3
@@ -40,13 +46,13 @@ def open_side(name: str, model: transformers.PreTrainedModel) -> Any:
     """The engine of a side, over weights of its own."""
     if name in (SEEDED, UNSEEDED):
         return open_vllm(model)
-    return open_engine(
-        copy.deepcopy(model),
-        precision="bfloat16",
-        rows=MAX_ROWS,
-        memory=OUR_SHARE,
-        compile_parts=name == COMPILED,
-    )
+    own = copy.deepcopy(model)
+    if name == PLAIN:
+        share = OUR_SHARE * torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else 2**30
+        on_gpu = own.device.type == "cuda"
+        return StaticCacheEngine(own, use_graphs=on_gpu, use_kernel=on_gpu, rows=MAX_ROWS, memory=share)
+    is_compiled: CompileParts = True if name == COMPILED else "auto"
+    return open_engine(own, precision="bfloat16", rows=MAX_ROWS, memory=OUR_SHARE, compile_parts=is_compiled)
 
 
 def choose_generate(name: str, engine: Any) -> Generate:

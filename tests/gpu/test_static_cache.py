@@ -17,6 +17,7 @@ from groupwise.engines.open_engine import open_engine  # noqa: E402
 from groupwise.engines.static_cache.attention import has_kernel  # noqa: E402
 from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from tests.unit.engines import layer_kernel_cases  # noqa: E402
 from tests.unit.engines.kernel_cases import CASES, measure_gap  # noqa: E402
 from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
@@ -48,9 +49,40 @@ def test_the_kernel_is_softmax_attention_over_the_rows_own_columns(name: str) ->
 
 
 @needs_kernel
+@pytest.mark.parametrize("case", layer_kernel_cases.CASES)
+def test_kernels_of_layers_compute_what_they_say(case: str) -> None:
+    kernels = layer_kernel_cases.load_kernels()
+    assert layer_kernel_cases.measure_gap(kernels, case, torch.float32, "cuda") < 1e-5
+    assert layer_kernel_cases.measure_gap(kernels, case, torch.bfloat16, "cuda") < 2e-2
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_layers_of_our_own_say_what_the_model_says(name: str) -> None:
+    model = family(name).cuda()
+    own = open_engine(copy.deepcopy(model))
+    assert isinstance(own, StaticCacheEngine)
+    assert own._layers is not None
+    plain = TransformersEngine(model, session_tokens=0)
+    asked = requests(60, session=True, longest=18)
+    for _ in range(3):
+        wanted = plain.generate(asked)
+        assert_close(own.generate(asked), wanted)
+        asked = [
+            Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
+            for a, g in zip(asked, wanted, strict=True)
+        ]
+    with torch.no_grad():
+        for value in model.parameters():
+            value += 0.05 * torch.sin(1000 * value)
+    own.load(dict(model.named_parameters()), version=1)
+    assert_close(own.generate(requests(60)), plain.generate(requests(60)))
+
+
+@needs_kernel
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_engine_is_opened_with_the_kernel(precision: Any, caplog: pytest.LogCaptureFixture) -> None:
-    engine = open_engine(family("gemma2").cuda(), precision=precision)
+    engine = open_engine(family("gemma2").cuda(), precision=precision, compile_parts=False)
     assert isinstance(engine, StaticCacheEngine)
     assert engine._use_kernel
     assert not [message for message in caplog.messages if message.startswith("engine:")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -14,10 +15,12 @@ from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.engines.engine import Engine, Request
 from groupwise.engines.static_cache.attention import has_kernel, measure_kernel_gap
 from groupwise.engines.static_cache.engine import StaticCacheEngine, unwrap_adapter
+from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
 from groupwise.engines.transformers.engine import TransformersEngine
 
 Precision = Literal["float32", "bfloat16"]
 Decoding = Literal["auto", "eager", "graphs"]
+CompileParts = bool | Literal["auto"]
 
 TRIAL = Request(prompt_ids=(0, 1, 2, 1, 0), seed=0, max_tokens=3)
 """What a model is asked before it decodes in lanes: it must answer as it would otherwise. Any ids do."""
@@ -25,6 +28,9 @@ TRIAL_GAP = {torch.float32: 1e-3}
 """Nats by which the two may differ, by precision; 0.5 in narrower ones, where unlikely tokens round far apart."""
 KERNEL_GAP = {torch.float32: 1e-4}
 """By how much the kernel of attention may differ from torch, by precision; 0.02 in narrower ones."""
+LAYERS_GAP = {torch.float32: 1e-3}
+"""By how much layers of our own may differ from the model's, by precision, as a share of the last hidden states; 0.1 in
+narrower ones, in which every layer rounds."""
 COMPILED = ("RMSNorm", "MLP")
 """Ends of the names of classes whose modules may be compiled."""
 
@@ -38,12 +44,15 @@ def open_engine(
     decoding: Decoding = "auto",
     rows: int = 256,
     memory: float = 0.3,
-    compile_parts: bool = False,
+    compile_parts: CompileParts = "auto",
+    may_join_weights: bool = True,
     batch_tokens: int = 32768,
 ) -> Engine:
     """An engine over a model of its own, whose weights it may cast. `memory` is a share of the device's.
 
-    With `auto`, a model that cannot decode in lanes on its device decodes eagerly, and the log says why.
+    With `auto`, a model that cannot decode in lanes on its device decodes eagerly, and the log says why. Parts are
+    compiled with graphs only, by `auto` where there are no layers of our own for the model; what fails its trial is
+    left out, and the log says so. Weights that somebody else holds too must not be joined.
     """
     model = model.eval()
     if precision == "bfloat16":
@@ -53,13 +62,17 @@ def open_engine(
     if decoding == "eager" or device.type != "cuda":
         return TransformersEngine(model, batch_tokens=batch_tokens)
     bytes_allowed = memory * torch.cuda.get_device_properties(device).total_memory
-    if compile_parts:
-        compile_small_parts(model)
     make_engine = partial(
-        StaticCacheEngine, model, use_graphs=True, rows=rows, memory=bytes_allowed, batch_tokens=batch_tokens
+        StaticCacheEngine,
+        model,
+        use_graphs=True,
+        rows=rows,
+        memory=bytes_allowed,
+        batch_tokens=batch_tokens,
     )
+    trials = _Trials(unwrap_adapter(model), make_engine, device, compile_parts, may_join_weights)
     try:
-        return _open_static_cache(model, make_engine, device)
+        return _open_static_cache(trials)
     except (EngineFault, RuntimeError) as error:  # torch says what cannot be captured with a RuntimeError
         reason = str(error).splitlines()[0]
         if decoding == "graphs":
@@ -68,22 +81,66 @@ def open_engine(
         return TransformersEngine(model, batch_tokens=batch_tokens)
 
 
-def _open_static_cache(
-    model: PreTrainedModel, make_engine: Callable[..., StaticCacheEngine], device: torch.device
-) -> StaticCacheEngine:
-    """An engine that has passed its trial: with the kernel of attention where it works, else with torch's attention."""
-    reason = ""
-    if has_kernel(device):
+OWN_LAYERS, COMPILED_PARTS, PLAIN = "layers of our own", "compiled parts", "the model's own parts"
+"""What may decode beside the kernel of attention."""
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Engines that may be opened over a model."""
+
+    model: PreTrainedModel
+    make_engine: Callable[..., StaticCacheEngine]
+    device: torch.device
+    compile_parts: CompileParts
+    may_join_weights: bool
+
+    def list_candidates(self) -> dict[str, Callable[[], StaticCacheEngine]]:
+        """Those with the kernel of attention, the fastest first, by what computes the rest."""
+        if not has_kernel(self.device):
+            return {}
+        candidates: dict[str, Callable[[], StaticCacheEngine]] = {}
+        if has_own_layers(self.model) and self.compile_parts is not True:
+            candidates[OWN_LAYERS] = self._open_own_layers
+        if self.compile_parts:
+            candidates[COMPILED_PARTS] = self._open_compiled
+        return {**candidates, PLAIN: self._open_plain}
+
+    def _open_plain(self, layers: OwnLayers | None = None) -> StaticCacheEngine:
+        engine = self.make_engine(use_kernel=True, layers=layers)
+        check_kernel(engine, self.model.config.get_text_config().num_attention_heads)
+        check_layers(engine)
+        check_lanes(engine)
+        return engine
+
+    def _open_own_layers(self) -> StaticCacheEngine:
+        return self._open_plain(OwnLayers(self.model, may_join_weights=self.may_join_weights))
+
+    def _open_compiled(self) -> StaticCacheEngine:
+        compile_small_parts(self.model)
         try:
-            engine = make_engine(use_kernel=True)
-            check_kernel(engine, unwrap_adapter(model).config.get_text_config().num_attention_heads)
-            check_lanes(engine)
-            return engine
-        except Exception as error:  # compilers fail in many ways; where it was not the kernel, the next trial fails too
+            return self._open_plain()
+        except Exception:
+            leave_uncompiled(self.model)
+            raise
+
+
+def _open_static_cache(trials: _Trials) -> StaticCacheEngine:
+    """An engine that has passed its trial: the fastest of those that do, and what the others failed for."""
+    failed: list[str] = []
+    for name, open_candidate in trials.list_candidates().items():
+        try:
+            engine = open_candidate()
+        except Exception as error:  # compilers fail in many ways; where it was not the kernels, the last one fails too
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-    engine = make_engine(use_kernel=False)
+            failed.append(f"{name} failed the trial ({reason})")
+            continue
+        if failed:
+            _log.warning("engine: %s decode, since %s", name, "; ".join(failed))
+        return engine
+    engine = trials.make_engine(use_kernel=False)
     check_lanes(engine)
-    if reason:
+    if failed:
         _log.warning("engine: torch's attention decodes, since the kernel failed its trial (%s)", reason)
     return engine
 
@@ -104,6 +161,12 @@ def compile_small_parts(model: PreTrainedModel) -> None:
             module.compile(dynamic=True)
 
 
+def leave_uncompiled(model: PreTrainedModel) -> None:
+    """Take back that parts shall be compiled."""
+    for module in model.modules():
+        module._compiled_call_impl = None
+
+
 def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Cast the weights in place. Buffers stay as they are: rotary frequencies rounded to bfloat16 are other ones."""
     for value in model.parameters():
@@ -117,6 +180,13 @@ def check_kernel(engine: StaticCacheEngine, num_queries: int) -> None:
         gap = measure_kernel_gap(num_queries, head, dtype=engine.dtype, device=engine.device)
         if not gap <= KERNEL_GAP.get(engine.dtype, 0.02):
             raise EngineFault(f"the kernel of attention and torch differ by {gap:.3g} for heads of {head}")
+
+
+def check_layers(engine: StaticCacheEngine) -> None:
+    """Refuse layers of our own that compute something else than the model's."""
+    gap = engine.measure_layers_gap()
+    if not gap <= LAYERS_GAP.get(engine.dtype, 0.1):
+        raise EngineFault(f"layers of our own and the model's differ by {gap:.3g} of the last hidden states")
 
 
 def check_lanes(engine: StaticCacheEngine) -> None:

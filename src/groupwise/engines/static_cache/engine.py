@@ -22,8 +22,10 @@ from groupwise.core.errors import EngineFault
 from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.static_cache.cache import HeadShape, LaneCache
+from groupwise.engines.static_cache.flat_prefill import FlatPrefill
 from groupwise.engines.static_cache.lane_state import LaneState
 from groupwise.engines.static_cache.lanes import LaneTable, Row
+from groupwise.engines.static_cache.own_layers import OwnLayers, measure_layers_gap
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
 from groupwise.engines.transformers.engine import TransformersEngine, positions_of
@@ -37,6 +39,10 @@ REFILL = 0.25
 """Share of the lanes that must be free before waiting prompts are read into them, together."""
 MIN_ROWS, MIN_WIDTH, MIN_TOKENS, MIN_STOPS = 16, 128, 64, 4
 """Smallest storage, and smallest shapes that are captured."""
+
+
+TRIAL_LANES = 4
+"""Lanes of the storage in which layers of our own are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,7 @@ class StaticCacheEngine:
         *,
         use_graphs: bool,
         use_kernel: bool = False,
+        layers: OwnLayers | None = None,
         rows: int = 256,
         memory: float = 2**30,
         batch_tokens: int = 32768,
@@ -73,6 +80,7 @@ class StaticCacheEngine:
         """Rows at a time, and bytes that their keys and values may take; `batch_tokens` bounds a prefill.
 
         Graphs and the kernel of attention need a GPU; without them the same is computed one operation at a time.
+        With layers of our own, over the same model, these compute instead of the model's code.
         """
         # It answers what does not fit in lanes, scores, and takes weights over: in place, so graphs stay as they are.
         self._plain = TransformersEngine(model, version=version, batch_tokens=batch_tokens)
@@ -81,6 +89,7 @@ class StaticCacheEngine:
         self._heads, self._dtype = _find_head_shapes(self._model)
         self._num_weights = sum(weight.numel() for weight in self._model.parameters())
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
+        self._layers = layers
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
         self._capacity = Capacity(lanes=0, width=0, tokens=0, stops=0)
         self._table = LaneTable(0)
@@ -132,6 +141,13 @@ class StaticCacheEngine:
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         return self._plain.score(sequences, temperature=temperature)
+
+    def measure_layers_gap(self) -> float:
+        """How far layers of our own are from the model's, as a share of the last hidden states; 0 without them."""
+        if self._layers is None:
+            return 0.0
+        cache = LaneCache.empty(self._heads, lanes=TRIAL_LANES, width=256, dtype=self._dtype, device=self.device)
+        return measure_layers_gap(self._model, self._layers, cache)
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -195,9 +211,15 @@ class StaticCacheEngine:
         for row, lane in zip(new, free, strict=False):
             self._table.seat(row, lane)
         started = [*going_on, *new]
-        body, light = self._model.base_model, min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
-        Prefill(body, step.cache, batch_tokens=self._batch_tokens, light_tokens=light).read(started)
+        # The state first: what is sent to the device there waits for it, and it has nothing to do yet.
         step.state.start([row.lane for row in started], [row.request for row in started])
+        self._make_prefill(step).read(started)
+
+    def _make_prefill(self, step: DecodingStep) -> Prefill | FlatPrefill:
+        if self._layers is not None:
+            return FlatPrefill(self._layers, step.cache, batch_tokens=self._batch_tokens)
+        light = min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
+        return Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens, light_tokens=light)
 
     def _decode(self, step: DecodingStep, max_steps: int) -> None:
         """Make some steps with all that runs, in the smallest shape that holds it."""
@@ -253,7 +275,7 @@ class StaticCacheEngine:
         )
         self._table.resize(capacity.lanes)
         self._capacity = capacity
-        self._step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel)
+        self._step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel, self._layers)
         return self._step
 
     def _make_cache(self, capacity: Capacity) -> LaneCache:

@@ -64,7 +64,9 @@ class LaneTable:
             return -1, 0
         ids = self._held[lane][1]
         comparable = min(len(ids), len(request.prompt_ids) - 1)
-        length = next((i for i in range(comparable) if ids[i] != request.prompt_ids[i]), comparable)
+        length = comparable
+        if ids[:comparable] != request.prompt_ids[:comparable]:
+            length = next(i for i in range(comparable) if ids[i] != request.prompt_ids[i])
         return (lane, length) if length >= max(1, WORTHWHILE * len(request.prompt_ids)) else (-1, 0)
 
     def list_free(self) -> list[int]:

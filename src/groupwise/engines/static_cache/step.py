@@ -19,6 +19,8 @@ from groupwise.engines.sampling import draw_tokens
 from groupwise.engines.static_cache.attention import switch_attention
 from groupwise.engines.static_cache.cache import LaneCache, WriteOneToken, make_additive_mask
 from groupwise.engines.static_cache.lane_state import LaneState
+from groupwise.engines.static_cache.own_layers import OwnLayers
+from groupwise.engines.static_cache.token_batch import TokenBatch
 
 WARM_UPS = 2
 """Steps before a capture: libraries choose kernels and get their workspace in the first."""
@@ -35,6 +37,8 @@ class DecodingStep:
     """Whether steps are captured; otherwise the same operations are run one by one."""
     use_kernel: bool = False
     """Whether attention is the kernel's; otherwise torch's."""
+    layers: OwnLayers | None = None
+    """Layers of our own, where they compute; otherwise the model's."""
     num_captures: int = 0
     """Graphs that have been captured."""
 
@@ -45,6 +49,7 @@ class DecodingStep:
         device = self.cache.device
         self._row_L = torch.arange(self.cache.lanes, device=device)
         self._column_W = torch.arange(self.cache.width, device=device)
+        self._begins = torch.arange(self.cache.lanes + 1, device=device, dtype=torch.int32)
 
     def run(self, num: int, width: int, *, steps: int) -> None:
         """Make some steps with the first `num` rows, none of which sees more than `width` columns."""
@@ -60,6 +65,13 @@ class DecodingStep:
 
     def _run_once(self, num: int, width: int) -> None:
         state = self.state
+        logits_BV = self._compute_logits(num, width) if self.layers is None else self._compute_by_layers(num, width)
+        draws_B = state.draws.index_select(0, state.next_draw)[0, :num]
+        state.record(num, *draw_tokens(logits_BV, state.temperature[:num], state.is_greedy[:num], draws_B))
+
+    def _compute_logits(self, num: int, width: int) -> torch.Tensor:
+        """By the model as it is."""
+        state = self.state
         at_B = state.length[:num]
         is_seen_BW = self._column_W[None, :width] <= at_B[:, None]
         with switch_attention(self.model, at_B if self.use_kernel else None):
@@ -70,8 +82,25 @@ class DecodingStep:
                 past_key_values=self.cache.prepare(WriteOneToken(self._row_L[:num], at_B, width)),
                 use_cache=True,
             )
-        draws_B = state.draws.index_select(0, state.next_draw)[0, :num]
-        state.record(num, *draw_tokens(out.logits[:, -1], state.temperature[:num], state.is_greedy[:num], draws_B))
+        logits: torch.Tensor = out.logits[:, -1]
+        return logits
+
+    def _compute_by_layers(self, num: int, width: int) -> torch.Tensor:
+        """By layers of our own, and the model's head."""
+        assert self.layers is not None, "a step with layers of our own has them"
+        at_B, attend_step = self.state.length[:num], self.layers.operations.attend_step
+        rows = self._begins[:num]
+        batch = TokenBatch(
+            ids=self.state.token[:num, 0], positions=at_B, rows=rows, begins=self._begins[: num + 1], lanes=rows
+        )
+
+        def attend(query: torch.Tensor, stored: tuple[torch.Tensor, torch.Tensor], scaling: float) -> torch.Tensor:
+            keys, values = (lanes[:num, :, :width] for lanes in stored)
+            attended: torch.Tensor = attend_step(query, keys, values, at_B, scaling=scaling)
+            return attended
+
+        logits: torch.Tensor = self.model.get_output_embeddings()(self.layers.read(batch, self.cache, attend))
+        return logits
 
     def _capture(self, num: int, width: int) -> Any:
         """A graph of the step. The steps before it sample nothing: every row is done while they run."""
