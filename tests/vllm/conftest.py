@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
 
-NUMBERS = Numbers()
+NUMBERS = Numbers("make test-vllm")
 STARTED = time.monotonic()
 
 

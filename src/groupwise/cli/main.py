@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
-from groupwise.cli import check, evaluate, panel, recipes, report, schema, serve, train, warmup
+from groupwise.cli import check, evaluate, launch, panel, preview, recipes, report, schema, serve, train, warmup
 from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
 from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
@@ -28,7 +28,9 @@ app = typer.Typer(
 app.command("recipes")(recipes.recipes)
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
+app.command("preview")(preview.preview)
 app.command("train")(train.train)
+app.command("launch")(launch.launch)
 app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("warmup")(warmup.warmup)

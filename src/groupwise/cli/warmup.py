@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.terminal.evaluation_line import describe_evaluation
-from groupwise.cli.terminal.live import Pace, describe_expert_faults
+from groupwise.cli.terminal.live import PlainLines, describe_expert_faults
 from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.run_lock import RunLock
@@ -44,22 +44,25 @@ def warmup(
     from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.open_run import open_run
 
-    console, lock = output(), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
+    console = output()
+    lines, lock = PlainLines(console), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
     lock.acquire()  # the model is written there, and by one process alone
     with (
         lock.release_on_failure(),
+        lines.heartbeat,
         TemporaryDirectory(prefix="groupwise-") as scratch,
         open_run(config, Path(scratch)) as run,
     ):
-        losses = _teach(run, source, min_earned, console)
+        losses = _teach(run, source, min_earned, console, lines)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
         if config.evaluation.tasks:
+            lines.on_stage("evaluate", 0)
             console.print(describe_evaluation(evaluate_run(run, write=False)), highlight=False, markup=False)
         _save(run, out, lock)
     console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
-def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console) -> list[float]:
+def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console, lines: PlainLines) -> list[float]:
     from groupwise.recordings.formats import open_rollouts
     from groupwise.training.imitation.recorded_attempts import make_recorded_samples
     from groupwise.training.imitation.warm_start import imitate_samples, make_expert_samples
@@ -70,19 +73,15 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     settings = run.config.warm_start or WarmStartConfig()
+    lines.on_stage("reading attempts" if source else "expert attempts", 0)
     if source is None:
         samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
         samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
     attempts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
-    pace = Pace()
-
-    def report_epoch(losses: Sequence[float], epochs: int) -> None:
-        if pace.is_due():
-            console.print(f"epoch {len(losses)} of {epochs}: loss {losses[-1]:.3f}", highlight=False)
-
-    return imitate_samples(run, samples, settings, report_epoch=report_epoch)
+    lines.on_stage("warm start", 0)
+    return imitate_samples(run, samples, settings, report_epoch=lines.on_warm_start_epoch)
 
 
 def _save(run: Run, out: Path, lock: RunLock) -> None:

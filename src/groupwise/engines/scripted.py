@@ -21,9 +21,12 @@ class ScriptedEngine:
     gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
     """Everything that an engine can give; a script is certain of every token."""
 
-    def __init__(self, answer: Callable[[Request], Sequence[int]], *, version: int = 0) -> None:
+    def __init__(
+        self, answer: Callable[[Request], Sequence[int]], *, version: int = 0, context: int | None = None
+    ) -> None:
         self._answer = answer
         self._version = version
+        self._context = context
 
     @property
     def version(self) -> int:
@@ -31,8 +34,9 @@ class ScriptedEngine:
         return self._version
 
     @property
-    def context(self) -> None:
-        """A script reads prompts of any length."""
+    def context(self) -> int | None:
+        """A script reads prompts of any length, unless it stands in for a model that does not."""
+        return self._context
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""

@@ -52,6 +52,12 @@ class Adapter:
     others: Mapping[str, Any]
     """What is not: none of it may say anything but peft's own default."""
 
+    @property
+    def tokenizer_path(self) -> str:
+        """Where its tokenizer is: in its own folder, or with its model."""
+        has_tokenizer = (self.folder / "tokenizer_config.json").is_file()
+        return str(self.folder) if has_tokenizer else self.base
+
 
 def resolve_path(path: str) -> str:
     """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is."""
@@ -153,6 +159,19 @@ def load_tokenizer(path: str) -> Any:
         raise _explain_unloadable(path, error) from None
     _check_auto_map(path, tokenizer.init_kwargs.get("auto_map"))
     return tokenizer
+
+
+def read_positions(path: str) -> int | None:
+    """How many positions the model of a folder or a hub name has; None where its settings do not say."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(path, **AS_DATA)
+    except Exception as error:
+        raise _explain_unloadable(path, error) from None
+    _check_auto_map(path, getattr(config, "auto_map", None))
+    positions: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return positions
 
 
 def name_as_stored(name: str) -> str:

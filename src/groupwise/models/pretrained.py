@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 
 if TYPE_CHECKING:
     from groupwise.models.folder import Adapter
@@ -49,8 +51,7 @@ class PretrainedModel(Part, slot="model"):
         adapter = folders.find_adapter(self.path)
         if adapter is not None:
             self._check_same(adapter)
-            has_tokenizer = (adapter.folder / "tokenizer_config.json").is_file()
-            tokenizer = folders.load_tokenizer(str(adapter.folder) if has_tokenizer else adapter.base)
+            tokenizer = folders.load_tokenizer(adapter.tokenizer_path)
             return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
         place = folders.resolve_path(self.path)
         tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
@@ -65,6 +66,18 @@ class PretrainedModel(Part, slot="model"):
                 r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
             )
             return get_peft_model(model, lora), tokenizer
+
+    def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[Any, int | None]:
+        """The tokenizer that `open` gives, and how many positions the model has; no weights are read."""
+        from groupwise.models import folder as folders
+
+        folders.check_folder(self.path)
+        if not may_run() and not Path(self.path).expanduser().is_dir():
+            raise ConfigError(f"model.path: {self.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")
+        adapter = folders.find_adapter(self.path)
+        place = folders.resolve_path(self.path) if adapter is None else adapter.base
+        tokenizer = folders.load_tokenizer(place if adapter is None else adapter.tokenizer_path)
+        return tokenizer, folders.read_positions(place)
 
     def _check_same(self, adapter: Adapter) -> None:
         """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""

@@ -48,8 +48,12 @@ class TinyModel(Part, slot="model"):
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         """A fresh model and a tokenizer that knows the words of an environment."""
-        tokenizer = make_word_tokenizer((*words, *EXTRA_WORDS))
+        tokenizer, _ = self.open_tokenizer(words=words)
         return self.build(tokenizer, seed=seed), tokenizer
+
+    def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[PreTrainedTokenizerFast, int]:
+        """The tokenizer that `open` gives, and how many positions the model has; no model is made."""
+        return make_word_tokenizer((*words, *EXTRA_WORDS)), self.context
 
     def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
         """A model with fresh weights: the same seed gives the same weights, and the global generator is left alone."""

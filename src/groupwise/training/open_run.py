@@ -112,12 +112,7 @@ def _open_with_host(
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
     learner = _open_learner(config, model, loss, opened)
-    prompter = Prompter(
-        tokenizer,
-        template=config.rollout.template,
-        memory=config.rollout.memory,
-        instruction=ask_instruction(config.env),
-    )
+    prompter = open_prompter(config, tokenizer)
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
         journal.name_panels(panels)
@@ -135,9 +130,21 @@ def _open_with_host(
         panels=panels,
         canary=_make_canary(prompter, engine, choose_tolerance(config.engine.precision, model)),
         tasks=tasks,
-        curriculum=_start_curriculum(config, tasks),
+        curriculum=start_curriculum(config, tasks),
         part_states=part_states,
         judge=judge,
+    )
+
+
+def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
+    """What makes a run's prompts, with the tokenizer of its model."""
+    rollout = config.rollout
+    return Prompter(
+        tokenizer,
+        template=rollout.template,
+        memory=rollout.memory,
+        instruction=ask_instruction(config.env),
+        system=rollout.system,
     )
 
 
@@ -165,7 +172,8 @@ def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Ca
     return Canary(opening, response, tolerance=tolerance)
 
 
-def _start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
+    """Start the run's curriculum over its training tasks."""
     part = config.training.curriculum
     curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
     check_methods(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")

@@ -11,6 +11,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.core.parts.part import Part, Slot, load_catalogue
 from groupwise.envs.environment import EnvironmentSlot
+from groupwise.envs.kit.words import split_words
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward, RewardSlot
@@ -30,7 +31,11 @@ from groupwise.training.weight_transfer.protocol import WeightTransferSlot
 
 
 class ModelPart(Protocol):
-    """Fills the slot `model`: where the weights and the tokenizer come from."""
+    """Fills the slot `model`: where the weights and the tokenizer come from.
+
+    One that also has `open_tokenizer(*, words)`, which gives the tokenizer alone and the model's number of positions
+    (None = no limit), can be previewed without its weights.
+    """
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """The model and its tokenizer; `words` are those of the environment, for a tokenizer made from scratch."""
@@ -45,6 +50,9 @@ class RolloutConfig(Part):
     """How much of the past a prompt shows."""
     template: TemplateSlot = PromptTemplate()
     """How observations are put to the model."""
+    system: str = ""
+    """A system prompt: a system message where the model's chat template has them, else a line before everything. Empty
+    = none but what the chat template says by itself."""
     action_rule: ActionRuleSlot = WholeResponse()
     """How actions are read out of responses."""
     plan: PlanSlot = Flat()
@@ -205,7 +213,8 @@ class RunConfig(Part):
 
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
-        return (*ask_vocabulary(self.env), *self.rollout.template.words(), *plan_words(self.plan))
+        of_rollout = (*self.rollout.template.words(), *split_words(self.rollout.system))
+        return (*ask_vocabulary(self.env), *of_rollout, *plan_words(self.plan))
 
 
 def is_ours(env: object) -> bool:

@@ -250,16 +250,6 @@ def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     assert len(panel.summary()) == 3
 
 
-def test_plain_lines_tell_epochs_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 4.0, 11.0, 12.0])
-    monkeypatch.setattr(live.time, "monotonic", lambda: next(clock))
-    console = Console(file=io.StringIO(), width=99, force_terminal=False)
-    lines = live.PlainLines(console)
-    for losses in ([3.0], [3.0, 2.0], [3.0, 2.0, 1.5]):  # after 4, 11 and 12 seconds
-        lines.on_warm_start_epoch(losses, 5)
-    assert console.file.getvalue() == "warm start: epoch 2 of 5, loss 2.000\n"  # type: ignore[attr-defined]
-
-
 def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
     panel = live.LiveDisplay("runs/x", updates=0)
     assert "update 0 of 0" in draw(panel)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.core.text.token_texts import cut_text
 from groupwise.reports.run.credited_tokens import NUM_SHADES, CreditedTokens, choose_shade, find_reach, shade_tokens
 from groupwise.reports.run.read_groups import read_groups
-from groupwise.reports.run.response_text import TokenTexts, cut_text
+from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.update_groups import PlayedGroup
 from tests.unit.reports.token_runs import (

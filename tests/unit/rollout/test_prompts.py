@@ -13,6 +13,8 @@ from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
 from groupwise.rollout.prompts.dialogue_frame import DialogueFrame
 from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate
+from tests.unit.rollout.byte_tokens import CHAT as BYTE_CHAT
+from tests.unit.rollout.byte_tokens import byte_tokenizer
 
 WORDS = ("do", "it", "goal", ":", ">", "see", "mug", "cup", "take", "possible", ",", ".", "user", "bot")
 CHAT = (
@@ -120,3 +122,40 @@ def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
         tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""
     ).make_exchange(seen, said, "take mug")
     assert (exact.observation_ids, exact.response_ids) == (shown, said)
+
+
+def read_opening(system: str, chat: str | None) -> str:
+    made = Prompter(byte_tokenizer(chat), template=PromptTemplate(), memory=Full(), instruction="Do it.", system=system)
+    return str(made.tokenizer.decode(made.encode_opening("Out."), skip_special_tokens=False))
+
+
+def test_a_system_prompt_is_a_system_message_or_a_line_before_everything() -> None:
+    assert read_opening("Be brief.", BYTE_CHAT) == "[system] Be brief. . [user] Do it. Goal: Out.\n"
+    assert read_opening("", BYTE_CHAT) == "[user] Do it. Goal: Out.\n"
+    assert read_opening("Be brief.", None) == "Be brief.\nDo it. Goal: Out.\n"
+    assert read_opening("", None) == "Do it. Goal: Out.\n"
+
+
+def test_a_copy_has_the_system_prompt_too() -> None:
+    made = Prompter(byte_tokenizer(), template=PromptTemplate(), memory=Full(), instruction="", system="Be brief.")
+    assert made.copy().encode_opening("x") == made.encode_opening("x")
+
+
+@pytest.mark.parametrize(
+    ("chat", "sentence"),
+    [
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHAT,
+            "the chat template refuses a system message (System role not supported); leave out rollout.system",
+        ),
+        (
+            "{% set messages = messages if messages[0].role == 'user' else messages[1:] %}" + CHAT,
+            "the chat template drops or changes the system message; leave out rollout.system",
+        ),
+    ],
+)
+def test_a_chat_template_without_system_messages_is_a_sentence(chat: str, sentence: str) -> None:
+    DialogueFrame.from_tokenizer(byte_tokenizer(chat))
+    with pytest.raises(ConfigError) as raised:
+        DialogueFrame.from_tokenizer(byte_tokenizer(chat), system="Be brief.")
+    assert str(raised.value) == sentence

@@ -16,7 +16,7 @@ from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
 from groupwise.core.parts.trust import only_reading  # noqa: E402
 from groupwise.engines.model_source import ModelSource  # noqa: E402
 from groupwise.engines.remote import launch  # noqa: E402
-from groupwise.engines.remote.processes import find_free_port  # noqa: E402
+from groupwise.launch.guarded_process import find_free_port  # noqa: E402
 from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.training import ServerEngineConfig, VllmServerConfig  # noqa: E402
 from groupwise.training.engine.launched_servers import VARIABLE  # noqa: E402

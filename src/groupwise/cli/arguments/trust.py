@@ -1,7 +1,7 @@
 """What a command may run of a run file that somebody else may have written.
 
-`train`, `sweep`, `warmup`, `check env` and `check engine` are asked to run what they are given. Every other command
-only reads, and imports nothing that a run names; those that could use it have `--trust`.
+`train`, `launch`, `sweep`, `warmup`, `check env` and `check engine` are asked to run what they are given. Every other
+command only reads, and imports nothing that a run names; those that could use it have `--trust`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 
 from groupwise.core.parts.trust import only_reading
 
-COMMANDS_THAT_RUN = ("train", "sweep", "warmup")
+COMMANDS_THAT_RUN = ("train", "launch", "sweep", "warmup")
 """Commands that run what a run file names."""
 
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.cli.terminal.evaluation_line import describe_evaluation
+from groupwise.cli.terminal.heartbeat import Clock, Heartbeat
 from groupwise.cli.terminal.screen import output
 from groupwise.reports.run.overview import describe_penalties, rests_on_penalties
 from groupwise.training.observer import RunObserver
@@ -45,7 +46,8 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
     if plain or not sys.stdout.isatty():
         lines = PlainLines(console)
         try:
-            yield lines
+            with lines.heartbeat:
+                yield lines
         finally:
             lines.close()
         return
@@ -59,31 +61,24 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-class Pace:
-    """Says when it is time to report again: epochs may be many, or long."""
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        self._seconds, self._last = seconds, time.monotonic()
-
-    def is_due(self) -> bool:
-        """Whether it is time; if so, the next time is a while from now."""
-        now = time.monotonic()
-        is_due = now - self._last >= self._seconds
-        self._last = now if is_due else self._last
-        return is_due
-
-
 class PlainLines(RunObserver):
-    """A line for everything that happens, for logs and pipes."""
+    """A line for everything that happens, for logs and pipes; where nothing does, one on what is being done."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._pace = console, Pace()
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        self._console, self._clock = console, clock
         self._penalties: dict[int, bool] = {}
+        self._began = self._stage_began = clock()
+        self._stage, self._number, self._so_far = "opening the run", 0, ""
+        self.heartbeat = Heartbeat(self.describe_present, self._write, clock=clock)
+        """To be entered for as long as the run lasts."""
+
+    def on_stage(self, name: str, number: int) -> None:
+        """Remember what is being done, in case that it takes long."""
+        self._stage, self._number, self._so_far, self._stage_began = name, number, "", self._clock()
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """An epoch of the supervised start, where nothing was printed for a while."""
-        if self._pace.is_due():
-            self._print(f"warm start: epoch {len(losses)} of {epochs}, loss {losses[-1]:.3f}")
+        """Remember how far the supervised start is."""
+        self._so_far = f", epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
     def on_warm_start(self, losses: Sequence[float]) -> None:
         """The supervised start, from its first epoch's loss to its last."""
@@ -109,7 +104,18 @@ class PlainLines(RunObserver):
         for line in describe_run_penalties(self._penalties):
             self._print(line)
 
+    def describe_present(self) -> str:
+        """The update, what is being done for it, and for how long by now."""
+        now = self._clock()
+        where = f"update {self._number}: " if self._number else ""
+        stage = f"{where}{self._stage} for {format_duration(now - self._stage_began)}{self._so_far}"
+        return f"{stage} ({format_duration(now - self._began)} in all)"
+
     def _print(self, line: str) -> None:
+        self.heartbeat.note_line()
+        self._write(line)
+
+    def _write(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 from groupwise.core.errors import EngineFault
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.remote.processes import SERVED_NAME, Command, ServerProcess, start_servers
+from groupwise.engines.remote.processes import SERVED_NAME, Command, MakeCommand, start_servers
+from groupwise.engines.remote.replica import StartedServer
 from groupwise.engines.remote.server.command import groupwise_command
 from groupwise.engines.vllm.command import vllm_command
+from groupwise.launch.launched_on import read_launched_on
 from groupwise.models.folder import find_adapter
 
 MODEL = "model"
@@ -23,7 +26,7 @@ MODEL = "model"
 
 def start_own_servers(
     source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, options: Mapping[str, object]
-) -> list[ServerProcess]:
+) -> list[StartedServer]:
     """Start servers of our own for a run's model, on its device, in its types, with as many threads.
 
     Args:
@@ -50,9 +53,7 @@ def start_own_servers(
     def make_command(port: int) -> Command:
         return groupwise_command(model, port=port, options=settings)
 
-    processes = start_servers(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
-    _remove_with(processes, source, place)
-    return processes
+    return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
 
 
 def start_vllm_servers(  # noqa: PLR0913 - what servers are started with
@@ -66,7 +67,7 @@ def start_vllm_servers(  # noqa: PLR0913 - what servers are started with
     python: str,
     gpu_memory: float | None,
     extra: Sequence[str],
-) -> list[ServerProcess]:
+) -> list[StartedServer]:
     """Start vLLM servers for a run's model; one with an adapter is served without, and the adapter comes after.
 
     Args:
@@ -96,15 +97,29 @@ def start_vllm_servers(  # noqa: PLR0913 - what servers are started with
             extra=extra,
         )
 
-    processes = start_servers(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
-    _remove_with(processes, source, place)
-    return processes
+    return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
 
 
-def _remove_with(processes: Sequence[ServerProcess], source: ModelSource, place: Path) -> None:
-    """Let a temporary place go with the servers."""
+def _start(
+    make_command: MakeCommand,
+    source: ModelSource,
+    place: Path,
+    *,
+    replicas: int,
+    start_timeout: float,
+    gpus: Sequence[str],
+) -> list[StartedServer]:
+    """Start servers here, or on the cluster that the run was launched on; a temporary place goes with them."""
+    cluster = read_launched_on()
+    start: Callable[..., Sequence[StartedServer]] = start_servers
+    if cluster is not None:
+        from groupwise.engines.remote.placed_servers import start_placed_servers
+
+        start = partial(start_placed_servers, cluster=cluster)
+    servers = start(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
     if source.folder is None:
-        weakref.finalize(processes[0], shutil.rmtree, place, ignore_errors=True)
+        weakref.finalize(servers[0], shutil.rmtree, place, ignore_errors=True)
+    return list(servers)
 
 
 def _find_place(source: ModelSource) -> Path:

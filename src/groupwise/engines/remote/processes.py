@@ -1,18 +1,14 @@
 """Servers as child processes: started with a log of their own, waited for until they are healthy, stopped with us.
 
-A child ends when it is stopped, when this interpreter ends, and when it is killed: see `guardian`.
+A child ends when it is stopped, when this interpreter ends, and when it is killed: see `GuardedProcess`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -24,10 +20,9 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, EngineFault, GroupwiseError
-from groupwise.core.started_rank import drop_torchrun_variables
 from groupwise.core.text.safe_text import quote_line
-from groupwise.engines.remote import guardian
 from groupwise.engines.remote.http_client import ServerClient, ServerFault
+from groupwise.launch.guarded_process import GuardedProcess, find_free_port
 
 if TYPE_CHECKING:
     from groupwise.engines.remote.replica import StartedServer
@@ -38,8 +33,6 @@ EVERYWHERE = "0.0.0.0"
 SERVED_NAME = "policy"
 """What requests call the model of a server that was started here."""
 POLL_SECONDS = 0.1
-STOP_SECONDS = 15.0
-"""How long a server may take to end by itself."""
 GONE_SECONDS = 0.5
 """How long the processes of a server that was killed may take to be gone."""
 MAX_PORTS = 3
@@ -88,7 +81,7 @@ class ServerProcess:
         self._may_move = port == 0
         self._port = port or find_free_port()
         self._lock = threading.Lock()
-        self._group = _Group()
+        self._group = GuardedProcess()
         self._log_start = 0
         # Also at the end of the interpreter, and where a run is forgotten that was never closed.
         self._end = weakref.finalize(self, self._group.end)
@@ -205,59 +198,6 @@ class ServerProcess:
         )
 
 
-class _Group:
-    """The processes of one server: a guardian, and what it runs."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    def is_alive(self) -> bool:
-        """Whether the guardian runs; where it has ended it is left to be waited for, so that its number stays ours."""
-        if self._process is None or self._process.returncode is not None:
-            return False
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll() is None
-        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-    def wait(self, seconds: float) -> None:
-        """Wait for its end, at most so long."""
-        deadline = time.monotonic() + seconds
-        while self.is_alive() and time.monotonic() < deadline:
-            time.sleep(min(0.02, seconds))
-
-    def start(self, arguments: Sequence[str], variables: dict[str, str], log: int) -> None:
-        """Start a command, which writes to a log."""
-        self._owner = os.getpid()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, *arguments],
-            stdin=subprocess.PIPE,  # never written to: its end tells the guardian that we are gone
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=drop_torchrun_variables(os.environ) | variables,
-            start_new_session=True,  # Ctrl-C is for us: we end our servers in order
-        )
-
-    def end(self) -> int | None:
-        """Ask it to end, then kill what is left; its status. Nothing happens in a process that was forked from ours."""
-        process = self._process
-        if process is None or process.returncode is not None or self._owner != os.getpid():
-            return None if process is None else process.returncode
-        if self.is_alive():
-            process.terminate()
-            self.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError, PermissionError):  # macOS has the latter for a group of zombies
-            os.killpg(process.pid, signal.SIGKILL)
-        status = process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-        return status
-
-
 def start_servers(
     make_command: MakeCommand,
     *,
@@ -307,14 +247,6 @@ def stop_servers(processes: Sequence[StartedServer]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def find_free_port() -> int:
-    """A port of this machine that nobody listens at just now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def check_port(port: int, host: str = HOST) -> None:

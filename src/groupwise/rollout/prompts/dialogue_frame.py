@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.text.safe_text import quote_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,41 +34,62 @@ class DialogueFrame:
     """Between a response, with its end token, and the next observation."""
     end_id: int
     """The token that ends a response."""
+    opening_text: str = ""
+    """What `opening` says; a start token that no text stands for comes before it."""
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase) -> DialogueFrame:
-        """Read the frame off a tokenizer's chat template; plain text where it has none."""
+    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, *, system: str = "") -> DialogueFrame:
+        """Read the frame off a tokenizer's chat template; plain text where it has none.
+
+        Args:
+            tokenizer: Whose template.
+            system: The system prompt: a system message of the template, or a first line of plain text; empty = none but
+                what the template says by itself.
+        """
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+            opening_text = f"{system}\n" if system else ""
             return cls(
-                opening=start,
+                opening=(*start, *_encode(tokenizer, opening_text)),
+                opening_text=opening_text,
                 before_response=_encode(tokenizer, ">"),
                 between=(),
                 end_id=_find_end_of_sequence(tokenizer),
             )
-        opening, before_response, between = _read_chat_template(tokenizer)
+        opening, before_response, between = _read_chat_template(tokenizer, system)
         end_id, rest = _find_end_of_turn(tokenizer, between)
         return cls(
             opening=_encode(tokenizer, opening),
+            opening_text=opening,
             before_response=_encode(tokenizer, before_response),
             between=rest,
             end_id=end_id,
         )
 
 
-def _read_chat_template(tokenizer: Any) -> tuple[str, str, str]:
+def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str]:
     """Draw a dialogue of two observations and read off what stands around them."""
-    turns = [
+    from jinja2 import TemplateError  # which transformers writes chat templates with
+
+    turns = [{"role": "system", "content": system}] if system else []
+    turns += [
         {"role": "user", "content": _FIRST},
         {"role": "assistant", "content": _ANSWER},
         {"role": "user", "content": _SECOND},
     ]
-    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        asked = "a system message" if system else "a dialogue"
+        remedy = "leave out rollout.system" if system else "use another template"
+        raise ConfigError(f"the chat template refuses {asked} ({quote_line(str(error))}); {remedy}") from None
     opening, first, rest = text.partition(_FIRST)
     before_answer, answer, rest = rest.partition(_ANSWER)
     between, second, before_response = rest.partition(_SECOND)
     if not (first and answer and second):
         raise ConfigError("the chat template changes or drops what is said in it; use a template that keeps its turns")
+    if system.strip() not in opening:
+        raise ConfigError("the chat template drops or changes the system message; leave out rollout.system")
     if before_answer != before_response:
         raise ConfigError(
             "the chat template opens a past answer differently from a new one, so a prompt would not continue the one "

@@ -123,42 +123,54 @@ class Prompter:
     """Puts prompts together for one run: one tokenizer, one template, one memory."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, template: Template, memory: Memory, instruction: str
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        template: Template,
+        memory: Memory,
+        instruction: str,
+        system: str = "",
     ) -> None:
-        self._tokenizer = tokenizer
-        self._template = template
-        self._memory = memory
-        self._instruction = instruction
+        self.tokenizer = tokenizer
+        self.template = template
+        self.memory = memory
+        self.instruction = instruction
+        self.system = system
         self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
-        self.frame = DialogueFrame.from_tokenizer(tokenizer)
+        self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
 
     def copy(self) -> Prompter:
         """A prompter for another thread: a tokenizer serves one at a time."""
-        tokenizer = copy.deepcopy(self._tokenizer)
-        return Prompter(tokenizer, template=self._template, memory=self._memory, instruction=self._instruction)
+        return Prompter(
+            copy.deepcopy(self.tokenizer),
+            template=self.template,
+            memory=self.memory,
+            instruction=self.instruction,
+            system=self.system,
+        )
 
     def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
         """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""
-        opening = self._template.write_opening(self._instruction, goal, guidance_text)
+        opening = self.template.write_opening(self.instruction, goal, guidance_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
     def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
         """Make a past step of what was seen, said and done, as later prompts show it."""
         in_words = (seen.text, action)
-        if isinstance(self._template, PromptTemplate) and self._template.tell_past:
+        if isinstance(self.template, PromptTemplate) and self.template.tell_past:
             response = (*self.encode(action), self.frame.end_id)
             return Exchange(observation_ids=self.encode(seen.text), response_ids=response, in_words=in_words)
         return Exchange(observation_ids=self.encode_observation(seen), response_ids=tuple(response), in_words=in_words)
 
     def encode_observation(self, seen: Observation) -> tuple[int, ...]:
         """Encode an observation as a turn; nothing where prompts are single messages."""
-        return () if self._template.is_one_message else self.encode(self._template.write_observation(seen))
+        return () if self.template.is_one_message else self.encode(self.template.write_observation(seen))
 
     def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
         """Make the prompt for the next response."""
-        shown = past[self._memory.first_shown(len(past)) :]
-        if self._template.is_one_message:
-            message = self._template.write_step([exchange.in_words for exchange in shown], seen, num_past=len(past))
+        shown = past[self.memory.first_shown(len(past)) :]
+        if self.template.is_one_message:
+            message = self.template.write_step([exchange.in_words for exchange in shown], seen, num_past=len(past))
             return (*opening, *self.encode(message), *self.frame.before_response)
         ids = list(opening)
         for exchange in shown:
@@ -173,12 +185,12 @@ class Prompter:
     def text(self, response_ids: Sequence[int]) -> str:
         """What a response says, without its end token."""
         without_end = [token for token in response_ids if token != self.frame.end_id]
-        return str(self._tokenizer.decode(without_end, skip_special_tokens=False)).strip()
+        return str(self.tokenizer.decode(without_end, skip_special_tokens=False)).strip()
 
     def pieces(self, response_ids: Sequence[int]) -> list[str]:
         """What each token says by itself, white space included; nothing where it is the end token."""
         return [
-            "" if token == self.frame.end_id else str(self._tokenizer.decode([token], skip_special_tokens=False))
+            "" if token == self.frame.end_id else str(self.tokenizer.decode([token], skip_special_tokens=False))
             for token in response_ids
         ]
 
@@ -187,4 +199,4 @@ class Prompter:
         return self._ids_of(text)
 
     def _tokenize(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=False).input_ids)
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)

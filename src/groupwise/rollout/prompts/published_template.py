@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.core.parts.part import Part
+from groupwise.envs.kit.words import vocabulary_of
 from groupwise.rollout.prompts.prompter import PastStep
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class PublishedTemplate(Part, slot="template"):
     def words(self) -> tuple[str, ...]:
         """What it says beside the environment's own words, for a tokenizer made from scratch."""
         empty = self._write_message([("", "")], num_past=1, text="", admissible=("",))
-        return (self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1)))
+        return vocabulary_of(
+            [self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1))]
+        )
 
     def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
         """Write the head of every prompt of an attempt; the template has an instruction of its own."""

@@ -17,7 +17,7 @@ from groupwise.training.engine.launched_servers import choose_urls, wait_for_lau
 if TYPE_CHECKING:
     from groupwise.engines.engine import Engine
     from groupwise.engines.model_source import ModelSource
-    from groupwise.engines.remote.processes import ServerProcess
+    from groupwise.engines.remote.replica import StartedServer
 
 
 class RemoteEngineConfig(Part):
@@ -80,7 +80,7 @@ class RemoteEngineConfig(Part):
                 "if you trust whoever wrote it"
             )
 
-    def _open(self, source: ModelSource, processes: list[ServerProcess], max_in_flight: int) -> Engine:
+    def _open(self, source: ModelSource, processes: list[StartedServer], max_in_flight: int) -> Engine:
         from groupwise.engines.remote.engine import open_server_engine
 
         return open_server_engine(
@@ -118,7 +118,7 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
         processes = [] if choose_urls(self.urls) else self._start_servers(source)
         return self._open(source, processes, max_in_flight=1)
 
-    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+    def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.remote.launch import start_own_servers
 
         return start_own_servers(
@@ -184,7 +184,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
         processes = [] if choose_urls(self.urls) else self._start_servers(source)
         return self._open(source, processes, max_in_flight=self.max_in_flight)
 
-    def _start_servers(self, source: ModelSource) -> list[ServerProcess]:
+    def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.remote.launch import start_vllm_servers
 
         return start_vllm_servers(

@@ -94,8 +94,8 @@ class NcclTransfer:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        from groupwise.engines.remote.processes import find_free_port
         from groupwise.engines.vllm.server_group import ServerGroup
+        from groupwise.launch.guarded_process import find_free_port
 
         settings = self._settings
         self._group = ServerGroup([replica.client for replica in replicas], seconds=settings.seconds)

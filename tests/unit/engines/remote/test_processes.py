@@ -198,6 +198,7 @@ def test_servers_end_with_whoever_started_them(tmp_path: Path, end: str) -> None
         assert not is_gone(guardian)
         if end == "killed":
             parent.stdin.write("stay\n")
+            parent.stdin.flush()  # closing it would write to nobody
             parent.kill()
         else:
             parent.stdin.close()

@@ -1,0 +1,96 @@
+"""`groupwise launch`: a run on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.terminal.screen import errors, print_line
+from groupwise.core.errors import ConfigError
+from groupwise.core.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from groupwise.launch.ranks import Outcome
+    from groupwise.launch.ray_cluster import RayCluster
+
+
+def launch(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
+    ranks: Annotated[int, typer.Option(min=1, help="Processes of the learner.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each: 1, or 0 = on the CPU.")] = 0,
+    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs that each rank and each server reserves.")] = 1.0,
+    address: Annotated[
+        str, typer.Option(help="The cluster's head, such as 10.0.0.1:6379; local = start one on this machine.")
+    ] = "local",
+    restarts: Annotated[int, typer.Option(min=0, help="How often the run may go on after processes died.")] = 3,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for room on the cluster.")] = 600.0,
+) -> None:
+    """Train on a Ray cluster: ranks and servers get their places there, and what dies is started again."""
+    from groupwise.config.run_file import load_run
+    from groupwise.launch.ranks import run_until_it_ends
+    from groupwise.launch.ray_cluster import RayCluster
+
+    need_trainer()
+    folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
+    if RunPaths(folder).holds_run() and not resume:
+        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
+    load_run(file, overrides=set_ or ())  # what is wrong with it is said before anything starts
+    command = [sys.executable, "-P", "-m", "groupwise", "train", str(file.absolute()), "--out", str(folder), "--plain"]
+    command += [word for setting in set_ or () for word in ("--set", setting)]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does
+    try:
+        with RayCluster(address) as cluster:
+            start = partial(_run_once, cluster, command, ranks=ranks, cpus=cpus, gpus=gpus, timeout=timeout)
+            status = run_until_it_ends(
+                start, has_begun=RunPaths(folder).holds_run, resume=resume, restarts=restarts, say=_say
+            )
+    except KeyboardInterrupt:
+        again = f"groupwise launch {shlex.quote(str(file))} --out {shlex.quote(str(folder))} --resume"
+        errors().print(f"stopped; go on with: {again}", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    if status:
+        raise typer.Exit(status)
+
+
+def _run_once(
+    cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
+) -> Outcome:
+    """Place the ranks of a run, and stay until they have ended."""
+    from groupwise.launch.launched_on import LaunchedOn
+    from groupwise.launch.ranks import HostedRank, run_ranks
+
+    # The ranks run this very code, also where it is not the installed one.
+    paths = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    variables = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    variables |= LaunchedOn(cluster.address, cpus).as_variables()
+    room = cluster.reserve(ranks, cpus=cpus, gpus=gpus, timeout=timeout)
+    try:
+        places = [
+            cluster.place(HostedRank, name=f"rank {rank}", cpus=cpus, gpus=gpus, room=(room, rank))
+            for rank in range(ranks)
+        ]
+        again = ["--resume"] if resume else []
+        return run_ranks(places, [*command, *again], variables, with_gpus=gpus > 0, show=_show)
+    finally:
+        room.give_back()
+
+
+def _show(rank: int, text: str) -> None:
+    """Print what a rank wrote, and of which it is, where it is not the first."""
+    for line in text.splitlines():
+        print_line(f"rank {rank}: {line}" if rank else line)
+
+
+def _say(line: str) -> None:
+    print_line(line, to=errors())

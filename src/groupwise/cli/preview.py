@@ -1,0 +1,177 @@
+"""`groupwise preview`: a run's prompts, what its action rule reads, and what an update takes; before it is run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.arguments.trust import Trust
+from groupwise.cli.terminal import screen
+from groupwise.cli.terminal.attributed_tokens import (
+    choose_styles,
+    count_origins,
+    describe_colours,
+    lay_out_text,
+    make_token_table,
+)
+from groupwise.cli.terminal.live import format_duration
+from groupwise.core.parts.part import check_may_open
+
+if TYPE_CHECKING:
+    from groupwise.training.preview.preview_run import PreviewedAttempt, PreviewedStep, RunPreview
+    from groupwise.training.preview.readings import Reading
+    from groupwise.training.preview.update_costs import UpdateCosts
+
+VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
+RESPONSE = "response"
+
+
+def preview(
+    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run.")],
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks to show.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="How many steps of each.")] = 3,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Show this task; the beginning of its id will do; may repeat."),
+    ] = None,
+    response: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Say this at the first step, a second one at the second; may repeat."),
+    ] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and its origin too.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every id.")] = False,
+    trust: Trust = False,
+) -> None:
+    """See what a model would be shown, and what an update takes, before anything is paid: no weights are loaded.
+
+    Attempts are played by the environment's expert, with possible actions, or with the responses that you give.
+    """
+    need_trainer()
+    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
+
+    config = load_run(file, overrides=set_ or ())
+    check_may_open(config.env)
+    from groupwise.training.preview.preview_run import preview_run
+
+    shown = preview_run(config, num_tasks=tasks, num_steps=steps, task_ids=task or (), responses=response or ())
+    if as_json:
+        screen.print_finite_json(preview_as_json(shown))
+    else:
+        print_preview(screen.output(), shown, with_tokens=tokens)
+
+
+def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -> None:
+    """Print all of a preview."""
+    styles = choose_styles(console)
+    origins = [origin for attempt in preview.attempts for step in attempt.steps for origin in step.prompt.origins]
+    console.print(describe_colours([*origins, RESPONSE], styles))
+    for attempt in preview.attempts:
+        _print_attempt(console, attempt, styles, with_tokens=with_tokens)
+    _print_readings(console, preview.readings)
+    _print_costs(console, preview.costs)
+    for note in preview.notes:
+        console.print(f"[yellow]note[/]: {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def preview_as_json(preview: RunPreview) -> dict[str, Any]:
+    """A preview as plain data: each prompt as ids, origins, texts of tokens, and one text."""
+    return {
+        "attempts": [
+            {
+                "task": attempt.task,
+                "goal": attempt.goal,
+                "error": attempt.error,
+                "steps": [_step_as_json(step) for step in attempt.steps],
+            }
+            for attempt in preview.attempts
+        ],
+        "readings": [asdict(reading) for reading in preview.readings],
+        "costs": asdict(preview.costs),
+        "notes": list(preview.notes),
+    }
+
+
+def _step_as_json(step: PreviewedStep) -> dict[str, Any]:
+    return {
+        "prompt": "".join(step.prompt_texts),
+        "prompt_ids": list(step.prompt.ids),
+        "prompt_texts": list(step.prompt_texts),
+        "origins": [str(origin) for origin in step.prompt.origins],
+        "response": "".join(step.response_texts),
+        "response_ids": list(step.response_ids),
+        "response_by": step.said_by,
+        "action": step.action,
+        "well_formed": step.well_formed,
+        "accepted": step.accepted,
+        "cut": step.is_cut,
+    }
+
+
+def _print_attempt(
+    console: Console, attempt: PreviewedAttempt, styles: dict[str, str] | None, *, with_tokens: bool
+) -> None:
+    goal = f": {escape(screen.shorten(attempt.goal, 100))}" if attempt.goal else ""
+    console.print(f"\n[bold]task {escape(attempt.task)}[/]{goal}", highlight=False, soft_wrap=True)
+    for number, step in enumerate(attempt.steps):
+        console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}", highlight=False)
+        console.print(lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
+        if step.response_ids:
+            console.print(
+                lay_out_text(step.response_texts, [RESPONSE] * len(step.response_ids), styles), soft_wrap=True
+            )
+            console.print(Text(_describe_response(step), style="dim"), soft_wrap=True)
+        if with_tokens:
+            origins = [*step.prompt.origins, *[RESPONSE] * len(step.response_ids)]
+            ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
+            console.print(make_token_table(ids, texts, origins))
+    if attempt.error:
+        console.print(f"[red]the attempt ends here[/]: {escape(attempt.error)}", highlight=False, soft_wrap=True)
+
+
+def _describe_response(step: PreviewedStep) -> str:
+    form = "well formed" if step.well_formed else "malformed"
+    fate = "accepted" if step.accepted else "refused by the environment"
+    cut = ", cut off at max_tokens" if step.is_cut else ""
+    action = screen.escape_recorded(screen.shorten(step.action, 80))
+    return f"{len(step.response_ids)} tokens by {step.said_by}{cut}; read as «{action}», {form}, {fate}"
+
+
+def _print_readings(console: Console, readings: tuple[Reading, ...]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("sample response to the first prompt", "text", "action read", "verdict"):
+        table.add_column(name)
+    for reading in readings:
+        verdict = f"{reading.verdict}: {reading.fault}" if reading.fault else reading.verdict
+        table.add_row(
+            reading.sample,
+            Text(screen.escape_recorded(screen.shorten(reading.response, 50))),
+            Text(screen.escape_recorded(screen.shorten(reading.action, 40))),
+            Text(screen.escape_recorded(verdict), style=VERDICT_COLOURS[reading.verdict]),
+        )
+    console.print()
+    console.print(table)
+
+
+def _print_costs(console: Console, costs: UpdateCosts) -> None:
+    context = "" if costs.context is None else f" of the model's {costs.context:,}"
+    whole = format_duration(costs.seconds * costs.updates)
+    lines = (
+        f"an update: {costs.attempts:,} attempts, at most {costs.sampled_tokens:,} sampled tokens, about "
+        f"{costs.distinct_tokens:,} distinct tokens to read and learn",
+        f"longest prompt: about {costs.longest_prompt:,} tokens{context}",
+        f"memory: about {screen.format_bytes(costs.memory)} ({costs.parameters:,} weights, {costs.trained:,} train)",
+        f"time: at least {costs.seconds:.1f} s an update, {whole} for {costs.updates} updates, for the arithmetic "
+        "alone on this machine",
+    )
+    console.print()
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,64 @@
+"""What a preview shows is what training uses: the same tasks, and for the same responses the same ids, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.journal import Update
+from groupwise.core.records import Trajectory
+from groupwise.training.loop import train
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from groupwise.training.preview.preview_run import preview_run
+from groupwise.training.run_config import RunConfig
+from tests.equivalence.example_runs import EXAMPLES, find_obstacle, overrides_of
+
+SHOWN = ("household", "gridworld", "boxes", "lookup", "worked_sums", "storefront")
+"""One step and several; memories that show everything, nothing, and the last steps; numbered actions."""
+
+
+def load_example(name: str) -> RunConfig:
+    path = EXAMPLES / f"{name}.toml"
+    return load_run(path, overrides=[*overrides_of(path), "training.updates=1", "evaluation.tasks=0"])
+
+
+class FirstUpdate(RunObserver):
+    """Keeps the attempts of the update that is made."""
+
+    def on_update(self, update: Update) -> None:
+        self.attempts = list(update.trajectories)
+
+
+def train_once(config: RunConfig, folder: Path) -> tuple[list[Trajectory], list[list[str]]]:
+    """The attempts of one update, and what the responses of each say."""
+    observer = FirstUpdate()
+    with open_run(config, folder) as run:
+        train(run, observers=[observer])
+        said = [[run.prompter.text(step.response_ids) for step in attempt.steps] for attempt in observer.attempts]
+    return observer.attempts, said
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_preview_has_the_prompts_of_the_first_update(name: str, tmp_path: Path) -> None:
+    obstacle = find_obstacle(EXAMPLES / f"{name}.toml")
+    if obstacle:
+        pytest.skip(obstacle)
+    config = load_example(name)
+    attempts, said = train_once(config, tmp_path / "run")
+    first = {attempt.task.id: attempt.steps[0].prompt_ids for attempt in attempts}
+    preview = preview_run(config, num_tasks=config.training.tasks)
+    assert {attempt.task: attempt.steps[0].prompt.ids for attempt in preview.attempts} == first
+    compared = 0
+    for attempt, responses in list(zip(attempts, said, strict=True))[:3]:
+        again = preview_run(config, task_ids=[attempt.task.id], responses=responses, num_steps=len(responses))
+        for step, shown in zip(attempt.steps, again.attempts[0].steps, strict=False):
+            assert shown.prompt.ids == step.prompt_ids
+            compared += 1
+            if shown.response_ids != step.response_ids:  # sampled in another way than the text is cut
+                break
+    assert compared >= 3
