@@ -52,15 +52,15 @@ def read_started_rank() -> StartedRank:
     return StartedRank(rank=rank, world=world, local_rank=local_rank, local_world=local_world)
 
 
-def check_meeting_place() -> None:
-    """Refuse one of several processes that is not told where to find the others, before it loads anything."""
-    if read_started_rank().world == 1:
-        return
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
+def check_started_rank() -> StartedRank:
+    """Who this process is; one of several that is not told where to find the others is refused before it loads."""
+    started = read_started_rank()
+    for name in ("MASTER_ADDR", "MASTER_PORT") if started.world > 1 else ():
         if not os.environ.get(name):
             raise ConfigError(
-                f"{os.environ['WORLD_SIZE']} processes were started, but {name} does not say where they meet; {WAYS}"
+                f"{started.world} processes were started, but {name} does not say where they meet; {WAYS}"
             )
+    return started
 
 
 def drop_torchrun_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -42,8 +42,8 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.usefixtures("mounts")
 def test_the_innermost_mount_counts_and_of_several_at_a_place_the_last(folder: str, kind: str, is_shared: bool) -> None:
-    found = find_file_system(Path(folder))
-    assert (found.kind, found.is_shared) == (kind, is_shared)
+    system = find_file_system(Path(folder))
+    assert (system.kind, system.is_shared) == (kind, is_shared)
 
 
 def test_a_link_leads_to_where_the_files_are(mounts: Path, tmp_path: Path) -> None:

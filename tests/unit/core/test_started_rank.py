@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.started_rank import StartedRank, check_meeting_place, read_started_rank
+from groupwise.core.started_rank import StartedRank, check_started_rank, read_started_rank
 
 WHOLE = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 WAYS = "start the run with torchrun, which sets all of them, or unset them for a run in one process"
@@ -21,7 +21,7 @@ def say(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 def test_a_process_that_nobody_numbered_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, {"MASTER_ADDR": "somewhere"})
     assert read_started_rank() == StartedRank(rank=0, world=1, local_rank=0, local_world=1)
-    check_meeting_place()
+    check_started_rank()
 
 
 def test_a_rank_of_the_second_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_ranks_that_are_not_told_where_to_meet(monkeypatch: pytest.MonkeyPatch, 
     places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     say(monkeypatch, WHOLE | places | {missing: ""})
     with pytest.raises(ConfigError) as caught:
-        check_meeting_place()
+        check_started_rank()
     assert str(caught.value) == f"4 processes were started, but {missing} does not say where they meet; {WAYS}"
     say(monkeypatch, WHOLE | places)
-    check_meeting_place()
+    check_started_rank()
