@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
-from groupwise.cli import check, evaluate, launch, panel, preview, recipes, report, schema, serve, train, warmup
+from groupwise.cli import check, evaluate, export, launch, panel, preview, recipes, report, schema, serve, train, warmup
 from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
 from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
@@ -40,6 +40,7 @@ app.command("schema")(schema.schema)
 app.command("inspect")(inspect.inspect)
 app.command("panel")(panel.panel)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.add_typer(check.app, name="check")
 
 

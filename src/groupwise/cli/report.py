@@ -1,4 +1,4 @@
-"""`groupwise report`: a run as one page of HTML that opens anywhere."""
+"""`groupwise report`: a run, or several together, as one page of HTML that opens anywhere."""
 
 from __future__ import annotations
 
@@ -10,21 +10,36 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
-from groupwise.core.run_paths import REPORT, RunPaths
+from groupwise.core.run_paths import REPORT, SWEEP_PLAN, RunPaths
 from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    out: Annotated[Path | None, typer.Option(help=f"File to write; default: {REPORT} in the folder.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of a sweep.")],
+    out: Annotated[
+        Path | None, typer.Option(help=f"File to write; default: {REPORT} in the folder, or here for several folders.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write a run as one HTML page that opens offline: verdict, curves, groups, and attempts with their credit."""
+    """Write a run, or several over each other, as one HTML page that opens offline: verdict, curves, groups, credit."""
     from groupwise.reports.run.page import render_page, write_page
 
-    path = out or RunPaths(run).report
-    with RunFolder(run) as folder:
-        method, note = find_method_name(folder)
-        size = write_page(path, render_page(folder, method=method, note=note))
+    path = out or (RunPaths(runs[0]).report if len(runs) == 1 else Path(REPORT))
+    if len(runs) == 1 and not (runs[0] / SWEEP_PLAN).is_file():
+        with RunFolder(runs[0]) as folder:
+            method, note = find_method_name(folder)
+            page = render_page(folder, method=method, note=note)
+    else:
+        page = _render_several(runs)
+    size = write_page(path, page)
     output().print(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", highlight=False, soft_wrap=True)
+
+
+def _render_several(folders: list[Path]) -> str:
+    from groupwise.reports.runs.page import render_runs_page
+    from groupwise.sweeps.read_arms import read_arms
+
+    arms = read_arms(folders)
+    name = folders[0].resolve().name if len(folders) == 1 else f"{sum(len(arm.runs) for arm in arms)} runs"
+    return render_runs_page(arms, name=name)

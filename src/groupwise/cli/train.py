@@ -36,7 +36,7 @@ def train(
     # Whoever follows finds what rank 0 has begun to write.
     if check_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
-    config = _load_config(file, set_ or (), tracker or ())
+    config = _settle_threads(_load_config(file, set_ or (), tracker or ()), folder)
     from groupwise.training.checkpoints.progress import is_finished
     from groupwise.training.follow_run import follow_run, is_follower
 
@@ -72,6 +72,22 @@ def train(
         errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
     _print_next(folder)
+
+
+def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
+    """Settle how many threads are taken, and say so where they are fewer than the run file has."""
+    from groupwise.training.settled_threads import settle_threads
+
+    config = settle_threads(asked, folder)
+    if config.threads < asked.threads:
+        errors().print(
+            f"note: {config.threads} of {asked.threads} threads, since no more cores are free (or OMP_NUM_THREADS says "
+            "so); another number of threads gives other last digits",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    return config
 
 
 def _check_unused(run: Run) -> None:

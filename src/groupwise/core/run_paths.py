@@ -41,6 +41,8 @@ BOOKMARKS = "trackers.json"
 REPORT = "report.html"
 WEIGHTS = "weights"
 SERVERS = "servers"
+SWEEP_PLAN = "sweep.json"
+"""In the folder of a sweep, which holds folders of runs."""
 
 
 @dataclass(frozen=True)

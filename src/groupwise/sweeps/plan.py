@@ -24,12 +24,12 @@ from typing import Any
 
 from groupwise.config.run_file import load_run
 from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.run_paths import SWEEP_PLAN
 from groupwise.core.text.files import read_text_file
 from groupwise.reports.run.differences import find_setting_differences
 from groupwise.sweeps.grid import list_choices, name_arms
 from groupwise.training.run_config import RunConfig
 
-PLAN = "sweep.json"
 RESULTS = "results.json"
 SCHEMA = 1
 MAX_PLAN_BYTES = 64 << 20
@@ -126,7 +126,7 @@ def plan_sweep(file: Path, settings: Sequence[str], *, num_seeds: int, threads: 
 
 def read_plan(folder: Path) -> SweepPlan | None:
     """The plan of a sweep's folder; None where it is none."""
-    path = folder / PLAN
+    path = folder / SWEEP_PLAN
     if not path.is_file():
         return None
     try:
@@ -147,7 +147,7 @@ def read_plan(folder: Path) -> SweepPlan | None:
 
 def write_plan(plan: SweepPlan, folder: Path) -> None:
     """Write a plan, whole or not at all."""
-    write_json(folder / PLAN, {"schema": SCHEMA, **asdict(plan)})
+    write_json(folder / SWEEP_PLAN, {"schema": SCHEMA, **asdict(plan)})
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -203,7 +203,9 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
     """All settings but the seed, as JSON gives them back."""
     settings = {name: value for name, value in config.config().items() if name != "seed"}
-    plain: dict[str, Any] = json.loads(json.dumps({**settings, "threads": config.threads or threads}))
+    plain: dict[str, Any] = json.loads(
+        json.dumps({**settings, "threads": config.threads or threads, "shares_cores": False})
+    )
     return plain
 
 

@@ -161,6 +161,9 @@ class RunConfig(Part):
     """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
     threads: Annotated[int, Field(ge=0)] = 0
     """Threads that torch computes with; 0 = its own choice. More than there are free cores is many times slower."""
+    shares_cores: bool = False
+    """Whether `threads` is a limit (0 = none): fewer are taken where fewer cores are free when the run begins, or
+    OMP_NUM_THREADS says fewer. The number is kept with the run, since others give other last digits."""
     env: EnvironmentSlot
     """The tasks and the environments that play them."""
     panel: str = ""

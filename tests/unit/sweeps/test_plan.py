@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, FileError
+from groupwise.core.run_paths import SWEEP_PLAN
 from groupwise.sweeps.plan import (
-    PLAN,
     SweepPlan,
     extend_plan,
     plan_sweep,
@@ -115,6 +115,6 @@ def test_runs_that_are_never_evaluated_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_plan_is_refused_in_one_sentence(tmp_path: Path, content: str) -> None:
-    (tmp_path / PLAN).write_text(content, encoding="utf-8")
+    (tmp_path / SWEEP_PLAN).write_text(content, encoding="utf-8")
     with pytest.raises(FileError, match=r"sweep\.json: cannot be read as the plan of a sweep \(.*\); give the folder"):
         read_plan(tmp_path)

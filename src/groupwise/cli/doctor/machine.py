@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from groupwise.core.free_cores import count_usable_cores as count_usable_cores
+from groupwise.core.free_cores import read_load as read_load
 
 EXTRAS = {
     "torch": "train",
@@ -33,6 +35,8 @@ EXTRAS = {
     "gem-llm": "gem",
     "websockets": "openenv",
     "vllm": "vllm",
+    "bitsandbytes": "qlora",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",
@@ -64,19 +68,6 @@ def name_install_command(package: str) -> str:
     """
     extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
     return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
-
-
-def count_usable_cores() -> int:
-    """Cores that this process may use: a container may allow fewer than there are."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = Path("/sys/fs/cgroup/cpu.max")
-    quota, _, period = limit.read_text().partition(" ") if limit.exists() else ("max", "", "")
-    return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
-
-
-def read_load() -> float:
-    """How many processes wanted a core over the last minute."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def read_free_memory() -> float | None:

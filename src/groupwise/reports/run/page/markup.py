@@ -8,7 +8,7 @@ from html import escape
 from groupwise.core.text.safe_text import escape_controls
 from groupwise.core.text.secrets import redact
 
-VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br"})
+VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br", "input"})
 """Elements that hold nothing."""
 
 

@@ -25,6 +25,7 @@ from groupwise.reports.run.verdict import find_verdict
 
 # Nothing is fetched and nothing runs, whatever was recorded: the browser holds the page to it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+PACKAGE = "groupwise.reports.run.page"
 NAMES = {
     "verdict": "Verdict",
     "families": "Families",
@@ -70,7 +71,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     )
     env = name_kind(folder.setting("env"))
     styles = ("page.css", "details.css") if has_details([*first, *last]) else ("page.css",)
-    return _wrap_page(f"{method} on {env}" if env else method, folder.name, body, styles)
+    return wrap_page(f"{method} on {env}" if env else method, folder.name, body, [(PACKAGE, name) for name in styles])
 
 
 def write_page(path: Path, text: str) -> int:
@@ -88,9 +89,9 @@ def write_page(path: Path, text: str) -> int:
     return len(content)
 
 
-def _wrap_page(title: str, name: str, body: Html, styles: Sequence[str]) -> str:
-    files = resources.files("groupwise.reports.run.page")
-    style = "".join(files.joinpath(style_name).read_text(encoding="utf-8") for style_name in styles)
+def wrap_page(title: str, name: str, body: Html, styles: Sequence[tuple[str, str]]) -> str:
+    """A whole page: its head, with style sheets that are given by package and file, and its body."""
+    style = "".join(resources.files(package).joinpath(file).read_text(encoding="utf-8") for package, file in styles)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

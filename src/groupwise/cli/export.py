@@ -1,0 +1,45 @@
+"""`groupwise export`: a run's policy as a folder that transformers and vLLM load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.arguments.run_folders import need_trainer
+from groupwise.cli.terminal.screen import output, print_json
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    update: Annotated[int | None, typer.Option(min=0, help="After which update; the latest otherwise.")] = None,
+    best: Annotated[bool, typer.Option("--best", help="The checkpoint with the highest held-out success.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge an adapter into the model it sits on.")] = False,
+    out: Annotated[Path | None, typer.Option(help="New folder; RUN-UPDATE beside the run otherwise.")] = None,
+    push: Annotated[str | None, typer.Option(metavar="REPO", help="Send it to the hub, as account/name.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="Let everybody see a repository made by --push.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Write a run's policy as a Hugging Face folder, with a card: its evaluation, its panel's hash, its recipe."""
+    need_trainer()
+    from groupwise.export.write_folder import export_run, push_folder
+
+    exported = export_run(run, out, update=update, best=best, merge=merge)
+    address = push_folder(exported.folder, push, private=not public) if push else None
+    if as_json:
+        facts = {"folder": str(exported.folder), "update": exported.update, "is_adapter": exported.is_adapter}
+        print_json(facts | {"pushed_to": address})
+        return
+    what = "the adapter" if exported.is_adapter else "the model"
+    console = output()
+    console.print(
+        f"{exported.folder}: {what} after update {exported.update}, with its tokenizer and a card",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    if address:
+        console.print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)
+    elif exported.is_adapter:
+        console.print("--merge writes a whole model, which needs no other folder", highlight=False, markup=False)

@@ -1,0 +1,32 @@
+"""Threads follow the machine: its cores, its load, and OMP_NUM_THREADS."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupwise.core import free_cores
+from groupwise.core.free_cores import choose_threads
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "environment", "max_threads", "threads"),
+    [
+        (8, 0.2, "", 2, 2),
+        (8, 0.2, "", 0, 8),
+        (8, 0.2, "1", 2, 1),
+        (8, 0.2, "4,2", 0, 4),
+        (8, 0.2, "many", 2, 2),
+        (8, 0.2, "0", 2, 2),
+        (2, 0.9, "", 2, 1),
+        (2, 0.4, "", 2, 2),
+        (2, 17.0, "", 2, 1),
+        (1, 0.0, "4", 2, 1),
+    ],
+)
+def test_as_many_as_are_free_and_asked_for(
+    monkeypatch: pytest.MonkeyPatch, cores: int, load: float, environment: str, max_threads: int, threads: int
+) -> None:
+    monkeypatch.setattr(free_cores, "count_usable_cores", lambda: cores)
+    monkeypatch.setattr(free_cores, "read_load", lambda: load)
+    monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    assert choose_threads(max_threads) == threads
