@@ -24,7 +24,8 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     """Processes that the run must have; None = as many as were started."""
     gather: Literal["auto", "every_pass", "once_a_step"] = "auto"
     """When shares are put together: for each layer of each pass, which needs the least memory, or once an optimiser
-    step, which waits less; auto = once a step where whole weights and gradients take a third of the memory at most."""
+    step, which waits less; auto = once a step where whole weights and gradients take a third of the memory at most and
+    there are others to wait for."""
     timeout: Annotated[float, Field(gt=0, le=604_800)] = 600.0
     """Seconds that a rank waits for the others within a pass before it gives up; a week at most."""
 

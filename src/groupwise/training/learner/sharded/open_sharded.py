@@ -77,6 +77,8 @@ def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, rank
     """Whether weights stay whole during an optimiser step; the same on every rank."""
     if config.gather != "auto":
         return config.gather == "once_a_step"
+    if ranks.world == 1:
+        return False  # nobody is waited for
     weights = sum(value.nbytes for value in model.parameters())
     gradients = sum(value.nbytes for value in model.parameters() if value.requires_grad)
     # Of all memory there is, not of what is free now: a run that is resumed must choose the same.
