@@ -27,6 +27,7 @@ PYTHON_RUN_BY = {
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
     "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
+    "docs/your_own_reward.md": "tests/end_to_end/test_your_own_reward.py",
     "docs/report.md": "tests/architecture/test_snippets.py",
 }
 """Which test runs the Python of a page, or of the pages in a folder."""
@@ -38,6 +39,7 @@ OWN_MODULES = {
     "docs/environments.md": "guess",
     "docs/your_own_environment.md": "thermostat",
     "docs/your_own_method.md": "sooner",
+    "docs/your_own_reward.md": "rewards",
     "docs/seams/engine.md": "my_package",
 }
 """What a page calls the module into which its reader copies its Python."""

@@ -205,10 +205,10 @@ def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_tha
         "decoding": "auto",
         "rows": 256,
         "memory": 0.3,
-        "compile_parts": False,
+        "compile_parts": "auto",
         "batch_tokens": 32768,
     }
-    assert content["engine"] == before, "as config.toml had it before there were kinds"
+    assert content["engine"] == before, "the keys that config.toml had before there were kinds"
     assert decode_run(content).engine == LocalEngine()
     assert decode_run(content, overrides=["engine.rows=8"]).engine == LocalEngine(rows=8)
     del content["engine"]

@@ -166,7 +166,7 @@ def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[Token
 
 def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
     """From where to where in a text its tokens stand."""
-    if prompter.tokenizer.is_fast:
+    if getattr(prompter.tokenizer, "is_fast", False):
         encoding = prompter.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(begin, end) for begin, end in encoding["offset_mapping"]]
     # A tokenizer in Python does not say: its tokens are laid end to end as they decode.

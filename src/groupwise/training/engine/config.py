@@ -30,8 +30,9 @@ class LocalEngine(Part, slot="engine"):
     """Most responses that decode at a time, with graphs."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Share of the GPU's memory that keys and values may take, with graphs."""
-    compile_parts: bool = False
-    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start."""
+    compile_parts: Literal["auto"] | bool = "auto"
+    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start; auto =
+    where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
 
