@@ -8,6 +8,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
 from groupwise.core.parts.part import Part, name_of
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.engine.launched_servers import check_uses_servers
 from groupwise.training.engine.vllm_in_process import VllmInProcess
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig
@@ -22,6 +23,8 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
                 f"{place}: {reader} reads {GIFTS[gift]}, which the engine {name_of(config.engine)} does not give; use "
                 f"an engine that does{instead}"
             )
+    if isinstance(config.engine, LocalEngine | VllmInProcess):
+        check_uses_servers(config.engine)
     config.engine.check_device(device)
     _check_overlap(config, device)
     if isinstance(config.engine, VllmInProcess) and isinstance(config.training.learner, ShardedLearnerConfig):
