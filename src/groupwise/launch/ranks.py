@@ -184,7 +184,7 @@ def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) ->
                 "RANK": str(rank),
                 "WORLD_SIZE": str(len(nodes)),
                 "LOCAL_RANK": "0" if with_gpus else str(before[node.id]),
-                "LOCAL_WORLD_SIZE": str(together[node.id]),
+                "LOCAL_WORLD_SIZE": "1" if with_gpus else str(together[node.id]),
                 "MASTER_ADDR": address,
                 "MASTER_PORT": str(port),
             }
