@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from groupwise.engines.static_cache.cache import LaneCache
-from groupwise.engines.static_cache.token_batch import TokenBatch, UnreadRow, lay_out
+from groupwise.engines.static_cache.token_batch import RowTable, TokenBatch, UnreadRow, lay_out
 
 KNOWN_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Classes whose layers are norm, attention, norm and a gated feed-forward part, each half added to its input."""
@@ -104,6 +104,12 @@ class OwnLayers:
     def read_rows(self, rows: Sequence[UnreadRow], cache: LaneCache, *, is_needed: bool = False) -> torch.Tensor:
         """Read rows of any length into their lanes; the last hidden states, where they are needed."""
         batch, table = lay_out(rows, queries=self.queries, tile=self.tile, device=cache.device)
+        return self.read_batch(batch, table, cache, is_needed=is_needed)
+
+    def read_batch(
+        self, batch: TokenBatch, table: RowTable, cache: LaneCache, *, is_needed: bool = False
+    ) -> torch.Tensor:
+        """The same of rows that are laid out."""
 
         def attend(query_NHD: torch.Tensor, lanes: tuple[torch.Tensor, torch.Tensor], scaling: float) -> torch.Tensor:
             attended: torch.Tensor = self.operations.attend_rows(
