@@ -75,7 +75,9 @@ def make_score_curves(arms: Sequence[ArmRuns], axes: Sequence[str]) -> list[ArmC
     curves = []
     for place, arm in enumerate(arms):
         runs = [
-            (run, {score.number: score.value for score in run.verdict.scores}) for run in arm.runs if run.verdict is not None
+            (run, {score.number: score.value for score in run.verdict.scores})
+            for run in arm.runs
+            if run.verdict is not None
         ]
         curves += _make_curve(place, arm, runs, axes, is_noisy=False)
     return curves
@@ -99,7 +101,9 @@ def _make_curve(
     points = [
         CurvePoint(
             number=number,
-            places={axis: float(np.mean([_read_cost(sums, number) for sums in of_axis])) for axis, of_axis in costs.items()},
+            places={
+                axis: float(np.mean([_read_cost(sums, number) for sums in of_axis])) for axis, of_axis in costs.items()
+            },
             mean=estimate_mean(np.array([[of_run[number]] for of_run in values]), resamples=RESAMPLES),
         )
         for number, _ in pick_evenly([(number, 0.0) for number in shared], MAX_POINTS)

@@ -76,7 +76,9 @@ def read_run(path: Path) -> RunRecord:
 
 def make_arm(name: str, runs: Sequence[RunRecord]) -> ArmRuns:
     """An arm with its runs in the order of their seeds."""
-    return ArmRuns(name=name, runs=tuple(sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.path)))))
+    return ArmRuns(
+        name=name, runs=tuple(sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.path))))
+    )
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from groupwise.reports.run.number_format import INTERVAL_LEVEL, format_count, shorten_hash
 from groupwise.reports.run.page.headline_and_verdict import name_kind
-from groupwise.reports.run.page.markup import Html, join, tag
+from groupwise.reports.run.page.markup import Html, tag
 from groupwise.reports.run.page.page import wrap_page
 from groupwise.reports.run.page.sections import MAIN_CURVES, make_section
 from groupwise.reports.runs.arm_curves import find_axes, make_metric_curves, make_score_curves
@@ -93,8 +93,8 @@ def _write_results_section(results: Results | None, arms: Sequence[ArmRuns], col
         return tag("section", tag("p", words, class_="sentence"), id="verdict", class_="verdict")
     what = "Success" if results.measure == "success" else "Mean outcome"
     lead = (
-        f"{what} on the {results.split} panel: interquartile mean over seeds, with {INTERVAL_LEVEL} bootstrap intervals "
-        "over seeds. Last: at the last evaluation. Best: at each run's best one, which the same panel chose, so it "
+        f"{what} on the {results.split} panel: interquartile mean over seeds, with {INTERVAL_LEVEL} bootstrap "
+        "intervals. Last: at the last evaluation. Best: at each run's best one, which the same panel chose, so it "
         "flatters."
     )
     return tag(
@@ -187,9 +187,7 @@ def _write_pairs_section(results: Results | None, colours: dict[str, int]) -> Ht
     return make_section("pairs", "Arm by arm", tables.write_improvement_table(results, colours), lead=lead)
 
 
-def _write_families_section(
-    arms: Sequence[ArmRuns], results: Results | None, colours: dict[str, int]
-) -> Html | None:
+def _write_families_section(arms: Sequence[ArmRuns], results: Results | None, colours: dict[str, int]) -> Html | None:
     table = tables.write_family_table(arms, results, colours) if results else None
     if table is None:
         return None

@@ -51,7 +51,11 @@ def write_improvement_table(results: Results, colours: dict[str, int]) -> Html:
         tag(
             "tr",
             tag(
-                "th", _write_arm_name(pair.arm, colours), tag("span", "over", class_="over"), _write_arm_name(pair.over, colours), scope="row"
+                "th",
+                _write_arm_name(pair.arm, colours),
+                tag("span", "over", class_="over"),
+                _write_arm_name(pair.over, colours),
+                scope="row",
             ),
             tag(
                 "td",
@@ -81,7 +85,12 @@ def write_family_table(arms: Sequence[ArmRuns], results: Results, colours: dict[
     bodies = [
         tag(
             "tbody",
-            tag("tr", tag("th", f"{name} ", tag("span", _count_tasks(of_arms), class_="quiet"), colspan="3", scope="rowgroup")),
+            tag(
+                "tr",
+                tag(
+                    "th", f"{name} ", tag("span", _count_tasks(of_arms), class_="quiet"), colspan="3", scope="rowgroup"
+                ),
+            ),
             [_write_family_row(arm, scores, results, colours[arm]) for arm, scores in of_arms.items()],
         )
         for name, of_arms in sorted(by_family.items())
@@ -92,7 +101,7 @@ def write_family_table(arms: Sequence[ArmRuns], results: Results, colours: dict[
 def write_run_table(results: Results, colours: dict[str, int]) -> Html:
     """A row for each run that was evaluated."""
     rows = [_write_run_row(results, arm, seed, colours) for arm in results.arms for seed in arm.seeds]
-    return _make_table(("arm", "seed", "updates", "first", "last", "best", "after update"), rows, "runs")
+    return _make_table(("arm", "seed", "updates", "first", "last", "best", "best after"), rows, "runs")
 
 
 def write_setting_table(arms: Sequence[ArmRuns]) -> Html | None:
@@ -204,5 +213,7 @@ def _find_span(results: Results) -> tuple[float, float]:
     """From where to where strips run: shares from 0 to 1, outcomes over all that was seen."""
     if results.measure == "success":
         return 0.0, 1.0
-    values = [value for arm in results.arms for seed in arm.seeds for value in (seed.final, seed.best, seed.before or 0.0)]
+    values = [
+        value for arm in results.arms for seed in arm.seeds for value in (seed.final, seed.best, seed.before or 0.0)
+    ]
     return min(values), max(values)
