@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 from groupwise.config.run_file import load_run
 from groupwise.core.journal.journal import Update
 from groupwise.core.records import Trajectory
+from groupwise.reports.run.recorded_prompt import read_prompt
+from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
@@ -22,9 +24,9 @@ SHOWN = ("household", "gridworld", "boxes", "lookup", "worked_sums", "storefront
 """One step and several; memories that show everything, nothing, and the last steps; numbered actions."""
 
 
-def load_example(name: str) -> RunConfig:
+def load_example(name: str, *settings: str) -> RunConfig:
     path = EXAMPLES / f"{name}.toml"
-    return load_run(path, overrides=[*overrides_of(path), "training.updates=1", "evaluation.tasks=0"])
+    return load_run(path, overrides=[*overrides_of(path), "training.updates=1", "evaluation.tasks=0", *settings])
 
 
 class FirstUpdate(RunObserver):
@@ -41,6 +43,27 @@ def train_once(config: RunConfig, folder: Path) -> tuple[list[Trajectory], list[
         train(run, observers=[observer])
         said = [[run.prompter.text(step.response_ids) for step in attempt.steps] for attempt in observer.attempts]
     return observer.attempts, said
+
+
+@pytest.mark.parametrize("name", ["household", "gridworld", "lookup"])
+def test_a_recorded_prompt_is_taken_apart_as_a_previewed_one(name: str, tmp_path: Path) -> None:
+    config = load_example(name, "rollout.system='be quick .'")
+    attempts, said = train_once(config, tmp_path / "run")
+    longest = max(range(len(attempts)), key=lambda number: len(said[number]))
+    attempt, responses = attempts[longest], said[longest]
+    shown = preview_run(config, task_ids=[attempt.task.id], responses=responses, num_steps=len(responses)).attempts[0]
+    compared = 0
+    with RunFolder(tmp_path / "run") as folder:
+        for number, step in enumerate(shown.steps):
+            place = {"number": 1, "task": attempt.task.id, "attempt": attempt.attempt, "step": number}
+            recorded = read_prompt(folder, **place)
+            assert recorded.prompt_ids == attempt.steps[number].prompt_ids == step.prompt.ids
+            assert recorded.prompt_texts == step.prompt_texts
+            assert recorded.origins == step.prompt.origins
+            compared += 1
+            if step.response_ids != attempt.steps[number].response_ids:
+                break
+    assert compared >= min(2, len(shown.steps))
 
 
 @pytest.mark.parametrize("name", SHOWN)

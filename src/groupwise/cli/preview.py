@@ -16,6 +16,7 @@ from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal import screen
 from groupwise.cli.terminal.attributed_tokens import (
+    RESPONSE,
     choose_styles,
     count_origins,
     describe_colours,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from groupwise.training.preview.update_costs import UpdateCosts
 
 VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
-RESPONSE = "response"
 
 
 def preview(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 
@@ -20,7 +21,7 @@ class ModelSource:
     """
 
     model: PreTrainedModel
-    """The learner's own model, where it computes; to be looked at, never changed."""
+    """The learner's own model; to be looked at, never changed."""
     tokenizer: Any
     """Its tokenizer."""
     path: str | None
@@ -29,6 +30,10 @@ class ModelSource:
     """A place of the run's own for what its engine writes, which need not exist: logs of servers, a model for them to
     load. None = the run is only read, and nothing may be written into its folder."""
 
+    device: torch.device | None = None
+    """What the model computes on; one that will be divided is not there yet. None = where it is."""
+
     def copy_model(self) -> PreTrainedModel:
-        """The model once more, with weights of its own on the same device: a hand-over to it is a real one."""
-        return copy.deepcopy(self.model)
+        """The model once more, with weights of its own on the learner's device: a hand-over to it is a real one."""
+        copied: Any = copy.deepcopy(self.model)
+        return copied if self.device is None else copied.to(self.device)  # type: ignore[no-any-return]

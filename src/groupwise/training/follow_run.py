@@ -6,7 +6,6 @@ import torch
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of
-from groupwise.core.seeds import seed_of
 from groupwise.core.started_rank import read_started_rank
 from groupwise.models.device import choose_device
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
@@ -41,7 +40,7 @@ def is_follower(config: RunConfig) -> bool:
 
 
 def follow_run(config: RunConfig) -> None:
-    """Open the run's model, take this rank's share of it, and do what rank 0 asks for until the run ends."""
+    """Take this rank's share of the model that rank 0 opens, and do what rank 0 asks for until the run ends."""
     part = config.training.learner
     assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
     loss, device = check_algorithm(config), choose_device(config.device)
@@ -50,5 +49,4 @@ def follow_run(config: RunConfig) -> None:
         torch.cuda.set_device(read_started_rank().local_rank)
     if config.threads:
         torch.set_num_threads(config.threads)
-    model, _ = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
-    follow(open_rank(model.to(device), loss, part, temperature=config.rollout.temperature))
+    follow(open_rank(None, loss, part, temperature=config.rollout.temperature, device=device))

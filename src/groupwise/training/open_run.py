@@ -32,6 +32,7 @@ from groupwise.tasks.curriculum import LiveCurriculum
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import ClosingLearner, Learner
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
@@ -108,11 +109,12 @@ def _open_with_host(
     model, tokenizer = model_and_tokenizer or config.model.open(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
-    model = model.to(device)
-    engine = open_run_engine(config, model, tokenizer, folder=paths.servers if lock.is_held else None)
+    if not isinstance(config.training.learner, ShardedLearnerConfig):  # whose model need not fit on one device
+        model = model.to(device)
+    engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
-    learner = _open_learner(config, model, loss, opened)
+    learner = _open_learner(config, model, loss, device, opened)
     prompter = open_prompter(config, tokenizer)
     journal = Journal(paths.journal, read_only=not lock.is_held)
     if lock.is_held:
@@ -181,16 +183,30 @@ def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum
     return curriculum
 
 
-def open_run_engine(config: RunConfig, model: PreTrainedModel, tokenizer: Any, *, folder: Path | None = None) -> Engine:
+def open_run_engine(
+    config: RunConfig,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    *,
+    device: torch.device | None = None,
+    folder: Path | None = None,
+) -> Engine:
     """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said.
 
     Args:
         config: the run.
-        model: loaded, and where it computes.
+        model: loaded.
         tokenizer: the model's.
+        device: what the model will compute on; None = where it is.
         folder: where the engine may write files of its own; None = nowhere in the run's folder.
     """
-    source = ModelSource(model=model, tokenizer=tokenizer, path=getattr(config.model, "path", None), folder=folder)
+    source = ModelSource(
+        model=model,
+        tokenizer=tokenizer,
+        path=getattr(config.model, "path", None),
+        folder=folder,
+        device=device or next(model.parameters()).device,
+    )
     engine: Engine = config.engine.open(source)
     try:
         check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
@@ -217,10 +233,13 @@ def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
         )
 
 
-def _open_learner(config: RunConfig, model: PreTrainedModel, loss: Loss, opened: ExitStack) -> Learner:
+def _open_learner(
+    config: RunConfig, model: PreTrainedModel, loss: Loss, device: torch.device, opened: ExitStack
+) -> Learner:
     """Open the learner that the run file names, on a model that is its own from here on."""
     part = config.training.learner
-    learner = part.open(model, loss, temperature=config.rollout.temperature)
+    place = {"device": device} if isinstance(part, ShardedLearnerConfig) else {}
+    learner = part.open(model, loss, temperature=config.rollout.temperature, **place)
     if isinstance(learner, ClosingLearner):
         opened.callback(learner.close)
     check_opened(learner, f"training.learner ({name_of(part)})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,8 @@ from groupwise.cli.explain.step_of_run import print_run_step
 from groupwise.cli.inspect import views
 from groupwise.cli.inspect.detail_views import attempt_as_json
 from groupwise.cli.inspect.rescue_views import list_joined
-from groupwise.cli.terminal.screen import errors, print_finite_json
+from groupwise.cli.terminal.attributed_tokens import print_recorded_prompt
+from groupwise.cli.terminal.screen import errors, output, print_finite_json
 from groupwise.core.errors import ConfigError
 from groupwise.reports.run.differences import compare_runs
 from groupwise.reports.run.explain_step import explain_run_step
@@ -21,6 +23,7 @@ from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.overview import read_update_lines
 from groupwise.reports.run.read_groups import read_groups
+from groupwise.reports.run.recorded_prompt import read_prompt
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
@@ -39,6 +42,9 @@ def inspect(
     token: Annotated[
         int | None, typer.Option(help="Explain the credit of this token of that step too, from 0.", min=0)
     ] = None,
+    prompt: Annotated[
+        int | None, typer.Option(metavar="STEP", help="Show what the model saw at this step, by origin.", min=0)
+    ] = None,
     diff: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
     ] = None,
@@ -47,13 +53,13 @@ def inspect(
 ) -> None:
     """Look into a run: updates, an update's groups, an attempt as a dialogue with credit by step and token, and why."""
     if diff is not None:
-        if run is not None or any(option is not None for option in (update, task, attempt, why, token)):
+        if run is not None or any(option is not None for option in (update, task, attempt, why, token, prompt)):
             raise ConfigError("--diff takes two folders and nothing else; write `groupwise inspect --diff A B`")
         _show_differences(*diff, as_json=as_json)
         return
     if run is None:
         raise ConfigError("no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
-    _check_options(update, task, attempt, why, token)
+    _check_options(update, task, attempt, why, token, prompt)
     with RunFolder(run) as folder:
         if update is None:
             _show_overview(folder, as_json=as_json)
@@ -68,7 +74,9 @@ def inspect(
         name = find_task((group.task for group in groups), task, where=where)
         group = next(group for group in groups if group.task == name)
         number = group.best().attempt if attempt is None else find_attempt(group, attempt, where=where).attempt
-        if why is None:
+        if prompt is not None:
+            _show_prompt(folder, update, group.task, number, prompt, as_json=as_json)
+        elif why is None:
             _show_attempt(folder, update, group, number, as_json=as_json)
         else:
             explained = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
@@ -76,7 +84,7 @@ def inspect(
 
 
 def _check_options(
-    update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None
+    update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None, prompt: int | None
 ) -> None:
     """An option that says more needs the one before it."""
     if task is not None and update is None:
@@ -87,6 +95,11 @@ def _check_options(
         raise ConfigError("--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)")
     if token is not None and why is None:
         raise ConfigError("--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)")
+
+    if prompt is not None and (attempt is None or why is not None):
+        raise ConfigError(
+            "--prompt needs an attempt, and goes without --why; add --attempt NUMBER, and ask one at a time"
+        )
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
@@ -115,6 +128,15 @@ def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: i
         print_finite_json(data | more)
     else:
         views.print_attempt(number, group, played, goal, texts)
+
+
+def _show_prompt(folder: RunFolder, number: int, task: str, attempt: int, step: int, *, as_json: bool) -> None:
+    recorded = read_prompt(folder, number=number, task=task, attempt=attempt, step=step)
+    if as_json:
+        place = {"update": number, "task": task, "attempt": attempt, "step": step}
+        print_finite_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
+    else:
+        print_recorded_prompt(output(), recorded, title=f"update {number}, task {task}, attempt {attempt}, step {step}")
 
 
 def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:

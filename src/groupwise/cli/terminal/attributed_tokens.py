@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from groupwise.cli.terminal import screen
+from groupwise.reports.run.recorded_prompt import RecordedPrompt
+
+RESPONSE = "response"
 
 # Colour and ground are both given, so that a text can be read on a terminal of any ground.
 STYLES = {
@@ -79,6 +83,17 @@ def count_origins(origins: Sequence[str]) -> str:
     """
     counted = ", ".join(f"{origin} {count}" for origin, count in Counter(map(str, origins)).most_common())
     return f"{len(origins)} tokens: {counted}" if origins else "0 tokens"
+
+
+def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: str) -> None:
+    """Print a recorded prompt and the response to it, coloured by origin, then every token."""
+    styles, responses = choose_styles(console), [RESPONSE] * len(recorded.response_ids)
+    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", highlight=False, soft_wrap=True)
+    console.print(describe_colours([*recorded.origins, RESPONSE], styles))
+    console.print(lay_out_text(recorded.prompt_texts, recorded.origins, styles), soft_wrap=True)
+    console.print(lay_out_text(recorded.response_texts, responses, styles), soft_wrap=True)
+    ids, texts = (*recorded.prompt_ids, *recorded.response_ids), (*recorded.prompt_texts, *recorded.response_texts)
+    console.print(make_token_table(ids, texts, [*recorded.origins, *responses]))
 
 
 def make_token_table(ids: Sequence[int], texts: Sequence[str], origins: Sequence[str]) -> Table:

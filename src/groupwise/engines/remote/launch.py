@@ -44,7 +44,7 @@ def start_own_servers(
     settings: dict[str, object] = {
         "name": SERVED_NAME,
         "dtype": str(weight.dtype).removeprefix("torch."),
-        "device": "cuda" if gpus else str(weight.device),
+        "device": "cuda" if gpus else str(source.device or weight.device),
         # Sums are split among threads: another number of them gives other bits.
         "threads": torch.get_num_threads(),
         **options,

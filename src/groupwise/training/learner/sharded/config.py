@@ -28,8 +28,8 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     timeout: Annotated[float, Field(gt=0, le=604_800)] = 600.0
     """Seconds that a rank waits for the others within a pass before it gives up; a week at most."""
 
-    def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
-        """The learner on a model, over all ranks that were started."""
+    def open(self, model: Any, loss: Loss, *, temperature: float, device: Any = None) -> Learner:
+        """The learner on a model, over all ranks that were started; None = shares lie where the model is."""
         from groupwise.training.learner.sharded.open_sharded import open_sharded_learner  # it needs torch
 
-        return open_sharded_learner(model, loss, self, temperature=temperature)
+        return open_sharded_learner(model, loss, self, temperature=temperature, device=device)

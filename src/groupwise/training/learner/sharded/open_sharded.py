@@ -10,35 +10,55 @@ from groupwise.core.parts.slots import Loss
 from groupwise.core.started_rank import read_started_rank
 from groupwise.models.device import read_memory_size
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.division import share_outline
 from groupwise.training.learner.sharded.led_learner import LedLearner
-from groupwise.training.learner.sharded.rank_learner import RankLearner
+from groupwise.training.learner.sharded.rank_learner import MAX_SHARE, RankLearner
 from groupwise.training.learner.sharded.ranks import Ranks
-
-MAX_SHARE = 1 / 3
-"""Share of the memory that whole weights and gradients may take for them to stay together during a step."""
 
 
 def open_sharded_learner(
-    model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, *, temperature: float
+    model: PreTrainedModel,
+    loss: Loss,
+    config: ShardedLearnerConfig,
+    *,
+    temperature: float,
+    device: torch.device | None = None,
 ) -> LedLearner:
-    """Open the learner on rank 0."""
-    own = open_rank(model, loss, config, temperature=temperature)
-    if not own.ranks.is_leader:
-        raise ConfigError(f"rank {own.ranks.rank} leads no run; let it follow rank 0, as groupwise train does")
-    return LedLearner(own)
+    """Open the learner on rank 0, of a model that may lie on the CPU until it is divided.
+
+    Args:
+        model: whole; its weights are taken out of it.
+        loss: what is learnt.
+        config: how.
+        temperature: that of the sampler.
+        device: what the shares lie on; None = where the model is.
+    """
+    if read_started_rank().rank:
+        raise ConfigError(
+            f"rank {read_started_rank().rank} leads no run; let it follow rank 0, as groupwise train does"
+        )
+    device = next(model.parameters()).device if device is None else device
+    return LedLearner(open_rank(model, loss, config, temperature=temperature, device=device))
 
 
-def open_rank(model: PreTrainedModel, loss: Loss, config: ShardedLearnerConfig, *, temperature: float) -> RankLearner:
-    """Join the other ranks and take this one's share of a model, which all of them have loaded."""
-    device = next(model.parameters()).device
+def open_rank(
+    model: PreTrainedModel | None,
+    loss: Loss,
+    config: ShardedLearnerConfig,
+    *,
+    temperature: float,
+    device: torch.device,
+) -> RankLearner:
+    """Join the other ranks and take this one's share of the model, which rank 0 has and the others do not."""
     check_gpus(device)
-    if config.compile_layers:
-        raise ConfigError("training.learner.compile_layers: layers in shares are not compiled; leave it out")
     ranks = Ranks(device, timeout=config.timeout)
-    _check_same_model(model, ranks)
-    return RankLearner(
-        model, loss, config, ranks, temperature=temperature, keeps_whole=_choose_gathering(model, config, ranks)
-    )
+    try:
+        outline = share_outline(model, ranks)
+        keeps_whole = _choose_gathering(outline.model, config, ranks)
+        return RankLearner(outline, loss, config, ranks, temperature=temperature, keeps_whole=keeps_whole)
+    except BaseException as error:
+        ranks.leave(error)
+        raise
 
 
 def check_gpus(device: torch.device) -> None:
@@ -50,22 +70,6 @@ def check_gpus(device: torch.device) -> None:
             f"rank {started.rank} asks for GPU {started.local_rank} of its machine, which has {gpus}; start at most "
             f"{gpus} processes a machine (torchrun --nproc-per-node {gpus})"
         )
-
-
-def _check_same_model(model: PreTrainedModel, ranks: Ranks) -> None:
-    """Refuse to put shares of different models together."""
-    sums = [  # as text, in which a NaN is itself
-        (name, tuple(value.shape), repr(float(value.detach().sum(dtype=torch.float64))))
-        for name, value in model.named_parameters()
-    ]
-    for rank, others in enumerate(ranks.gather(sums)):
-        pairs = zip(sums, others, strict=False)
-        odd = next((own[0] for own, other in pairs if own != other), None if len(others) == len(sums) else "the number")
-        if odd is not None:
-            raise ConfigError(
-                f"rank {rank} loaded another model than rank {ranks.rank} ({odd} differs); give every rank the same "
-                "folder, with the same files"
-            )
 
 
 def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, ranks: Ranks) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts.slots import Loss
@@ -24,6 +23,7 @@ from groupwise.core.segments import FloatArray
 from groupwise.core.totals import Totals
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM
+from groupwise.models.device import read_memory_size
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local import LocalLearner, check_trainable, find_cause
 from groupwise.training.learner.local_files import read_weights
@@ -32,12 +32,22 @@ from groupwise.training.learner.protocol import ReportEpoch
 from groupwise.training.learner.reference import Reference
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.sharded.deal import deal_to_ranks
+from groupwise.training.learner.sharded.division import Outline
 from groupwise.training.learner.sharded.ranks import AgreedFault, Ranks
 from groupwise.training.learner.sharded.shards import ShardedForward, put_together, take_share
-from groupwise.training.learner.sharded.whole_files import load_shares, spread_tensors, write_whole
+from groupwise.training.learner.sharded.whole_files import (
+    load_shares,
+    spread_tensors,
+    write_merged,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
+
+
+MAX_SHARE = 1 / 3
+"""Share of a device's memory that may be taken by what shares were to save: whole weights, and gradients with them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,7 +85,7 @@ class RankLearner(LocalLearner):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        outline: Outline,
         loss: Loss,
         config: ShardedLearnerConfig,
         ranks: Ranks,
@@ -83,10 +93,10 @@ class RankLearner(LocalLearner):
         temperature: float,
         keeps_whole: bool,
     ) -> None:
-        self.ranks = ranks
-        check_trainable(model)
-        forward = ShardedForward(model, config, ranks, keeps_whole=keeps_whole)
-        super().__init__(model, loss, config, temperature=temperature, forward=forward)
+        self.ranks, self._outline = ranks, outline
+        check_trainable(outline.model)
+        forward = ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
+        super().__init__(outline.model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole
 
     def _make_reference(self) -> Reference:
@@ -115,9 +125,14 @@ class RankLearner(LocalLearner):
         return {name: put_together(value) for name, value in self._trained.items()}
 
     def give_weights(self) -> dict[str, torch.Tensor]:
-        """The same on rank 0 alone: the others give their shares and keep nothing."""
+        """The same on rank 0 alone: the others give their shares and keep nothing.
+
+        On rank 0's device where they take no more of it than `MAX_SHARE`, else in its machine's memory.
+        """
+        size, device = sum(value.nbytes for value in self._trained.values()), self.ranks.device
+        place = device if size <= MAX_SHARE * read_memory_size(device) else torch.device("cpu")
         wholes = ((name, put_together(value)) for name, value in self._trained.items())
-        return {name: whole for name, whole in wholes if self.ranks.is_leader}
+        return {name: whole.to(place) for name, whole in wholes if self.ranks.is_leader}
 
     @torch.no_grad()
     def logps(
@@ -160,13 +175,11 @@ class RankLearner(LocalLearner):
         self.steps = steps
 
     def export(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it."""
+        """Write the model as Hugging Face reads it, an adapter merged into it; it goes on learning as it is."""
         if hasattr(self.model, "merge_and_unload"):
-            raise AgreedFault(
-                "an adapter cannot be merged into weights that are in shares; export the run's checkpoint with the "
-                'local learner (training.learner.kind = "local", one process)'
-            )
-        write_whole(folder, self.model, None, self.ranks)
+            write_merged(folder, self.model, self._outline.written, self.ranks)
+        else:
+            write_whole(folder, self.model, None, self.ranks)
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         """This rank's micro-batches of an optimiser step, and idle ones where others have more."""
@@ -222,8 +235,10 @@ class RankLearner(LocalLearner):
         return merge_summaries(self._loss, gathered)
 
     def _find_norm(self) -> torch.Tensor:
-        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
-        return put_together(nn.utils.get_total_norm(gradients))
+        """The length of the whole gradient, from that of each rank's share: ranks wait once, not once a weight."""
+        gradients = (value.grad for value in self._trained.values() if value.grad is not None)
+        own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
+        return own if self.ranks.world == 1 else own.new_tensor(math.hypot(*self.ranks.gather(float(own))))
 
     def _find_bad_gradient(self) -> str:
         shares = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)

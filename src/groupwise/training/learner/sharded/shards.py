@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import MethodType
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
@@ -18,33 +16,44 @@ from groupwise.batching.padded_rows import PaddedRows
 from groupwise.core.errors import ConfigError
 from groupwise.core.sample import Sample
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.forward import Forward, find_layers
+from groupwise.models.forward import Forward
 from groupwise.models.layout_choice import find_packing_fault
 from groupwise.models.logps import compute_token_logps
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.division import ENTRY, divide
 from groupwise.training.learner.sharded.ranks import Ranks
 
 Result = TypeVar("Result")
-ENTRY = "run_with_whole_weights"
-"""Name under which FSDP knows our way into a model, which runs its body and its head apart."""
 
 
 class ShardedForward(Forward):
     """Runs a model whose weights are in shares; every rank must run as often as the others."""
 
     def __init__(
-        self, model: PreTrainedModel, settings: ShardedLearnerConfig, ranks: Ranks, *, keeps_whole: bool
+        self,
+        outline: PreTrainedModel,
+        weights: dict[str, torch.Tensor],
+        settings: ShardedLearnerConfig,
+        ranks: Ranks,
+        *,
+        keeps_whole: bool,
     ) -> None:
-        super().__init__(model, settings)
+        super().__init__(outline, settings)
+        self._keeps_whole = keeps_whole
+        divide(outline, weights, ranks, keeps_whole=keeps_whole)
+        self._shares = [module for module in outline.modules() if isinstance(module, FSDPModule)]
+        self.set_divisor(1.0)
+        self._check_packing()
+
+    @torch.no_grad()
+    def _check_packing(self) -> None:
+        """Refuse a model that cannot be packed; every rank compares the same tokens, as they will be computed."""
         with self._autocast():
-            fault = find_packing_fault(model, longest=1)  # while its weights are plain tensors
+            fault = self.run(find_packing_fault, longest=1)
+        self.drop_whole()
         if fault is not None:
             # Padded rows would make other micro-batches on each rank, and cost what shares are to save.
             raise ConfigError(f"training.learner: {fault}; a sharded learner reads packs only, take the local learner")
-        self._keeps_whole = keeps_whole
-        _shard(model, ranks, keeps_whole=keeps_whole)
-        self._shares = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        self.set_divisor(1.0)
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
         """Samples as packs on the model's device."""
@@ -94,19 +103,6 @@ class ShardedForward(Forward):
         for module in self._shares:
             module.set_gradient_divide_factor(float(world) if divisor is None else divisor)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
-
-
-def _shard(model: PreTrainedModel, ranks: Ranks, *, keeps_whole: bool) -> None:
-    for layer in find_layers(model):
-        fully_shard(layer, mesh=ranks.mesh, reshard_after_forward=not keeps_whole)
-    # The root keeps embeddings and head: the backward pass begins with them.
-    fully_shard(model, mesh=ranks.mesh, reshard_after_forward=False)
-    setattr(model, ENTRY, MethodType(_call, model))
-    register_fsdp_forward_method(model, ENTRY)
-
-
-def _call(model: nn.Module, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-    return function(model, *args, **kwargs)
 
 
 def put_together(value: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,42 @@ from groupwise.training.learner.local_files import (
     read_checkpoint_tensors,
     save_optimiser,
 )
+from groupwise.training.learner.sharded.division import fill_outline, read_outline
 from groupwise.training.learner.sharded.ranks import Ranks
 from groupwise.training.learner.sharded.shards import put_together, take_share
 
 
 def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
-    """Put every weight and moment together, one after the other, and let rank 0 write them."""
+    """Put weights together, one after the other, and let rank 0 write them; then the same with the moments."""
     weights = _collect(ranks, dict(model.state_dict()))
-    moments = {} if optimiser is None else _collect(ranks, name_optimiser_tensors(model, optimiser))
-    fault = None
+    fault = _try_to_write(folder, ranks, lambda: model.save_pretrained(folder, state_dict=weights))
+    weights.clear()  # before the moments, which take twice their memory
+    if optimiser is not None:
+        moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
+        fault = fault or _try_to_write(folder, ranks, lambda: save_optimiser(folder, moments))
+    ranks.agree(fault)
+
+
+def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
+    """Put all weights together and let rank 0 write the model with its adapter merged into it."""
+    weights = _collect(ranks, dict(model.named_parameters()))
+
+    def write() -> None:
+        whole: Any = read_outline(outline, torch.device("cpu"))
+        fill_outline(whole, weights)
+        whole.merge_and_unload().save_pretrained(folder)
+
+    ranks.agree(_try_to_write(folder, ranks, write))
+
+
+def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str | None:
+    """Let rank 0 write something; what went wrong, in words."""
     if ranks.is_leader:
         try:
-            model.save_pretrained(folder, state_dict=weights)
-            if optimiser is not None:
-                save_optimiser(folder, moments)
+            write()
         except OSError as error:
-            fault = f"{folder} could not be written: {error}"
-    ranks.agree(fault)
+            return f"{folder} could not be written: {error}"
+    return None
 
 
 def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, ranks: Ranks) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from groupwise.batching import count_totals
 from groupwise.core.parts.part import Part
@@ -20,9 +24,10 @@ from groupwise.training.follow_run import follow_run, is_follower
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.local import LocalLearner
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.sharded.division import divide, share_outline
 from groupwise.training.learner.sharded.open_sharded import open_rank
 from groupwise.training.learner.sharded.rank_learner import RankLearner
-from groupwise.training.learner.sharded.ranks import AgreedFault
+from groupwise.training.learner.sharded.ranks import AgreedFault, Ranks
 from groupwise.training.learner.sharded.shards import put_together
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.loop import train
@@ -144,7 +149,8 @@ class Exiting(PolicyLoss):
 
 def open_own(loss: Loss, *, tied: bool = False, model: Any = None, **settings: Any) -> RankLearner:
     config = ShardedLearnerConfig(**{"learning_rate": 1e-2, "token_budget": BUDGET, "timeout": 60.0, **settings})
-    return open_rank(model or tiny_model(tied=tied), loss, config, temperature=1.0)
+    whole = (model or tiny_model(tied=tied)) if torch.distributed.get_rank() == 0 else None
+    return open_rank(whole, loss, config, temperature=1.0, device=torch.device("cpu"))
 
 
 def open_local(loss: Loss, *, tied: bool = False, **settings: Any) -> LocalLearner:
@@ -281,8 +287,91 @@ def learn_with(rank: int, loss: Loss, gather: str) -> None:
         LedLearner(own).learn(samples, count_totals(samples, max_tokens=8))
 
 
-def load_different_models(rank: int) -> None:
-    open_own(PolicyLoss(), model=tiny_model(seed=rank))
+def learn_compiled(rank: int) -> tuple[dict[str, float], Gradients]:
+    """An update with layers that torch traces; not translated for a processor, which takes a minute."""
+    model = tiny_model()
+    layer = type(model.model.layers[0])
+    layer.compile = lambda self, **settings: torch.nn.Module.compile(self, backend="eager", **settings)
+    model.set_attn_implementation("eager")  # the mask of packs on a CPU cannot be traced
+    own = open_own(PolicyLoss(), model=model, gather="every_pass", compile_layers=True, checkpoint_layers=True)
+    gradients, samples = watch_gradient(own), make_samples(UNEVEN)
+    metrics = own.learn(samples, count_totals(samples, max_tokens=8)).metrics
+    own.ranks.leave()
+    return metrics, gradients
+
+
+def open_unpackable(rank: int) -> None:
+    model = tiny_model()
+    model.set_attn_implementation("flex_attention")
+    open_own(PolicyLoss(), model=model)
+
+
+def open_unsendable(rank: int) -> None:
+    model = tiny_model()
+    model.told_by = lambda: None
+    open_own(PolicyLoss(), model=model)
+
+
+def open_quantised(rank: int) -> None:
+    model = tiny_model()
+    model.model.norm.weight = Quantised(model.model.norm.weight.detach())
+    open_own(PolicyLoss(), model=model)
+
+
+class Quantised(torch.nn.Parameter):
+    """A weight of another kind."""
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes of tensors that are made while it is on, and the most of them that live at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.peak, self._alive = 0, 0, set[int]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and not isinstance(tensor, DTensor):
+                self._note(tensor.untyped_storage())
+        return result
+
+    def _note(self, storage: Any) -> None:
+        place, size = storage._cdata, storage.nbytes()
+        if place in self._alive or not size:
+            return
+        self._alive.add(place)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, place, size)
+
+    def _forget(self, place: int, size: int) -> None:
+        self._alive.discard(place)
+        self.now -= size
+
+
+def count_while_opening(rank: int) -> tuple[int, int, int]:
+    """Bytes of the model, of its share here, and the most that this rank allocated while it took that."""
+    model, _ = TinyModel(hidden=64, layers=12, heads=2).open(words=WORDS, seed=0)
+    whole, ranks = sum(value.nbytes for value in model.parameters()), Ranks(torch.device("cpu"), timeout=60.0)
+    with Allocations() as allocations:
+        outline = share_outline(model if rank == 0 else None, ranks)
+        divide(outline.model, outline.weights, ranks, keeps_whole=False)
+    share = sum(value.to_local().nbytes for value in outline.model.parameters() if isinstance(value, DTensor))
+    ranks.leave()
+    return whole, share, allocations.peak
+
+
+def export_adapter(rank: int, folder: Path) -> tuple[str, str]:
+    """Write an adapter's model merged; the weights before and after, which stay as they are."""
+    own, samples = open_own(PolicyLoss(), model=make_adapted_model("float32")), make_samples([2, 2])
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    before = hash_weights(own.weights())
+    own.save(folder / "adapter")
+    own.export(folder / "merged")
+    after = hash_weights(own.weights())
+    own.ranks.leave()
+    return before, after
 
 
 def play_run(rank: int, config: RunConfig, folder: Path, resume: bool, stop_after: int | None) -> None:

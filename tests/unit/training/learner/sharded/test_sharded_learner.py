@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
 from groupwise.losses import PolicyLoss  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
 from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
@@ -161,12 +161,49 @@ def test_a_rank_that_dies_without_a_word_ends_the_others() -> None:
     assert "lost the others" in str(first.error)
 
 
-def test_ranks_that_loaded_different_models_are_refused() -> None:
-    for end in run_on_ranks(rank_jobs.load_different_models):
+def test_a_rank_holds_its_share_and_a_layer_while_a_model_is_divided_and_never_the_whole() -> None:
+    [(_, _, peak_of_leader), (whole, share, peak)] = run_whole(rank_jobs.count_while_opening)
+    layer = whole / 12
+    assert 0.45 * whole < share < 0.55 * whole
+    assert share <= peak < share + 2 * layer
+    assert peak_of_leader < whole + 2 * layer  # it has the model, and lets go of what it has given out
+
+
+def test_compiled_layers_have_the_same_gradient() -> None:
+    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(UNEVEN))
+    for _, gradients in run_whole(rank_jobs.learn_compiled):
+        assert distance(gradients, expected) < 2e-6
+
+
+def test_a_model_that_cannot_be_packed_is_refused_on_every_rank() -> None:
+    for end in run_on_ranks(rank_jobs.open_unpackable):
         assert isinstance(end.error, ConfigError)
-        assert "loaded another model than rank" in str(end.error)
+        assert "a sharded learner reads packs only, take the local learner" in str(end.error)
 
 
-def test_compiled_layers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="compile_layers"):
-        ShardedLearnerConfig(compile_layers=True).open(rank_jobs.tiny_model(), PolicyLoss(), temperature=1.0)
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (rank_jobs.open_unsendable, "cannot be sent to the other ranks"),
+        (rank_jobs.open_quantised, "is a Quantised of float32, which cannot be divided"),
+    ],
+)
+def test_a_model_that_cannot_be_divided_is_refused_by_rank_0_and_named_by_the_others(job: Any, reason: str) -> None:
+    [first, second] = run_on_ranks(job)
+    assert isinstance(first.error, ConfigError)
+    assert reason in str(first.error)
+    assert "rank 1 of 2 stops because rank 0 did" in str(second.error)
+    assert reason in str(second.error)
+
+
+def test_an_adapter_is_merged_from_shares_as_the_local_learner_merges_it(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    for before, after in run_whole(rank_jobs.export_adapter, tmp_path):
+        assert before == after
+    local = LocalLearner(rank_jobs.make_adapted_model("float32"), PolicyLoss(), LearnerConfig())
+    local.load(tmp_path / "adapter", steps=1)
+    local.export(tmp_path / "local")
+    merged, expected = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("merged", "local"))
+    assert hash_weights(dict(merged.named_parameters())) == hash_weights(dict(expected.named_parameters()))

@@ -1,0 +1,133 @@
+"""What a model saw at a step of a run: the recorded prompt, token by token, with where each token comes from.
+
+The journal holds the prompt's ids, and of each step what was shown and answered. These texts are found again in the
+prompt, from its end: the present observation, then past steps as far as the run's memory shows them; at its beginning
+the system prompt, the instruction and the goal. All else is the template's, lists of possible actions too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts.part import Slot
+from groupwise.envs.part_queries import ask_instruction
+from groupwise.reports.run.goals import GoalLookup
+from groupwise.reports.run.response_text import TokenTexts
+from groupwise.reports.run.run_folder import RunFolder
+from groupwise.rollout.prompts.origins import TokenOrigin
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedPrompt:
+    """A prompt and the response to it, as the journal has them."""
+
+    prompt_ids: tuple[int, ...]
+    """What the model was given."""
+    prompt_texts: tuple[str, ...]
+    """What each of these tokens says."""
+    origins: tuple[TokenOrigin, ...]
+    """Where each comes from."""
+    response_ids: tuple[int, ...]
+    """What was sampled."""
+    response_texts: tuple[str, ...]
+    """What each of these tokens says."""
+
+
+def read_prompt(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> RecordedPrompt:
+    """Read the prompt of a step of an update, and find out where its tokens come from."""
+    rows = next(
+        record["steps"]
+        for record in folder.journal.trajectories(number)
+        if (record["task"], record["attempt"]) == (task, attempt)
+    )
+    where = f"{folder.path}, update {number}, task {task!r}, attempt {attempt}"
+    place = next((place for place, row in enumerate(rows) if row["index"] == step), None)
+    if place is None:
+        raise RecordError(f"{where}: there is no step {step}; give one from 0 to {rows[-1]['index']}")
+    row, texts = rows[place], TokenTexts(folder.path)
+    ids, response = tuple(row.get("prompt_ids") or ()), tuple(row.get("response_ids") or ())
+    if not ids:
+        raise RecordError(f"{where}: step {step} was recorded without its prompt; ask for a step that was sampled")
+    prompt_texts, response_texts = texts.cut(ids), texts.cut(response)
+    if prompt_texts is None or response_texts is None:
+        raise RecordError(
+            f"{where}: the prompt of step {step} cannot be shown, since the tokenizer of the run's last checkpoint "
+            "cannot be read, or the text holds a secret; look for tokenizer.json there, and install 'groupwise[train]'"
+        )
+    return RecordedPrompt(
+        prompt_ids=ids,
+        prompt_texts=tuple(prompt_texts),
+        origins=_find_origins(folder, prompt_texts, rows[:place], row, texts),
+        response_ids=response,
+        response_texts=tuple(response_texts),
+    )
+
+
+def _find_origins(
+    folder: RunFolder,
+    prompt_texts: Sequence[str],
+    past: Sequence[Mapping[str, Any]],
+    row: Mapping[str, Any],
+    texts: TokenTexts,
+) -> tuple[TokenOrigin, ...]:
+    marks = _PromptMarks(prompt_texts)
+    marks.mark_last(row.get("observation") or "", TokenOrigin.OBSERVATION)
+    for before in reversed(past[_find_first_shown(folder, len(past)) :]):
+        said = "".join(texts.cut(before.get("response_ids") or ()) or ())
+        if not marks.mark_last(said, TokenOrigin.MEMORY):  # told in words
+            marks.mark_last(before.get("action") or "", TokenOrigin.MEMORY)
+        marks.mark_last(before.get("observation") or "", TokenOrigin.MEMORY)
+    env = folder.find_env()
+    marks.mark_first(str(folder.setting("rollout.system") or ""), TokenOrigin.SYSTEM)
+    marks.mark_first(ask_instruction(env) if env is not None else "", TokenOrigin.INSTRUCTION)
+    marks.mark_first(GoalLookup(env).find(row["task"]).text, TokenOrigin.TASK)
+    return tuple(marks.origins)
+
+
+def _find_first_shown(folder: RunFolder, num_past: int) -> int:
+    """The first past step that the run's memory shows; the first of all where its memory cannot be decoded here."""
+    try:
+        memory: Any = Slot("memory").fill(folder.setting("rollout.memory"))
+    except ConfigError:
+        return 0
+    first: int = memory.first_shown(num_past)
+    return first
+
+
+class _PromptMarks:
+    """A prompt in which texts are found, whatever a tokenizer does to upper case and white space."""
+
+    def __init__(self, token_texts: Sequence[str]) -> None:
+        self.origins = [TokenOrigin.TEMPLATE] * len(token_texts)
+        self._tokens = [token for token, said in enumerate(token_texts) for _ in _squeeze(said)]
+        self._text = "".join(map(_squeeze, token_texts))
+        self._begin, self._end = 0, len(self._text)
+
+    def mark_last(self, text: str, origin: TokenOrigin) -> bool:
+        """Mark the last place at which a text stands before what was marked from the end; whether there is one."""
+        squeezed = _squeeze(text)
+        place = self._text.rfind(squeezed, self._begin, self._end) if squeezed else -1
+        if place >= 0:
+            self._mark(place, squeezed, origin)
+            self._end = place
+        return place >= 0
+
+    def mark_first(self, text: str, origin: TokenOrigin) -> bool:
+        """Mark the first place at which a text stands after what was marked so; whether there is one."""
+        squeezed = _squeeze(text)
+        place = self._text.find(squeezed, self._begin, self._end) if squeezed else -1
+        if place >= 0:
+            self._mark(place, squeezed, origin)
+            self._begin = place + len(squeezed)
+        return place >= 0
+
+    def _mark(self, place: int, squeezed: str, origin: TokenOrigin) -> None:
+        for token in self._tokens[place : place + len(squeezed)]:
+            self.origins[token] = origin
+
+
+def _squeeze(text: str) -> str:
+    return "".join(text.casefold().split())
