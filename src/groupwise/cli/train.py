@@ -68,9 +68,12 @@ def train(
                 _check_unused(run)
             _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, observers=[screen])
+            ending = _describe_early_end(run)
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
+    if ending:
+        output().print(ending, highlight=False, markup=False, soft_wrap=True)
     _print_next(folder)
 
 
@@ -100,14 +103,28 @@ def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
+def _describe_early_end(run: Run) -> str:
+    """Why a run ended before its last update, in words; nothing where it did not."""
+    from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
+
+    last, settings, rows = run.journal.last_number(), run.config.evaluation, run.journal.evaluations()
+    if last >= run.config.training.updates or not is_out_of_patience(rows, settings):
+        return ""
+    return (
+        f"ended early, after update {last} of {run.config.training.updates}: no evaluation was better than that after "
+        f"update {find_best_number(rows, settings)}; to go on, raise evaluation.patience"
+    )
+
+
 def _print_finished(folder: Path, config: RunConfig) -> None:
     from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"
+    more = "training.updates" if int(last.name) >= config.training.updates else "evaluation.patience"
     output().print(
         f"{folder} is finished: it has made {int(last.name)} updates of {config.training.updates}; to go on, give it "
-        "more with --set training.updates=N",
+        f"more with --set {more}=N",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -45,7 +45,7 @@ class Sizes:
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
-    """Checkpoints that the run writes."""
+    """Checkpoints that are there at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,6 @@ def estimate_sizes(config: RunConfig) -> Sizes:
     units = model.config.hidden_size * model.config.num_hidden_layers
     activations = _find_token_budget(config) * units * NUMBERS_PER_UNIT * width
     engine = _estimate_engine(config, model)
-    every = config.training.checkpoint_every
     return Sizes(
         attempts=attempts,
         tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
@@ -80,8 +79,18 @@ def estimate_sizes(config: RunConfig) -> Sizes:
         memory=(parameters * width * copies + trained * 4 + moments) / _count_shares(config) + engine + activations,
         engine=engine,
         checkpoint=parameters * width + moments if trained == parameters else trained * 4 + moments,
-        checkpoints=1 + -(-config.training.updates // every),
+        checkpoints=_count_checkpoints(config),
     )
+
+
+def _count_checkpoints(config: RunConfig) -> int:
+    """How many checkpoints a run has at the most, besides the one that it is about to remove."""
+    every, keep = config.training.checkpoint_every, config.checkpoints.keep
+    written = 1 + -(-config.training.updates // every)
+    if keep == "all":
+        return written
+    always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
+    return min(written, always)
 
 
 def _count_shares(config: RunConfig) -> int:
