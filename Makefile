@@ -11,7 +11,7 @@ RAY := ray==2.60.0
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -64,6 +64,11 @@ test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an enviro
 
 test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; about 10 minutes)
 	OMP_NUM_THREADS=1 GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json .ray/bin/python -m pytest -m scale tests/scale
+
+package: $(READY)  ## build the wheel, and try it in an environment of its own, without the trainer and with it
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) tests/try_wheel.py dist --train $(TORCH)
 
 check: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

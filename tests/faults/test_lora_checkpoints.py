@@ -94,6 +94,24 @@ def test_the_same_settings_may_be_named_and_others_are_refused(place: Path) -> N
         "adapter, or give the folder of a whole model"
     )
     assert refusal(path, lora_rank=2, lora_scale=1.5).startswith(f"model.lora_scale: the adapter in {path} has 2, but")
+    assert refusal(path, lora_rank=2, lora_targets=["q_proj"]) == (
+        f"model.lora_targets: the adapter in {path} has one on model.layers.0.mlp.down_proj, but none there is asked "
+        "for; leave lora_rank out to go on with that adapter, or give the folder of a whole model"
+    )
+
+
+def test_a_run_with_named_targets_trains_resumes_and_is_compared_with_its_adapter(place: Path, tmp_path: Path) -> None:
+    part = PretrainedModel(path=str(place / "base"), lora_rank=2, lora_targets=("q_proj", "v_proj"))
+    whole = train_run(tmp_path / "whole", part, updates=2)
+    assert {name.split(".")[-4] for name in whole.learner.weights()} == {"q_proj", "v_proj"}
+    train_run(tmp_path / "cut", part, updates=1)
+    cut = train_run(tmp_path / "cut", part, updates=2, resume=True)
+    assert hash_weights(cut.learner.weights()) == hash_weights(whole.learner.weights())
+    path = tmp_path / "whole" / "checkpoints" / "0002"
+    assert open_model(path, lora_rank=2, lora_targets=["v_proj", "q_proj"]) is not None
+    assert refusal(path, lora_rank=2).startswith(
+        f"model.lora_targets: the adapter in {path} has none on model.layers.0.mlp.down_proj, but one there is asked"
+    )
 
 
 def test_an_adapter_loads_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

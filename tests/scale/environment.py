@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from groupwise.core.errors import FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.text.files import parse_toml
 from groupwise.evaluation.summary import Evaluation
@@ -29,7 +32,7 @@ PATIENCE = 1200.0
 """Seconds that a run may take on a machine that is shared."""
 HERE = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 """127.0.0.1, the same within IPv6, and ::1."""
-GONE_SECONDS = 30.0
+GONE_SECONDS = 60.0
 """How long processes may take to end after the command that started them."""
 
 
@@ -53,7 +56,11 @@ def write_run_file(path: Path, beginning: Path, changes: Mapping[str, Mapping[st
 
 
 class Command:
-    """A command that was started, with a log and a mark by which its processes are found."""
+    """A command that was started with a log, and its processes, whoever started them.
+
+    They are looked for among its children and theirs all the while, since one whose parent has ended is nobody's, and
+    by a mark that they inherit; some write over it to be called something.
+    """
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.mark, self.log = uuid4().hex, log
@@ -62,6 +69,10 @@ class Command:
             self._process = subprocess.Popen(
                 arguments, env=variables, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
+        self._known: set[Process] = {process for process in list_all() if process.pid == self.pid}
+        self._is_done = threading.Event()
+        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._looking.start()
 
     @property
     def pid(self) -> int:
@@ -87,33 +98,66 @@ class Command:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._is_done.set()
+        self._looking.join()
 
     def list_processes(self, words: str = "", **variables: str) -> list[int]:
-        """Its processes, whoever started them: those whose command line has some words, and that have some variables.
+        """Its processes: those whose command line has some words, and that have some variables.
 
         Not their guardians, whose command lines hold those that they guard.
         """
-        wanted = {f"{name}={value}".encode() for name, value in {MARK: self.mark, **variables}.items()}
+        wanted = {f"{name}={value}".encode() for name, value in variables.items()}
         return [
-            int(place.name)
-            for place in Path("/proc").iterdir()
-            if place.name.isdigit()
-            and wanted <= set(_read(place / "environ").split(b"\0"))
-            and words in (line := _read(place / "cmdline").replace(b"\0", b" ").decode())
+            process.pid
+            for process in sorted(self._find_processes())
+            if words in (line := _read(process.pid, "cmdline").replace(b"\0", b" ").decode())
+            and wanted <= set(_read(process.pid, "environ").split(b"\0"))
             and not (words and "guardian.py" in line)
         ]
 
+    def _look(self) -> None:
+        while not self._is_done.wait(0.5):
+            self._find_processes()
 
-def _read(path: Path) -> bytes:
+    def _find_processes(self) -> set[Process]:
+        """Those that live now."""
+        living, mark = list_all(), f"{MARK}={self.mark}".encode()
+        known = {process for process in living if process in self._known or mark in _read(process.pid, "environ")}
+        while children := {child for child in living if child.parent in {process.pid for process in known}} - known:
+            known |= children
+        self._known = self._known | known
+        return known
+
+
+@dataclass(frozen=True, order=True)
+class Process:
+    """A process, which keeps its number and its beginning, and may be left by its parent."""
+
+    pid: int
+    began: int
+    parent: int = field(compare=False)
+
+
+def list_all() -> set[Process]:
+    """All processes of the machine that have not ended."""
+    processes: set[Process] = set()
+    for pid in (int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()):
+        fields = _read(pid, "stat").rpartition(b")")[2].split()
+        if fields and fields[0] != b"Z":
+            processes.add(Process(pid=pid, began=int(fields[19]), parent=int(fields[1])))
+    return processes
+
+
+def _read(pid: int, name: str) -> bytes:
     try:
-        return path.read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:  # it has ended meanwhile, or is another user's
         return b""
 
 
 def read_processor_seconds(pid: int) -> float:
     """How long a process has computed."""
-    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -126,7 +170,7 @@ def list_addresses(pid: int) -> set[str]:
     return {
         fields[1].rpartition(b":")[0].decode()
         for table in ("tcp", "tcp6")
-        for fields in map(bytes.split, _read(Path(f"/proc/{pid}/net/{table}")).splitlines())
+        for fields in map(bytes.split, _read(pid, f"net/{table}").splitlines())
         if fields[3] == b"0A" and f"socket:[{fields[9].decode()}]" in links
     }
 
@@ -142,10 +186,11 @@ def start_command(arguments: list[str], log: Path) -> Iterator[Command]:
         deadline = time.monotonic() + GONE_SECONDS
         while (left := command.list_processes()) and time.monotonic() < deadline:
             time.sleep(0.2)
+        stayed = [_read(pid, "cmdline").replace(b"\0", b" ").decode() for pid in left]
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert left == [], "processes outlived the command that started them"
+    assert stayed == [], "processes outlived the command that started them"
 
 
 def start_ranks(file: Path, out: Path, *, ranks: int = 2) -> list[str]:
@@ -171,10 +216,11 @@ def wait_until(is_so: Callable[[], bool], command: Command, what: str) -> None:
 
 def read_curve(folder: Path, name: str) -> dict[int, float]:
     """A metric of a run by update; empty where nothing is written yet."""
-    if not (folder / "journal.sqlite").exists():
+    try:
+        with Journal(folder / "journal.sqlite", read_only=True) as journal:
+            return dict(journal.curve(name))
+    except FileError:  # not there, or being made at this moment
         return {}
-    with Journal(folder / "journal.sqlite", read_only=True) as journal:
-        return dict(journal.curve(name))
 
 
 def read_responses(folder: Path) -> dict[tuple[int, str, int], list[list[int]]]:

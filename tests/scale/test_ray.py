@@ -27,7 +27,7 @@ from tests.scale.environment import (  # noqa: E402
     wait_until,
     write_run_file,
 )
-from tests.vllm.environment import Numbers  # noqa: E402
+from tests.vllm.environment import PYTHON, Numbers, find_reason_to_skip  # noqa: E402
 
 UPDATES = 16
 SERVER, RANK = "groupwise.engines.remote.server", "-m groupwise train"
@@ -128,6 +128,21 @@ def test_all_listen_here_alone_and_nothing_outlives_a_launcher_that_is_killed(fi
         assert sum(map(bool, addresses)) >= 6  # two servers, and Ray
         assert set().union(*addresses) <= HERE
         os.kill(command.pid, signal.SIGKILL)
+
+
+def test_a_server_of_vllm_and_a_rank_alone_are_placed(beginning: Path, tmp_path: Path) -> None:
+    reason = find_reason_to_skip()
+    if reason:
+        pytest.skip(reason)
+    changes = {
+        "engine": {"kind": "vllm", "replicas": 1, "python": PYTHON},
+        "training": {"updates": 2, "tasks": 4},
+        "evaluation": {"tasks": 0},
+    }
+    file = write_run_file(tmp_path / "run.toml", beginning, changes)
+    with start_command(launch_on_ray(file, tmp_path / "run", ranks=1), tmp_path / "log") as command:
+        command.finish()
+    assert read_curve(tmp_path / "run", "replicas/alive") == {1: 1.0, 2: 1.0}
 
 
 def test_fewer_gpus_than_asked_are_one_sentence(file: Path, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ def export(
 ) -> None:
     """Write a run's policy as a Hugging Face folder, with a card: its evaluation, its panel's hash, its recipe."""
     need_trainer()
-    from groupwise.export.push import push_folder
-    from groupwise.export.write_folder import export_run
+    from groupwise.export.write_folder import export_run, push_folder
 
     exported = export_run(run, out, update=update, best=best, merge=merge)
     address = push_folder(exported.folder, push, private=not public) if push else None

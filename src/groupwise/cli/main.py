@@ -21,7 +21,6 @@ from groupwise.core.errors import GroupwiseError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Group-based reinforcement learning of language-model agents: credit you can trust and inspect.",
 )

@@ -56,6 +56,9 @@ def serve(
         list[str] | None, typer.Option(metavar="NUMBER", help="A GPU; give it again for the next server.")
     ] = None,
     lora_rank: Annotated[int, typer.Option(min=0, help="Rank of the adapter that a run will train; 0 = none.")] = 0,
+    lora_targets: Annotated[
+        str, typer.Option(metavar="NAMES", help="Layers that it sits on, by commas, for our engine; none = all linear.")
+    ] = "",
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until all must be healthy.")] = 600.0,
 ) -> None:
     """Start servers of a model, wait until they are healthy, and print their URLs; Ctrl-C ends them."""
@@ -63,10 +66,15 @@ def serve(
 
     check_model_folder(model)
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
+    if lora_targets and (not lora_rank or engine is ServedBy.VLLM):
+        raise ConfigError(
+            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
+            "out; vLLM reads the layers off each adapter"
+        )
     if engine is ServedBy.VLLM:
         make_command = _make_vllm_command(model, python=python, gpu_memory=gpu_memory, **options)
     else:
-        make_command = _make_own_command(model, **options)
+        make_command = _make_own_command(model, lora_targets=lora_targets, **options)
     if port and port + replicas - 1 > MAX_PORT:
         raise ConfigError(f"--port: {replicas} servers from port {port} on go beyond {MAX_PORT}; give a lower one")
     start = partial(
@@ -124,13 +132,16 @@ def _make_vllm_command(
     )
 
 
-def _make_own_command(model: Path, *, precision: str, lora_rank: int, max_model_len: int) -> MakeCommand:
+def _make_own_command(
+    model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int
+) -> MakeCommand:
     from groupwise.engines.remote.server.command import groupwise_command
 
     need_trainer()
     if max_model_len:
         raise ConfigError("--max-model-len is vLLM's; our own engine takes what the model allows")
-    options = {"precision": precision, "lora-rank": lora_rank}
+    options: dict[str, object] = {"precision": precision, "lora-rank": lora_rank}
+    options |= {"lora-targets": lora_targets} if lora_targets else {}
     return lambda port: groupwise_command(str(model.resolve()), port=port, options=options)
 
 

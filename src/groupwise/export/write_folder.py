@@ -1,4 +1,4 @@
-"""Writing the exported folder: a checkpoint's model and tokenizer, or its adapter merged into the model it sits on."""
+"""Writing the exported folder: a checkpoint's model and tokenizer, or its adapter merged into its model; to a hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.run_paths import STATE
+from groupwise.core.text.safe_text import quote_line
+from groupwise.core.text.secrets import redact
 from groupwise.export.choose_checkpoint import choose_checkpoint
 from groupwise.export.model_card import write_card
 from groupwise.models.folder import ADAPTER_CONFIG, BASE, find_adapter, load_adapter, load_model, load_tokenizer
@@ -71,6 +73,31 @@ def export_run(
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return Exported(folder=target, update=number, is_adapter=is_adapter and not merge)
+
+
+def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
+    """Upload a folder as a model of a hub, which is made where it is not there; its address.
+
+    Whose account it is, the hub's own login says, or HF_TOKEN.
+
+    Args:
+        folder: as `export_run` wrote it.
+        repository: `account/name`.
+        private: whether a repository that is made now is seen by its account alone.
+    """
+    from huggingface_hub import HfApi  # it comes with transformers
+
+    api = HfApi()
+    try:
+        address = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=f"Export of {folder.name}")
+    except Exception as error:  # the hub's library and the network have no class in common
+        reason = quote_line(redact(str(error).strip()), limit=300) or type(error).__name__
+        raise FileError(
+            f"{repository} could not be pushed to the hub ({reason}); {folder} is whole: log in with `hf auth login`, "
+            "or set HF_TOKEN, then push it again"
+        ) from None
+    return str(address)
 
 
 def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) -> str | None:

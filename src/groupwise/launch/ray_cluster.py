@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType, TracebackType
@@ -22,6 +23,7 @@ EVERYWHERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_COLOR_PREFIX": "0"}
 """Ray's variables: it would tell its makers that it was used, and colour what it prints."""
 WHERE_IT_STARTS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray's variable, on Linux too, for a cluster of one machine: then all of it listens on 127.0.0.1 alone."""
+CONNECT_SECONDS = 10.0
 THREADS = 4
 """Questions that a placed object answers at a time: one may wait for something for minutes."""
 
@@ -53,9 +55,11 @@ class RayCluster:
         self._ray = _import_ray(WHERE_IT_STARTS if is_new else {})
         settings = {"include_dashboard": False} if is_new else {}
         try:
+            if not is_new:
+                _check_is_there(address)
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(
                 f"the Ray cluster {address!r} could not be joined ({reason}); start one with `ray start --head`, and "
                 "give the address that it prints"
@@ -216,6 +220,15 @@ def _import_ray(variables: Mapping[str, str] = {}) -> ModuleType:
         raise ConfigError("launching on Ray needs Ray; install it with pip install 'groupwise[ray]'") from None
     module: ModuleType = ray
     return module
+
+
+def _check_is_there(address: str) -> None:
+    """Refuse an address at which nobody listens: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError("an address is a host and a port")
+    with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
+        pass
 
 
 def _find_node(ray: ModuleType) -> Node:

@@ -140,7 +140,7 @@ def load_model(path: str, *, dtype: Any) -> Any:
         _check_auto_map(path, getattr(config, "auto_map", None))
         model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
     except Exception as error:  # transformers, safetensors and the hub have no class in common
-        raise _explain_unloadable(path, error) from None
+        raise explain_unloadable(path, error) from None
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ConfigError(f"model.path: {path!r} brings an adapter; give the folder of a whole model, or the adapter's")
     missing = sorted(loading_info["missing_keys"])
@@ -156,7 +156,7 @@ def load_tokenizer(path: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **AS_DATA)
     except Exception as error:  # the tokenizers' own library raises what has no class of its own
-        raise _explain_unloadable(path, error) from None
+        raise explain_unloadable(path, error) from None
     _check_auto_map(path, tokenizer.init_kwargs.get("auto_map"))
     return tokenizer
 
@@ -168,7 +168,7 @@ def read_positions(path: str) -> int | None:
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
     except Exception as error:
-        raise _explain_unloadable(path, error) from None
+        raise explain_unloadable(path, error) from None
     _check_auto_map(path, getattr(config, "auto_map", None))
     positions: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return positions
@@ -249,7 +249,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _explain_unloadable(path: str, error: Exception) -> ConfigError:
+def explain_unloadable(path: str, error: Exception) -> ConfigError:
+    """Say in one sentence that a model cannot be loaded, whatever was raised."""
     if isinstance(error, ConfigError):
         return error
     return ConfigError(

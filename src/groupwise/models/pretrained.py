@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-
-if TYPE_CHECKING:
-    from groupwise.models.folder import Adapter
+from groupwise.models.lora_targets import ALL_LINEAR, check_same_adapter, check_targets
 
 
 class PretrainedModel(Part, slot="model"):
@@ -27,15 +24,40 @@ class PretrainedModel(Part, slot="model"):
     """Rank of the adapter; 0 = all weights train, or the adapter that the folder holds."""
     lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
     """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
+    lora_targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = ALL_LINEAR
+    """Layers that the adapter sits on, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every
+    linear layer but the output layer."""
+
+    quantise: Literal["no", "4bit"] = "no"
+    """Whether linear layers below an adapter are kept in four bits (QLoRA), which bitsandbytes does; `dtype` is what
+    they compute in. The engine has them so too."""
 
     @model_validator(mode="after")
-    def _trains_in_float32(self) -> PretrainedModel:
-        if self.dtype != "float32" and not self.lora_rank:
+    def _can_train(self) -> PretrainedModel:
+        if self.dtype != "float32" and not self.lora_rank and self.quantise == "no":
             raise ValueError(
                 f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
                 "or a lora_rank"
             )
+        if self.lora_targets != ALL_LINEAR and not self.lora_rank:
+            raise ValueError(
+                "lora_targets names layers of an adapter, but lora_rank is 0; set a lora_rank, or leave lora_targets "
+                "out"
+            )
         return self
+
+    def check(self) -> None:
+        """Refuse, before anything is opened, targets of an adapter that the model does not have."""
+        from groupwise.models import folder as folders
+
+        folders.check_folder(self.path)
+        has_adapter = folders.find_adapter(self.path) is not None
+        if self.quantise == "4bit":
+            from groupwise.models.quantised import check_quantising
+
+            check_quantising(has_adapter=has_adapter or self.lora_rank > 0)
+        if self.lora_rank and not has_adapter:
+            check_targets(self.lora_targets, folders.resolve_path(self.path))
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the model and its tokenizer; the words of the environment are not needed.
@@ -46,26 +68,45 @@ class PretrainedModel(Part, slot="model"):
 
         from groupwise.models import folder as folders
 
-        dtype = getattr(torch, self.dtype)
         folders.check_folder(self.path)
         adapter = folders.find_adapter(self.path)
         if adapter is not None:
-            self._check_same(adapter)
+            if self.lora_rank:  # rank 0 says nothing of it
+                check_same_adapter(adapter, self.lora_rank, self.lora_scale, self.lora_targets)
             tokenizer = folders.load_tokenizer(adapter.tokenizer_path)
-            return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype)), tokenizer
+            return folders.load_adapter(adapter, self._load_base(adapter.base)), tokenizer
         place = folders.resolve_path(self.path)
-        tokenizer, model = folders.load_tokenizer(place), folders.load_model(place, dtype=dtype)
+        if self.lora_rank:
+            check_targets(self.lora_targets, place)
+        tokenizer, model = folders.load_tokenizer(place), self._load_base(place)
         if not self.lora_rank:
             return model, tokenizer
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
-            alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
-            lora = LoraConfig(
-                r=self.lora_rank, lora_alpha=alpha, target_modules="all-linear", base_model_name_or_path=place
-            )
-            return get_peft_model(model, lora), tokenizer
+            return get_peft_model(model, self.make_lora_settings(place)), tokenizer
+
+    def _load_base(self, place: str) -> Any:
+        """The model that trains, or that an adapter sits on."""
+        import torch
+
+        from groupwise.models.folder import load_model
+
+        model = load_model(place, dtype=getattr(torch, self.dtype))
+        if self.quantise == "4bit":
+            from groupwise.models.quantised import quantise_layers
+
+            quantise_layers(model, dtype=getattr(torch, self.dtype))
+        return model
+
+    def make_lora_settings(self, place: str) -> Any:
+        """peft's settings of a new adapter on the model of a place."""
+        from peft import LoraConfig
+
+        alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
+        targets = self.lora_targets if isinstance(self.lora_targets, str) else list(self.lora_targets)
+        return LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules=targets, base_model_name_or_path=place)
 
     def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[Any, int | None]:
         """The tokenizer that `open` gives, and how many positions the model has; no weights are read."""
@@ -78,15 +119,3 @@ class PretrainedModel(Part, slot="model"):
         place = folders.resolve_path(self.path) if adapter is None else adapter.base
         tokenizer = folders.load_tokenizer(place if adapter is None else adapter.tokenizer_path)
         return tokenizer, folders.read_positions(place)
-
-    def _check_same(self, adapter: Adapter) -> None:
-        """Refuse settings of an adapter that are not those of the one in the folder; rank 0 says nothing of it."""
-        for name, asked, stored in (
-            ("lora_rank", self.lora_rank, adapter.rank),
-            ("lora_scale", self.lora_scale, adapter.scale),
-        ):
-            if self.lora_rank and not math.isclose(asked, stored):
-                raise ConfigError(
-                    f"model.{name}: the adapter in {self.path} has {stored:g}, but {asked:g} is asked for; leave "
-                    "lora_rank out to go on with that adapter, or give the folder of a whole model"
-                )

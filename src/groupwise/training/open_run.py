@@ -35,7 +35,7 @@ from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
-from groupwise.training.run_checks import check_algorithm, check_journal, check_panels, check_tasks
+from groupwise.training.run_checks import check_algorithm, check_journal, check_model, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
 from groupwise.training.settled_threads import settle_threads
 from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
@@ -80,6 +80,7 @@ def open_run(
 def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
+    check_model(config)
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)

@@ -21,7 +21,9 @@ from groupwise.groups import AtMost
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
 from groupwise.rollout.measures.tools import check_measures
 from groupwise.rollout.plans.plan import TopUp
+from groupwise.training.engine.config import LocalEngine
 from groupwise.training.lag_corrections import check_staleness
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.loss_context import check_loss_context
 from groupwise.training.run_config import RunConfig
 
@@ -89,6 +91,30 @@ def _check_solved_groups(config: RunConfig) -> None:
                 f"{where}: {name_of(part)} leaves out the tasks that every attempt solved, which {name_of(needing[0])} "
                 "learns from; leave out the one or the other"
             )
+
+
+def check_model(config: RunConfig) -> None:
+    """Refuse a model that says of itself, before it loads, that it cannot be opened; one from elsewhere need not."""
+    if getattr(config.model, "quantise", "no") != "no":
+        _check_quantised(config)
+    check = getattr(config.model, "check", None)
+    if check is not None:
+        check()
+
+
+def _check_quantised(config: RunConfig) -> None:
+    """Refuse engines and learners that cannot have the layers in the four bits that the adapter is trained beside."""
+    if not isinstance(config.engine, LocalEngine):
+        raise ConfigError(
+            f"model.quantise: the engine {name_of(config.engine)} would load other numbers than the four bits that the "
+            'adapter is trained beside; use the engine of this process ([engine] kind = "local"), or leave '
+            "model.quantise out"
+        )
+    if isinstance(config.training.learner, ShardedLearnerConfig):
+        raise ConfigError(
+            "model.quantise: layers in four bits cannot be divided over ranks; take the local learner, or leave "
+            "model.quantise out"
+        )
 
 
 def check_journal(folder: Path) -> None:

@@ -177,8 +177,8 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     weights = sum(value.numel() for value in model.parameters())
     assert (sizes.attempts, sizes.tokens, sizes.parameters, sizes.trained) == (8, 64, weights, weights)
     assert sizes.checkpoint == weights * 4 * 3
-    # Learner and engine, gradients and two moments; then activations of 8192 tokens, one layer, 16 units.
-    assert sizes.memory == weights * 4 * 5 + 8192 * 16 * 30 * 4
+    fixed = ("weights", "gradients", "optimiser", "engine")
+    assert sum(sizes.memory.parts[part] for part in fixed) == weights * 4 * 5
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     lora = f'model={{kind="pretrained",path="{tmp_path / "model"}",lora_rank=2}}'
@@ -186,6 +186,15 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     opened, _ = load_run(tmp_path / "small.toml", overrides=[lora]).model.open(words=(), seed=0)
     trained = sum(value.numel() for value in opened.parameters() if value.requires_grad)
     assert (adapted.parameters, adapted.trained) == (weights, trained)
+
+
+def test_the_memory_of_a_run_is_told_part_by_part(groupwise: Run, tmp_path: Path) -> None:
+    out = groupwise("doctor", small(tmp_path)).out.splitlines()
+    begin = next(number for number, line in enumerate(out) if "memory of the run" in line)
+    table = {line[10:26].strip(): line[26:].split() for line in out[begin + 1 : begin + 11]}
+    assert {"weights", "gradients", "optimiser", "activations", "keys and values", "playing", "learning"} <= {*table}
+    assert table["activations"][2:] == ["learning", "training.learner:", "token_budget,", "checkpoint_layers"]
+    assert table["engine"][2:] == ["always", "engine.precision"]
 
 
 def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:

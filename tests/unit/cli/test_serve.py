@@ -21,6 +21,7 @@ from groupwise.engines.remote.http_client import ServerClient
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
+TARGETS = ("--lora-targets", "q_proj,v_proj")
 HEALTH_SERVER = Path(__file__).parents[1] / "engines" / "remote" / "health_server.py"
 
 
@@ -61,9 +62,9 @@ def test_servers_are_up_while_it_stays_and_gone_after(
     monkeypatch.setattr("groupwise.engines.remote.server.command.groupwise_command", make_command)
     monkeypatch.setattr(serve, "need_trainer", lambda: None)
     monkeypatch.setattr(serve, "_watch", interrupt)
-    ran = groupwise("serve", str(model), "--engine", "groupwise", "--replicas", "2", "--lora-rank", "8")
+    ran = groupwise("serve", str(model), "--engine", "groupwise", "--replicas", "2", "--lora-rank", "8", *TARGETS)
     assert ran.status == 0, ran.err
-    assert asked == [(str(model), {"precision": "float32", "lora-rank": 8})] * 2
+    assert asked == [(str(model), {"precision": "float32", "lora-rank": 8, "lora-targets": "q_proj,v_proj"})] * 2
     lines = ran.out.splitlines()
     assert lines[:2] == urls
     assert lines[-1] == "stopped"
@@ -116,3 +117,12 @@ def test_a_port_that_is_taken(groupwise: Run, model: Path) -> None:
         port = stranger.getsockname()[1]
         message = refuse(groupwise, str(model), "--engine", "groupwise", "--port", str(port))
     assert f"port {port} of 127.0.0.1 cannot be taken (Address already in use)" in message
+
+
+@pytest.mark.parametrize("options", [(), ("--engine", "groupwise"), ("--lora-rank", "8")])
+def test_targets_are_those_of_an_adapter_of_our_own_engine(
+    groupwise: Run, model: Path, options: tuple[str, ...]
+) -> None:
+    ran = groupwise("serve", str(model), *TARGETS, *options)
+    assert ran.status == 2
+    assert "--lora-targets is for an adapter of our own engine" in " ".join(ran.err.split())

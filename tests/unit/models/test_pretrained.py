@@ -75,3 +75,38 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"model\.path: there is no folder '.*nowhere'; give a local"):
         open_model(tmp_path / "nowhere")
+
+
+def list_adapted(model: Any) -> set[str]:
+    """Last names of the layers that an adapter sits on."""
+    return {name.split(".lora_A.")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A." in name}
+
+
+def test_an_adapter_sits_on_the_layers_that_are_named(folder: Path) -> None:
+    everywhere = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert list_adapted(open_model(folder, lora_rank=2)) == everywhere
+    assert list_adapted(open_model(folder, lora_rank=2, lora_targets=["q_proj", "mlp.up_proj"])) == {
+        "q_proj",
+        "up_proj",
+    }
+
+
+@pytest.mark.parametrize("name", ["query", "proj", "lm_head", "embed_tokens", ""])
+def test_a_name_that_no_layer_has_is_refused_with_those_there_are(folder: Path, name: str) -> None:
+    part = PretrainedModel(path=str(folder), lora_rank=2, lora_targets=("q_proj", name))
+    (folder / "model.safetensors").unlink()  # nothing of the weights is read before
+    expected = (
+        f"model.lora_targets: '{folder}' has no linear layer {name!r} for an adapter to sit on; it has q_proj, k_proj, "
+        "v_proj, o_proj, gate_proj, up_proj, down_proj"
+    )
+    for refuse in (part.check, lambda: part.open(words=(), seed=0)):
+        with pytest.raises(ConfigError) as caught:
+            refuse()
+        assert str(caught.value) == expected
+
+
+def test_no_targets_at_all_and_targets_without_an_adapter(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="lora_targets"):
+        PretrainedModel(path=str(folder), lora_rank=2, lora_targets=())
+    with pytest.raises(ConfigError, match="lora_targets names layers of an adapter, but lora_rank is 0"):
+        PretrainedModel(path=str(folder), lora_targets=("q_proj",))

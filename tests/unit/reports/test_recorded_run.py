@@ -16,7 +16,7 @@ from groupwise import ConfigError, FileError, read_run, train
 from groupwise.core.journal.journal import Journal
 from groupwise.core.run_paths import RunPaths
 from groupwise.evaluation.summary import Evaluation
-from groupwise.reports import frames
+from groupwise.reports.run import recorded_run
 
 SETTINGS = {
     "algorithm": {"recipe": "hgpo"},
@@ -64,7 +64,7 @@ def test_a_library_that_is_not_there_is_told(folder: Path, monkeypatch: pytest.M
     unknown: Any = "arrow"
     with pytest.raises(ConfigError, match="give 'pandas' or 'polars'"):
         read_run(folder, frames=unknown)
-    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+    monkeypatch.setattr(recorded_run, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'groupwise\[polars\]'"):
         read_run(folder, frames="polars")
     with pytest.raises(ConfigError, match="a data frame needs pandas or polars"):

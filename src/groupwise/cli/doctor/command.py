@@ -18,10 +18,23 @@ from groupwise.core.parts.part import check_may_open
 from groupwise.core.parts.trust import WITHOUT_TRUST
 
 if TYPE_CHECKING:
+    from groupwise.training.doctor.memory.run_memory import RunMemory
     from groupwise.training.doctor.sizes import Sizes
 
 MIN_DISK = 2e9
 """Free bytes below which checkpoints are at risk."""
+TURNED = {
+    "weights": "model.path, model.dtype",
+    "reference": "a loss without a reference",
+    "gradients": "model.lora_rank",
+    "optimiser": "model.lora_rank",
+    "activations": "training.learner: token_budget, checkpoint_layers",
+    "work space": "training.learner: token_budget",
+    "engine": "engine.precision",
+    "keys and values": "engine.rows, engine.memory, rollout.memory, rollout.max_tokens",
+    "reading": "engine.batch_tokens",
+}
+"""Settings that a part of the memory depends on."""
 COLOURS = {"ok": "green", "note": "dim", "warning": "yellow", "broken": "red"}
 
 
@@ -36,6 +49,8 @@ class Finding(NamedTuple):
     """What it is."""
     fix: str = ""
     """What to do about it."""
+    lines: tuple[str, ...] = ()
+    """What it is made of, a line each."""
 
 
 def doctor(
@@ -52,6 +67,8 @@ def doctor(
         colour = COLOURS[finding.status]
         line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
         console.print(line, highlight=False, soft_wrap=True)
+        for row in finding.lines:
+            console.print(f"          {escape(row)}", highlight=False, soft_wrap=True)
         if finding.fix:
             console.print(f"          [bold]Fix:[/] {escape(finding.fix)}", highlight=False, soft_wrap=True)
     if broken:
@@ -155,11 +172,30 @@ def _check_memory(sizes: Sizes) -> Finding:
     from groupwise.training.doctor.hardware import list_gpus
 
     free = max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
-    what = f"about {format_bytes(sizes.memory)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
-    if free is not None and sizes.memory > free:
-        fix = "lower training.learner.token_budget or engine.memory, set model.lora_rank, or take a smaller model"
-        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix)
-    return Finding("ok", "memory of the run", what)
+    memory, lines = sizes.memory, tuple(_list_memory(sizes.memory))
+    what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
+    if not memory.is_rehearsed:
+        what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
+    if free is not None and memory.peak > free:
+        fix = "turn what is largest above, or take a smaller model"
+        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, lines)
+    return Finding("ok", "memory of the run", what, lines=lines)
+
+
+def _list_memory(memory: RunMemory) -> list[str]:
+    """The parts of the memory and its stages, a line each."""
+    from groupwise.training.doctor.memory.run_memory import LEARN, ROLLOUT
+
+    lines = []
+    for part, size in memory.parts.items():
+        if size:
+            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
+            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {TURNED[part]}")
+    lines += [
+        f"{'playing':<16}{format_bytes(memory.rollout):>10}",
+        f"{'learning':<16}{format_bytes(memory.learn):>10}",
+    ]
+    return lines
 
 
 def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:

@@ -36,6 +36,8 @@ EXTRAS = {
     "gem-llm": "gem",
     "websockets": "openenv",
     "vllm": "vllm",
+    "bitsandbytes": "qlora",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "trackio": "trackio",

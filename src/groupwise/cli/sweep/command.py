@@ -108,7 +108,7 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
         return Places(gpus=tuple(places), reason="--jobs")
     needs = RunNeeds(
         threads=max(config.threads for config in configs),
-        memory=max(estimate_sizes(config).memory for config in configs),
+        memory=max(estimate_sizes(config).memory.peak for config in configs),
         alone_because=next(filter(None, map(_find_obstacle, configs)), ""),
         fills_gpu=any(not isinstance(config.engine, LocalEngine) for config in configs),
     )

@@ -27,6 +27,7 @@ from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward
+from groupwise.models.quantised import is_quantised, merge_quantised
 from groupwise.training.imitation.imitate import train_to_imitate
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
@@ -129,9 +130,15 @@ class LocalLearner:
         self.steps = steps
 
     def export(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more."""
+        """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more.
+
+        Layers in four bits are written as the numbers that these stand for.
+        """
         model: Any = self.model
-        whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+        if is_quantised(model):
+            whole = merge_quantised(model)
+        else:
+            whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
         whole.save_pretrained(folder)
 
     def imitate(

@@ -65,7 +65,7 @@ def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context
         context=context,
         parameters=sizes.parameters,
         trained=sizes.trained,
-        memory=sizes.memory,
+        memory=sizes.memory.peak,
         seconds=_estimate_seconds(config, sizes.parameters, distinct, max_steps),
         updates=config.training.updates,
     )

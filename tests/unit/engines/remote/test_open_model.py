@@ -34,9 +34,9 @@ def open_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServedModel:
     return open_served_model(command._read_options())
 
 
-def make_adapter(folder: Path, place: Path) -> Any:
+def make_adapter(folder: Path, place: Path, **settings: Any) -> Any:
     """A model with an adapter that says something, and its folder."""
-    model, _ = PretrainedModel(path=str(folder), lora_rank=4).open(words=(), seed=0)
+    model, _ = PretrainedModel(path=str(folder), lora_rank=4, **settings).open(words=(), seed=0)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -66,6 +66,10 @@ def test_an_adapter_is_served_as_the_learner_has_it(
     assert served.generate([REQUEST]) == expected
     with pytest.raises(EngineFault, match="cannot be read here"):
         served.load_adapter(str(tmp_path), version=1)
+    named = make_adapter(folder, tmp_path / "named", lora_targets=("q_proj", "v_proj"))
+    served = open_with(monkeypatch, str(folder), "--lora-rank", "4", "--lora-targets", "q_proj,v_proj")
+    served.load_adapter(str(tmp_path / "named"), version=0)
+    assert served.generate([REQUEST]) == TransformersEngine(named).generate([REQUEST])
     whole = open_with(monkeypatch, str(folder))
     with pytest.raises(EngineFault, match=r"it serves another model, which has no weight .*lora_A"):
         whole.load_adapter(str(tmp_path / "adapter"), version=1)

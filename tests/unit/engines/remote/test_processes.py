@@ -168,6 +168,25 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     process.stop()
 
 
+def test_a_server_goes_with_whoever_started_it_also_where_that_one_kills_its_children_first(tmp_path: Path) -> None:
+    """As processes of Ray do."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(SCRIPT), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+    )
+    assert parent.stdout is not None
+    with parent:
+        guardian = int(parent.stdout.readline())
+        child = read_child(tmp_path / "server_0.log")
+        parent.send_signal(signal.SIGSTOP)  # it starts nothing again meanwhile
+        os.kill(guardian, signal.SIGKILL)
+        parent.kill()
+    wait_until(lambda: is_gone(child), "the server outlived the process that started it")
+
+
 PARENT = """
 import sys, time
 from pathlib import Path

@@ -85,6 +85,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--one-by-one", action="store_true", help="have vLLM's routes alone: a request a call")
     parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
     parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
+    parser.add_argument("--lora-targets", default="", help="layers that it sits on, by commas; none = all linear ones")
     return parser.parse_args()
 
 

@@ -13,6 +13,7 @@ from groupwise.engines.open_engine import open_engine
 from groupwise.engines.remote.server.served_model import ModelCard, ServedModel
 from groupwise.models import folder as folders
 from groupwise.models.device import choose_device
+from groupwise.models.lora_targets import ALL_LINEAR
 from groupwise.models.pretrained import PretrainedModel
 
 
@@ -60,7 +61,11 @@ def _load(options: argparse.Namespace) -> Any:
         return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype))
     if options.lora_rank:
         adapted = PretrainedModel(
-            path=options.model, dtype=options.dtype, lora_rank=options.lora_rank, lora_scale=options.lora_scale
+            path=options.model,
+            dtype=options.dtype,
+            lora_rank=options.lora_rank,
+            lora_scale=options.lora_scale,
+            lora_targets=tuple(options.lora_targets.split(",")) if options.lora_targets else ALL_LINEAR,
         )
         return adapted.open(words=(), seed=0)[0]
     return folders.load_model(folders.resolve_path(options.model), dtype=dtype)

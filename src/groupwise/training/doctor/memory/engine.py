@@ -1,0 +1,79 @@
+"""The memory of the engine in the trainer's own process: weights, keys and values, and what reading prompts takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from groupwise.engines.static_cache.engine import MIN_ROWS, MIN_WIDTH
+from groupwise.training.doctor.memory.outline import ModelPlan
+from groupwise.training.doctor.memory.passes import rehearse_reading
+from groupwise.training.doctor.memory.rehearsal import Rehearsal
+from groupwise.training.engine.config import LocalEngine
+
+SESSION_TOKENS = 262_144
+"""Tokens whose keys and values the engine that decodes eagerly keeps for later steps."""
+DRAWING_BYTES = 18
+"""Bytes of a logit while tokens are drawn: as the model puts it out, scaled, as a probability, and in a sum of
+float64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineMemory:
+    """Bytes of the engine."""
+
+    weights: float
+    """Its own copy of the weights."""
+    lanes: float
+    """Keys and values."""
+    reading: float
+    """Most, beside these, while prompts are read or tokens are drawn."""
+
+
+def estimate_engine(
+    settings: LocalEngine, plan: ModelPlan, rehearsal: Rehearsal, *, requests: int, gpu: float | None
+) -> EngineMemory:
+    """Estimate what the engine holds.
+
+    Args:
+        settings: Of the engine.
+        plan: The learner's model.
+        rehearsal: What attempts come to.
+        requests: Most responses that are asked for at a time.
+        gpu: Bytes of the GPU that it decodes on; None = it decodes eagerly.
+    """
+    own = replace(plan, dtype=torch.bfloat16 if settings.precision == "bfloat16" else plan.dtype).draw()
+    widths = 2 if settings.precision == "bfloat16" else 0  # an adapter is cast with the rest
+    weights = sum(value.numel() * (widths or value.element_size()) for value in own.parameters())
+    column = count_column(plan, own)
+    if gpu is None or settings.decoding == "eager":
+        lanes = column * min(SESSION_TOKENS, requests * rehearsal.longest) + column * settings.batch_tokens
+        rows = max(1, min(requests, settings.batch_tokens // rehearsal.longest))
+    else:
+        rows, width = choose_lanes(settings, column, rehearsal.longest, requests=requests, memory=settings.memory * gpu)
+        lanes = column * rows * width
+    reading = rehearse_reading(own, min(settings.batch_tokens, rehearsal.read))
+    drawing = rows * plan.config.get_text_config().vocab_size * DRAWING_BYTES
+    return EngineMemory(weights=weights, lanes=lanes, reading=max(reading, drawing))
+
+
+def count_column(plan: ModelPlan, own: torch.nn.Module) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    config = plan.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    size = next(own.parameters()).element_size()
+    return int(config.num_hidden_layers * heads * width * 2 * size)
+
+
+def choose_lanes(settings: LocalEngine, column: int, longest: int, *, requests: int, memory: float) -> tuple[int, int]:
+    """Lanes and their width as the engine chooses them for responses of a length, many of them at a time."""
+    width = _round_up(longest, MIN_WIDTH)
+    if memory // (column * width) < 1:
+        width = longest
+    return max(1, min(int(memory // (column * width)), settings.rows, _round_up(requests, MIN_ROWS))), width
+
+
+def _round_up(number: int, smallest: int) -> int:
+    return int(smallest * 2 ** max(0, (max(1, -(-number // smallest)) - 1).bit_length()))

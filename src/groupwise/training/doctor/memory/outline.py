@@ -1,0 +1,141 @@
+"""The outline of a run's model: its modules as they will be, over tensors that have shapes and no numbers.
+
+No weights are read, and none are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from groupwise.core.errors import ConfigError
+from groupwise.models import folder as folders
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.models.quantised import BYTES_OF_WEIGHT
+from groupwise.training.run_config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """What a model is made of."""
+
+    config: Any
+    """Its configuration, of transformers."""
+    dtype: torch.dtype = torch.float32
+    """Of the loaded weights."""
+    lora: Any = None
+    """peft's settings of an adapter; None = all weights train."""
+    is_quantised: bool = False
+    """Whether linear layers below the adapter are in four bits."""
+
+    def draw(self) -> Any:
+        """The model, whose weights have shapes and take no memory."""
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(self.config, dtype=self.dtype, attn_implementation="sdpa")
+            if self.lora is not None:
+                from peft import get_peft_model
+
+                model = get_peft_model(model, self.lora)
+            if self.is_quantised:
+                _quantise(model)
+        return _empty_tensors(model.eval())
+
+
+def _quantise(model: Any) -> None:
+    """Put outlines of layers in four bits in the place of linear layers, with or without an adapter."""
+    head = model.get_output_embeddings()
+    adapted = {name for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
+    for name, layer in [*model.named_modules()]:
+        is_plain = isinstance(layer, nn.Linear) and layer is not head
+        if name in adapted or (is_plain and not any(name.startswith(f"{owner}.") for owner in adapted)):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, _NarrowLayer(layer))
+
+
+class _NarrowLayer(nn.Module):
+    """A linear layer in four bits, as bitsandbytes has it, with its part of an adapter, as peft runs that."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        linear = getattr(layer, "base_layer", layer)
+        self._shape = linear.out_features, linear.in_features
+        size = int(linear.out_features * linear.in_features * BYTES_OF_WEIGHT)
+        self.weight = nn.Parameter(torch.empty(size, dtype=torch.uint8, device="meta"), requires_grad=False)
+        self.bias = linear.bias
+        self._adapter = (layer.lora_A["default"], layer.lora_B["default"]) if hasattr(layer, "lora_A") else None
+        for part in self._adapter or ():
+            self.add_module(f"lora_{len(self._modules)}", part)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        put_out = cast(Callable[..., torch.Tensor], _NarrowProduct.apply)(hidden, self._shape)
+        if self._adapter is None:
+            return put_out
+        put_out = put_out.clone()  # as peft does
+        down, up = self._adapter
+        hidden = hidden if torch.is_autocast_enabled("cpu") else hidden.to(down.weight.dtype)
+        scaled: torch.Tensor = up(down(hidden)) * 1.0
+        return put_out + scaled.to(put_out.dtype)
+
+
+class _NarrowProduct(torch.autograd.Function):
+    """A product with weights that are made wide for a moment, there and back; nothing is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+        ctx.shape = shape
+        return hidden @ hidden.new_empty(shape).T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient @ gradient.new_empty(ctx.shape), None
+
+
+def _empty_tensors(model: nn.Module) -> nn.Module:
+    """Put tensors without numbers, which claim to be on a CPU, in the place of those on no device."""
+    kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # with the old one, so that no id comes a second time
+    with FakeTensorMode():
+        for module in model.modules():
+            for name, value in module._parameters.items():
+                if value is None:
+                    continue
+                if id(value) not in kept:
+                    empty = torch.empty(value.shape, dtype=value.dtype)
+                    kept[id(value)] = nn.Parameter(empty, requires_grad=value.requires_grad), value
+                module._parameters[name] = kept[id(value)][0]
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+    return model
+
+
+def plan_model(config: RunConfig) -> tuple[ModelPlan, Any]:
+    """What the run's model is made of, and its tokenizer."""
+    part = config.model
+    if isinstance(part, PretrainedModel):
+        return _plan_pretrained(part)
+    model, tokenizer = part.open(words=config.words(), seed=0)
+    return ModelPlan(config=model.config), tokenizer
+
+
+def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
+    tokenizer, _ = part.open_tokenizer(words=())
+    adapter = folders.find_adapter(part.path)
+    base = part.path if adapter is None else adapter.base
+    try:
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"model.path: cannot read {base!r} ({reason}); give a local folder or a hub name") from None
+    lora = None
+    if adapter is not None or part.lora_rank:
+        from peft import LoraConfig
+
+        lora = LoraConfig(**adapter.settings) if adapter is not None else part.make_lora_settings(base)
+    plan = ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora, is_quantised=part.quantise == "4bit")
+    return plan, tokenizer

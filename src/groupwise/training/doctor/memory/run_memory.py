@@ -1,0 +1,126 @@
+"""The memory of a run, from its run file: parts of learner and engine, by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.core.parts.part import Part
+from groupwise.losses.token_columns import REFERENCE_LOGP
+from groupwise.training.doctor import hardware
+from groupwise.training.doctor.memory.engine import EngineMemory, estimate_engine
+from groupwise.training.doctor.memory.outline import ModelPlan
+from groupwise.training.doctor.memory.passes import rehearse_learning
+from groupwise.training.doctor.memory.rehearsal import Rehearsal, assume_longest, rehearse_attempts
+from groupwise.training.engine.config import LocalEngine
+from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.run_config import RunConfig, is_ours
+
+LEARN = ("weights", "reference", "gradients", "optimiser", "activations", "work space", "engine", "keys and values")
+"""Parts that are there while the learner learns."""
+ROLLOUT = ("weights", "reference", "optimiser", "engine", "keys and values", "reading")
+"""Parts that are there while attempts are played."""
+UNKNOWN_CONTEXT = 4096
+"""Positions of a model that does not say how many it has."""
+MOMENT_BYTES = 8
+"""Of AdamW's two moments of a weight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMemory:
+    """What a run holds, part by part: bytes of tensors, as torch counts them (`torch.cuda.max_memory_allocated`).
+
+    The CUDA context, and what torch's allocator keeps in reserve between tensors, come on top.
+    """
+
+    parts: Mapping[str, float]
+    """Bytes by part."""
+    is_rehearsed: bool
+    """Whether attempts were played to find out how long prompts become; otherwise they are as long as they may be."""
+
+    @property
+    def rollout(self) -> float:
+        """Most while attempts are played."""
+        return sum(self.parts[name] for name in ROLLOUT)
+
+    @property
+    def learn(self) -> float:
+        """Most while the learner learns."""
+        return sum(self.parts[name] for name in LEARN)
+
+    @property
+    def peak(self) -> float:
+        """Most at all."""
+        return max(self.rollout, self.learn)
+
+
+def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMemory:
+    """Estimate what a run holds."""
+    learner = find_local_learner(config)
+    context = getattr(plan.config.get_text_config(), "max_position_embeddings", None)
+    if is_ours(config.env):
+        rehearsal = rehearse_attempts(config, tokenizer, context=context, token_budget=learner.token_budget)
+    else:
+        rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
+    model = plan.draw()
+    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in model.parameters()]
+    trained = sum(num for num, _, trains in weights if trains)
+    adds_gradients = rehearsal.num_micro_batches > 1
+    passed = rehearse_learning(model, learner, rehearsal.micro_batch, adds_gradients=adds_gradients)
+    gradients = trained * 4
+    # Where no gradients were there before, those of the pass are in its peak already.
+    work_space = passed.peak - passed.kept - (0 if adds_gradients else gradients)
+    shares = count_shares(config)
+    engine = _estimate_engine(config, plan, rehearsal)
+    return RunMemory(
+        is_rehearsed=rehearsal.is_played,
+        parts={
+            "weights": sum(num * width for num, width, _ in weights) / shares,
+            "reference": trained * 4 / shares if _has_reference(config) else 0,
+            "gradients": gradients / shares,
+            "optimiser": trained * MOMENT_BYTES / shares,
+            "activations": passed.kept,
+            "work space": work_space,
+            "engine": engine.weights,
+            "keys and values": engine.lanes,
+            "reading": engine.reading,
+        },
+    )
+
+
+def find_local_learner(config: RunConfig) -> LearnerConfig:
+    """The settings of the local learner, which one from elsewhere may have within it."""
+    part = config.training.learner
+    assert isinstance(part, Part), "the slot is filled by parts"
+    local = (inner for inner in part.parts() if isinstance(inner, LearnerConfig))
+    return next(local, LearnerConfig())
+
+
+def count_shares(config: RunConfig) -> int:
+    """Over how many processes weights, gradients and moments are divided; 1 where the run file does not say."""
+    part = config.training.learner
+    return (part.ranks or 1) if isinstance(part, ShardedLearnerConfig) else 1
+
+
+def _has_reference(config: RunConfig) -> bool:
+    loss = config.algorithm.loss
+    return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
+
+
+def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -> EngineMemory:
+    local = config.engine
+    if not isinstance(local, LocalEngine):
+        return EngineMemory(weights=0, lanes=0, reading=0)
+    requests = max(
+        config.training.tasks * config.rollout.plan.attempts, config.evaluation.tasks * config.evaluation.attempts
+    )
+    return estimate_engine(local, plan, rehearsal, requests=requests, gpu=_find_gpu_memory(config.device))
+
+
+def _find_gpu_memory(device: str) -> float | None:
+    """Bytes of the GPU that a run computes on; None = on none that is here."""
+    name, _, number = device.partition(":")
+    gpus = hardware.list_gpus()[int(number) if number.isdigit() else 0 :] if name in ("auto", "cuda") else []
+    return gpus[0].memory if gpus else None
