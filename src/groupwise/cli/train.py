@@ -13,6 +13,7 @@ import typer
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError
+from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.started_rank import read_started_rank
@@ -68,13 +69,10 @@ def train(
                 _check_unused(run)
             _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, observers=[screen])
-            ending = _describe_early_end(run)
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
-    if ending:
-        output().print(ending, highlight=False, markup=False, soft_wrap=True)
-    _print_next(folder)
+    _print_next(folder, config)
 
 
 def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
@@ -103,16 +101,17 @@ def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
-def _describe_early_end(run: Run) -> str:
+def _describe_early_end(folder: Path, config: RunConfig) -> str:
     """Why a run ended before its last update, in words; nothing where it did not."""
     from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
 
-    last, settings, rows = run.journal.last_number(), run.config.evaluation, run.journal.evaluations()
-    if last >= run.config.training.updates or not is_out_of_patience(rows, settings):
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        last, rows = journal.last_number(), journal.evaluations()
+    if last >= config.training.updates or not is_out_of_patience(rows, config.evaluation):
         return ""
     return (
-        f"ended early, after update {last} of {run.config.training.updates}: no evaluation was better than that after "
-        f"update {find_best_number(rows, settings)}; to go on, raise evaluation.patience"
+        f"ended early, after update {last} of {config.training.updates}: no evaluation was better than that after "
+        f"update {find_best_number(rows, config.evaluation)}; to go on, raise evaluation.patience"
     )
 
 
@@ -172,8 +171,10 @@ def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> Non
             )
 
 
-def _print_next(folder: Path) -> None:
+def _print_next(folder: Path, config: RunConfig) -> None:
     console = output()
+    if ending := _describe_early_end(folder, config):
+        console.print(ending, highlight=False, markup=False, soft_wrap=True)
     console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):

@@ -67,8 +67,8 @@ def train(folder: Path, settings: RunConfig, *, resume: bool = False) -> tuple[l
     ],
 )
 def test_the_checkpoints_that_stay(tmp_path: Path, keep: str | int, every: int, numbers: list[int]) -> None:
-    found, last, _ = train(tmp_path / "run", make_config(keep, every=every))
-    assert (found, last) == (numbers, 6)
+    kept, last, _ = train(tmp_path / "run", make_config(keep, every=every))
+    assert (kept, last) == (numbers, 6)
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
 
 
