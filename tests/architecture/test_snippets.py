@@ -27,6 +27,7 @@ PYTHON_RUN_BY = {
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
     "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
+    "docs/your_own_reward.md": "tests/end_to_end/test_your_own_reward.py",
     "docs/report.md": "tests/architecture/test_snippets.py",
 }
 """Which test runs the Python of a page, or of the pages in a folder."""
@@ -38,10 +39,13 @@ OWN_MODULES = {
     "docs/environments.md": "guess",
     "docs/your_own_environment.md": "thermostat",
     "docs/your_own_method.md": "sooner",
+    "docs/your_own_reward.md": "rewards",
     "docs/seams/engine.md": "my_package",
 }
 """What a page calls the module into which its reader copies its Python."""
-OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun"}
+OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun", "sed"}
+LAUNCHERS = {"sbatch", "docker", "kubectl"}
+"""Programs that are given files of deploy/."""
 """What pages call that is neither ours nor Python's."""
 
 
@@ -167,6 +171,9 @@ def faults_of(command: list[str]) -> list[str]:
         return unknown_extras(arguments)
     if program in ("python", "python3"):
         return python_faults(arguments)
+    if program in LAUNCHERS:
+        files = [word for word in arguments if word.startswith("deploy/")]
+        return [f"no file {word}" for word in files if not (ROOT / word).is_file()]
     return [] if program in OTHER_PROGRAMS else [f"{program} is not a program that the tests know"]
 
 

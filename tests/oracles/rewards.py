@@ -116,6 +116,11 @@ def length(steps: Steps, solved: bool, *, each: float, free: int) -> list[float]
     return paid
 
 
+def tokens(steps: Steps, solved: bool, *, weight: float) -> list[float]:
+    """A function of the user's that counts tokens, weighed."""
+    return [weight * step["length"] for step in steps]
+
+
 def ladder(steps: Steps, solved: bool, *, rungs: list[float]) -> list[float]:
     """RSVR of SRPO: the last step that answered; exact pays 1, else the rung of the levels that matched."""
     paid, amount = [0.0 for _ in steps], 0.0

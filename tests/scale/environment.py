@@ -32,8 +32,8 @@ PATIENCE = 1200.0
 """Seconds that a run may take on a machine that is shared."""
 HERE = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 """127.0.0.1, the same within IPv6, and ::1."""
-GONE_SECONDS = 60.0
-"""How long processes may take to end after the command that started them."""
+GONE_SECONDS = 150.0
+"""How long processes may take to end after the command that started them; agents of Ray look for it for a minute."""
 
 
 def lacks_ray() -> str | None:
@@ -190,7 +190,7 @@ def start_command(arguments: list[str], log: Path) -> Iterator[Command]:
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert stayed == [], "processes outlived the command that started them"
+    assert not stayed, "\n".join(["processes outlived the command that started them", *stayed])
 
 
 def start_ranks(file: Path, out: Path, *, ranks: int = 2) -> list[str]:

@@ -16,7 +16,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_paths import RunPaths
-from groupwise.core.started_rank import read_started_rank
+from groupwise.core.started_rank import check_started_rank
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -35,7 +35,7 @@ def train(
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
     # Whoever follows finds what rank 0 has begun to write.
-    if read_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
+    if check_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
     config = _settle_threads(_load_config(file, set_ or (), tracker or ()), folder)
     from groupwise.training.checkpoints.progress import is_finished

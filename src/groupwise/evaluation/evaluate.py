@@ -45,7 +45,10 @@ def evaluate(
     for seed in seeds:
         played = _play_seed(player, settings, tasks, root, seed)
         scored = [
-            trajectory if trajectory.stop in FAULTS else score_trajectory(trajectory, rewards) for trajectory in played
+            trajectory
+            if trajectory.stop in FAULTS
+            else score_trajectory(trajectory, rewards, read_response=player.prompter.text)
+            for trajectory in played
         ]
         rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored

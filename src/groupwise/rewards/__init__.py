@@ -7,6 +7,7 @@ from groupwise.rewards.concise import ConciseWhenSolved
 from groupwise.rewards.conduct import FormatReward, MalformedResponseReward, RefusedActionReward, StepReward
 from groupwise.rewards.diversity import DiversityBonus
 from groupwise.rewards.entropy_ranking import EntropyRanking
+from groupwise.rewards.function import FunctionReward
 from groupwise.rewards.ladder import LadderReward
 from groupwise.rewards.length import BrevityReward, LengthReward, OverlongReward
 from groupwise.rewards.reference_kl import ReferenceKl
@@ -18,6 +19,7 @@ from groupwise.rewards.unlikeliness import Unlikeliness
 
 REWARDS: dict[str, type[Part]] = {
     "environment": EnvironmentReward,
+    "function": FunctionReward,
     "outcome": OutcomeReward,
     "graded": GradedReward,
     "step": StepReward,
@@ -47,6 +49,7 @@ __all__ = [
     "EntropyRanking",
     "EnvironmentReward",
     "FormatReward",
+    "FunctionReward",
     "GradedReward",
     "LadderReward",
     "LengthReward",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -18,6 +19,13 @@ class Reward(Protocol):
     """
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]: ...
+
+
+class ReadsResponses(Protocol):
+    """A reward that also reads what was said, as texts; it declares `reads_responses = True`."""
+
+    def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
+        """Pay an attempt whose responses say this."""
 
 
 RewardSlot = Annotated[Reward, Slot("reward")]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from groupwise.core.column_checks import LARGEST_REWARD
 from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.records import Step, Trajectory
-from groupwise.rewards.reward import Reward
+from groupwise.rewards.reward import ReadsResponses, Reward
+
+ReadResponse = Callable[[Sequence[int]], str]
+"""What a response says, of its token ids."""
 
 
-def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Trajectory:
+def score_trajectory(
+    trajectory: Trajectory, rewards: Sequence[Reward], *, read_response: ReadResponse | None = None
+) -> Trajectory:
     """The trajectory as the parts pay it.
 
     Its step rewards are the sums over the parts. Its scores gain the total of each part under the part's kind, and
@@ -22,7 +28,8 @@ def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Traje
 
     Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
     that is not finite is an error that names task, attempt, step and part, be it the environment's own and read by
-    none of the parts.
+    none of the parts. `read_response` is for parts that read what was said (`reads_responses`); without it, they go by
+    actions.
     """
     if trajectory.outcome is not None:
         raise RecordError(
@@ -31,7 +38,7 @@ def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Traje
         )
     for step in trajectory.steps:
         _check_amount(trajectory, step, step.reward, "the environment's own reward")
-    payments = [(part, _pay(trajectory, part)) for part in rewards]
+    payments = [(part, _pay(trajectory, part, read_response)) for part in rewards]
     totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in payments), strict=True)]
     totals = totals if payments else [0.0] * len(trajectory.steps)
     scores: dict[str, float] = {}
@@ -50,8 +57,12 @@ def score_trajectory(trajectory: Trajectory, rewards: Sequence[Reward]) -> Traje
     )
 
 
-def _pay(trajectory: Trajectory, part: Reward) -> tuple[float, ...]:
-    amounts = tuple(float(amount) for amount in part(trajectory))
+def _pay(trajectory: Trajectory, part: Reward, read_response: ReadResponse | None) -> tuple[float, ...]:
+    if read_response is not None and getattr(part, "reads_responses", False):
+        responses = [read_response(step.response_ids) for step in trajectory.steps]
+        amounts = tuple(float(amount) for amount in cast(ReadsResponses, part).pay(trajectory, responses))
+    else:
+        amounts = tuple(float(amount) for amount in part(trajectory))
     if len(amounts) != len(trajectory.steps):
         raise RecordError(
             f"{_name_attempt(trajectory)}: reward {_name_kind(part)!r} gave {len(amounts)} numbers for "
@@ -75,4 +86,5 @@ def _name_attempt(trajectory: Trajectory) -> str:
 
 
 def _name_kind(part: Reward) -> str:
-    return kind_of(type(part)) if isinstance(part, Part) else type(part).__name__
+    name: str | None = getattr(part, "score_name", None)
+    return name if name is not None else kind_of(type(part)) if isinstance(part, Part) else type(part).__name__

@@ -36,6 +36,8 @@ def is_follower(config: RunConfig) -> bool:
         raise ConfigError(
             f"device: {config.device!r} would put every process on one GPU; say cuda, and each takes its own"
         )
+    if started.world > 1 and (config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())):
+        check_gpus(torch.device("cuda"))  # on every rank of the machine, and before rank 0 opens what takes minutes
     return started.rank > 0
 
 

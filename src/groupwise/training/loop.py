@@ -105,6 +105,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     if run.reference is not None:
         metrics["learner/reference"] = float(run.reference)
     update = _describe_update(number, attempts, batch, metrics, ahead)
+    run.lock.check()
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update
 

@@ -10,7 +10,15 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from groupwise.batching import Pack, pack
 from groupwise.models.attention import block_masks
-from groupwise.models.attention.block_masks import BLOCK, TreeKeys, fill_last_block, find_tree_keys
+from groupwise.models.attention.block_masks import (
+    BLOCK,
+    MAX_COPIES,
+    STRETCH,
+    TreeKeys,
+    choose_stretch,
+    fill_last_block,
+    find_tree_keys,
+)
 from groupwise.models.attention.masks import make_dense_mask
 from groupwise.models.attention.on_gpu import make_inputs
 from tests.equivalence.rollouts import make_stepwise_samples
@@ -150,3 +158,25 @@ def test_a_whole_block_of_short_trees_sees_nothing_before_it() -> None:
     partial, full = _tables(find_tree_keys(end).mask)
     assert torch.equal(partial, torch.eye(2, dtype=torch.bool))
     assert not full.any()
+
+
+def test_keys_of_a_long_path_grow_with_its_length_and_not_with_its_square() -> None:
+    lengths = [64 * STRETCH, 256 * STRETCH]
+    for length in lengths:
+        end = torch.full((length,), length)
+        stretch = choose_stretch(end)
+        copied = sum(range(0, length, stretch))
+        assert length + copied <= MAX_COPIES * length < length + sum(range(0, length, stretch // 2))
+    assert choose_stretch(torch.full((8 * STRETCH,), 8 * STRETCH)) == STRETCH
+    rows = torch.arange(64 * STRETCH) // 512 * 512 + 512  # many short paths
+    assert choose_stretch(rows) == STRETCH
+
+
+def test_a_long_path_in_longer_stretches_is_seen_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_masks, "STRETCH", BLOCK)
+    length = 24 * BLOCK
+    keys = find_tree_keys(torch.full((length,), length))
+    assert keys.source is not None
+    assert len(keys.source) <= MAX_COPIES * length
+    by_node = torch.zeros(length, length, dtype=torch.int64).index_add_(1, keys.source, _entries(keys, length).long())
+    assert torch.equal(by_node, torch.ones(length, length, dtype=torch.int64).tril())

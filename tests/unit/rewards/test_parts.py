@@ -16,6 +16,7 @@ from groupwise.rewards import (
     BrevityReward,
     EnvironmentReward,
     FormatReward,
+    FunctionReward,
     GradedReward,
     LadderReward,
     LengthReward,
@@ -197,6 +198,11 @@ CASES: dict[str, tuple[Callable[..., Part], Callable[..., list[float]], dict[str
         oracle.brevity,
         {"limit": st.integers(1, 20), "weight": st.floats(0, 10)},
     ),
+    "function": (
+        lambda weight: FunctionReward(function="tests.unit.rewards.own_functions:count_tokens", weight=weight),
+        oracle.tokens,
+        {"weight": AMOUNTS},
+    ),
     "ladder": (
         lambda rungs: LadderReward(rungs=rungs),
         oracle.ladder,
@@ -219,9 +225,13 @@ def test_a_reward_pays_what_the_loop_pays(kind: str, data: st.DataObject, played
     assert paid == pytest.approx(expected(as_rows(played), solved, **chosen), rel=1e-9, abs=1e-12)
 
 
+NEEDED = {"function": {"function": "tests.unit.rewards.own_functions:count_tokens"}}
+"""Fields that have no default."""
+
+
 @pytest.mark.parametrize("kind", REWARDS)
 def test_a_reward_is_named_for_its_class_and_comes_back_from_its_configuration(kind: str) -> None:
-    part = REWARDS[kind]()
+    part = REWARDS[kind](**NEEDED.get(kind, {}))
     assert type(part).__name__ == "".join(word.title() for word in kind.split("_")) + "Reward"
     assert part.config()["kind"] == kind
     assert Slot("reward").fill(part.config()) == part

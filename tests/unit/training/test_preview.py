@@ -198,6 +198,13 @@ def test_a_task_that_nobody_has_is_a_sentence() -> None:
         preview_run(make_config(), task_ids=["nowhere"])
 
 
+def test_costs_do_not_depend_on_how_many_steps_are_shown() -> None:
+    one, three = preview_run(make_config(), num_steps=1), preview_run(make_config(), num_steps=3)
+    assert [len(attempt.steps) for attempt in one.attempts] == [1, 1]
+    assert one.costs.longest_prompt == three.costs.longest_prompt
+    assert one.costs.distinct_tokens == three.costs.distinct_tokens
+
+
 def test_costs_grow_with_what_an_update_holds() -> None:
     few, many = preview_run(make_config()).costs, preview_run(make_config(training=TrainingConfig(tasks=20))).costs
     assert (few.attempts, many.attempts) == (4, 40)

@@ -28,6 +28,9 @@ BLOCK = 128
 """Nodes of a block; FlexAttention's backward pass wants whole ones."""
 STRETCH = 1024
 """Nodes of a stretch: with fewer, paths are copied more often; with more, the backward pass waits longer for them."""
+MAX_COPIES = 8
+"""Keys for each node that stretches may come to: on long paths, longer stretches, or copies would be the square of the
+length."""
 NOBODY = -1
 MAX_COMPILED = 64
 """Variants of a compiled function that may exist: beyond torch's own limit of 8 it falls back to a far slower one."""
@@ -47,13 +50,24 @@ class TreeKeys:
     """Node of each key (K); None = the nodes as they come."""
 
 
-def find_tree_keys(end: torch.Tensor, *, stretch: int = STRETCH) -> TreeKeys:
-    """The keys of nodes with the given ends (L), a multiple of `BLOCK` of them, in stretches of so many nodes."""
+def choose_stretch(end: torch.Tensor) -> int:
+    """How many nodes a stretch should have where nodes have the given ends (L): `STRETCH`, or more on long paths."""
+    stretch = STRETCH
+    while stretch < len(end) and len(end) + int(_find_ancestors(end, stretch).sum()) > MAX_COPIES * len(end):
+        stretch *= 2
+    return stretch
+
+
+def find_tree_keys(end: torch.Tensor, *, stretch: int | None = None) -> TreeKeys:
+    """The keys of nodes with the given ends (L), a multiple of `BLOCK` of them, in stretches of so many nodes.
+
+    None = as many as `choose_stretch` chooses.
+    """
+    stretch = choose_stretch(end) if stretch is None else stretch
     node = torch.arange(len(end), device=end.device)
     if len(end) <= stretch:
         return TreeKeys(mask=make_block_mask(end, node, torch.zeros_like(node[::BLOCK])), source=None)
-    first = node[::stretch]
-    is_ancestor = (node[None, :] < first[:, None]) & (end[None, :] > first[:, None])
+    first, is_ancestor = node[::stretch], _find_ancestors(end, stretch)
     keys, owner = [], []
     for number, (begin, path) in enumerate(zip(first.tolist(), is_ancestor, strict=True)):
         ancestors = torch.nonzero(path)[:, 0]
@@ -63,6 +77,13 @@ def find_tree_keys(end: torch.Tensor, *, stretch: int = STRETCH) -> TreeKeys:
     source = torch.cat(keys)
     mask = make_block_mask(end, source, torch.tensor(owner, device=end.device), stretch=stretch)
     return TreeKeys(mask=mask, source=source.clamp(min=0))
+
+
+def _find_ancestors(end: torch.Tensor, stretch: int) -> torch.Tensor:
+    """Which nodes are ancestors of the first node of each stretch (stretches, L)."""
+    node = torch.arange(len(end), device=end.device)
+    first = node[::stretch, None]
+    return (node[None, :] < first) & (end[None, :] > first)
 
 
 def make_block_mask(

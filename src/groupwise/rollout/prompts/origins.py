@@ -46,8 +46,8 @@ class AttributedIds(NamedTuple):
 
 ORIGINS = tuple(TokenOrigin)
 FIRST_MARK, LAST_MARK = 0xF0000, 0xF00FF
-"""Characters for private use: the first is put before a text, as many after it as its origin has before it in the list,
-and the last one ends it."""
+"""Characters of Unicode's private use. Before a text stands the first one, or as many after it as its origin has before
+it in `ORIGINS`; behind the text stands the last."""
 
 Write = Callable[[Callable[[TokenOrigin, str], str]], str]
 """Writes a text with a function that marks what comes from elsewhere, or does not."""
@@ -166,7 +166,7 @@ def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[Token
 
 def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
     """From where to where in a text its tokens stand."""
-    if prompter.tokenizer.is_fast:
+    if getattr(prompter.tokenizer, "is_fast", False):
         encoding = prompter.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(begin, end) for begin, end in encoding["offset_mapping"]]
     # A tokenizer in Python does not say: its tokens are laid end to end as they decode.

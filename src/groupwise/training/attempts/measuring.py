@@ -156,7 +156,7 @@ class RunTools:
         return [
             trajectory
             if trajectory.stop in FAULTS or not trajectory.steps
-            else score_trajectory(trajectory, self._run.config.rewards)
+            else score_trajectory(trajectory, self._run.config.rewards, read_response=player.prompter.text)
             for trajectory in played
         ]
 

@@ -149,7 +149,7 @@ def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRoun
     remaining = iter(played)
     for request, attempts in zip(requests, by_request, strict=True):
         scored = [
-            score_trajectory(trajectory, run.config.rewards)
+            score_trajectory(trajectory, run.config.rewards, read_response=player.prompter.text)
             for trajectory in islice(remaining, len(attempts))
             if has_survived(trajectory)
         ]

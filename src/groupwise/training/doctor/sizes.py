@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from groupwise.training.doctor.memory.outline import plan_model
-from groupwise.training.doctor.memory.run_memory import MOMENT_BYTES, RunMemory, estimate_memory
+from groupwise.training.doctor.memory.run_memory import (
+    RunMemory,
+    count_moment_bytes,
+    estimate_memory,
+    find_local_learner,
+)
 from groupwise.training.run_config import RunConfig
 
 
@@ -38,14 +43,19 @@ def estimate_sizes(config: RunConfig) -> Sizes:
     plan, tokenizer = plan_model(config)
     outline = plan.draw()
     trained = sum(value.numel() for value in outline.parameters() if value.requires_grad)
-    saved = trained if plan.lora is not None else sum(value.numel() for value in outline.parameters())
+    learner = find_local_learner(config)
+    stored = [
+        (value.numel(), value.element_size())
+        for value in outline.parameters()
+        if value.requires_grad or plan.lora is None
+    ]
     return Sizes(
         attempts=attempts,
         tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
         parameters=sum(value.numel() for name, value in outline.named_parameters() if ".lora_" not in name),
         trained=trained,
         memory=estimate_memory(config, plan, tokenizer),
-        checkpoint=saved * 4 + trained * MOMENT_BYTES,
+        checkpoint=sum(num * (width + count_moment_bytes(learner, width)) for num, width in stored),
         checkpoints=_count_checkpoints(config),
     )
 

@@ -104,14 +104,14 @@ def preview_run(
         tokenizer, context = _open_tokenizer(config)
         prompter = open_prompter(config, tokenizer)
         tasks = _choose_tasks(config, panel, num_tasks, task_ids)
-        watched = WatchedHost(host, steps=num_steps)
+        watched = WatchedHost(host, steps=max(num_steps, NUM_STEPS))  # fewer would not show how prompts grow
         samples = SampleResponses(watched, prompter, config.rollout.action_rule, given=responses)
         trajectories = _play(config, tasks, watched, samples, prompter, context)
         readings = read_samples(
             WatchedHost(host, steps=2), tasks[0], prompter=prompter, rule=config.rollout.action_rule, given=responses
         )
     attempts = tuple(
-        _describe_attempt(trajectory, watched.shown[number], samples.sayers.get(number, []), prompter)
+        _describe_attempt(trajectory, watched.shown[number], samples.sayers.get(number, []), prompter, num_steps)
         for number, trajectory in enumerate(trajectories)
     )
     costs = estimate_costs(config, trajectories, context=context)
@@ -176,7 +176,7 @@ def _play(
 
 
 def _describe_attempt(
-    trajectory: Trajectory, shown: Sequence[Observation], sayers: Sequence[str], prompter: Prompter
+    trajectory: Trajectory, shown: Sequence[Observation], sayers: Sequence[str], prompter: Prompter, num_steps: int
 ) -> PreviewedAttempt:
     past: list[Exchange] = []
     steps: list[PreviewedStep] = []
@@ -186,7 +186,7 @@ def _describe_attempt(
         steps.append(_describe_step(step, prompt, said_by, prompter))
         past.append(prompter.make_exchange(seen, step.response_ids, step.action or ""))
     return PreviewedAttempt(
-        task=trajectory.task.id, goal=shown[0].goal, steps=tuple(steps), error=trajectory.error or ""
+        task=trajectory.task.id, goal=shown[0].goal, steps=tuple(steps[:num_steps]), error=trajectory.error or ""
     )
 
 

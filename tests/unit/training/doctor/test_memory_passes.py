@@ -6,6 +6,7 @@ token, as flash attention does, but repeats keys and values that several heads s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -109,6 +110,27 @@ def test_what_is_kept_is_what_autograd_saves(
     counted = rehearse_learning(plan.draw(), settings, shape, adds_gradients=True)
     assert counted.kept == pytest.approx(count_saved(build(plan), settings), rel=0.02)
     assert counted.peak > counted.kept
+
+
+def test_layers_in_four_bits_are_outlined_as_they_are() -> None:
+    """In float32: peft casts an adapter's input unless CUDA's autocast is on, which it never is on a CPU."""
+    pytest.importorskip("bitsandbytes")
+    from groupwise.models.quantised import quantise_layers
+
+    plan = replace(make_plan("Qwen2", has_adapter=True), is_quantised=True)
+    below = transformers.AutoModelForCausalLM.from_config(plan.config, dtype=plan.dtype, attn_implementation="sdpa")
+    quantise_layers(below, dtype=plan.dtype)
+    from peft import get_peft_model
+
+    model = get_peft_model(below, plan.lora).to("cpu")
+    states = [value.quant_state for value in model.parameters() if hasattr(value, "quant_state")]
+    assert len(states) == 3 * 7
+    scales = sum(state.absmax.nbytes + state.state2.absmax.nbytes for state in states)
+    real = sum(value.nbytes for value in model.parameters()) + scales
+    assert sum(value.nbytes for value in plan.draw().parameters()) == pytest.approx(real, rel=0.01)
+    settings, shape = LearnerConfig(), MicroBatchShape(tokens=TOKENS, predicting=1, keys=TOKENS)
+    counted = rehearse_learning(plan.draw(), settings, shape, adds_gradients=True)
+    assert counted.kept == pytest.approx(count_saved(model, settings), rel=0.02)
 
 
 def test_an_outline_has_the_weights_of_its_model_and_takes_none_of_their_memory() -> None:

@@ -65,10 +65,11 @@ def check_gpus(device: torch.device) -> None:
     """Refuse more processes on a machine than it has GPUs."""
     started = read_started_rank()
     gpus = torch.cuda.device_count() if device.type == "cuda" else None
-    if gpus is not None and started.local_rank >= gpus:
+    if gpus is not None and started.local_world > gpus:
         raise ConfigError(
-            f"rank {started.rank} asks for GPU {started.local_rank} of its machine, which has {gpus}; start at most "
-            f"{gpus} processes a machine (torchrun --nproc-per-node {gpus})"
+            f"rank {started.rank} is one of {started.local_world} on its machine, which shows {gpus} "
+            f"GPU{'s' if gpus != 1 else ''}; start at most one process for each (torchrun --nproc-per-node), or ask "
+            "for more GPUs"
         )
 
 
@@ -76,6 +77,8 @@ def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, rank
     """Whether weights stay whole during an optimiser step; the same on every rank."""
     if config.gather != "auto":
         return config.gather == "once_a_step"
+    if ranks.world == 1:
+        return False  # nobody is waited for
     weights = sum(value.nbytes for value in model.parameters())
     gradients = sum(value.nbytes for value in model.parameters() if value.requires_grad)
     # Of all memory there is, not of what is free now: a run that is resumed must choose the same.

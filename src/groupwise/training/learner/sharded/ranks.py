@@ -137,8 +137,9 @@ def _start_group(started: StartedRank, device: torch.device, timeout: float) -> 
     try:
         # Rank 0 joins when environments, engine and model are open, which may take longer than any pass.
         store, rank, world = next(rendezvous("env://", timeout=MAX_START))
-        store.set(f"rank {rank} is here", "")
-        store.wait([f"rank {other} is here" for other in range(world)], MAX_START)
+        store.set(_place_key(rank), device.type)
+        store.wait([_place_key(other) for other in range(world)], MAX_START)
+        check_same_places(store, rank, world, device)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=wait)
     except (ValueError, RuntimeError, dist.DistError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -146,6 +147,21 @@ def _start_group(started: StartedRank, device: torch.device, timeout: float) -> 
             f"rank {started.rank} of {started.world} did not find the others ({reason}); start all of them with one "
             "torchrun command, or give every node the same --rdzv-endpoint"
         ) from None
+
+
+def check_same_places(store: Any, rank: int, world: int, device: torch.device) -> None:
+    """Refuse ranks of which some compute on GPUs and some do not: they would wait for each other without an end."""
+    for other in range(world):
+        place = store.get(_place_key(other)).decode()
+        if place != device.type:
+            raise ConfigError(
+                f"rank {rank} of {world} computes on {device.type}, but rank {other} on {place}; give every rank a GPU "
+                "of its own, or set device to what all of them have"
+            )
+
+
+def _place_key(rank: int) -> str:
+    return f"place of rank {rank}"
 
 
 def _store() -> Any:

@@ -76,12 +76,13 @@ class ShardedForward(Forward):
 
     def set_last(self, is_last: bool) -> None:
         """Say whether the next backward pass is the optimiser step's last: then gradients are added up over ranks."""
-        if not self._keeps_whole:
-            return  # they are after each pass
+        if not self._keeps_whole and torch.distributed.get_world_size() > 1:
+            return  # they are after each pass; a single rank's share is all of them, so that it may wait
         root: Any = self.model
         root.set_requires_gradient_sync(is_last)
-        root.set_reshard_after_backward(is_last)
         root.set_is_last_backward(is_last)
+        if self._keeps_whole:
+            root.set_reshard_after_backward(is_last)
 
     def drop_whole(self) -> None:
         """Forget weights that were put together; after passes without gradient, before weights change."""
@@ -100,6 +101,8 @@ class ShardedForward(Forward):
     def set_divisor(self, divisor: float | None) -> None:
         """What sums of gradients over ranks are divided by; None = the number of ranks."""
         world = torch.distributed.get_world_size()
+        if world == 1:  # dividing by 1 is a pass over all gradients
+            return
         for module in self._shares:
             module.set_gradient_divide_factor(float(world) if divisor is None else divisor)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum

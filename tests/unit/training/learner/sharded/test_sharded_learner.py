@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from safetensors.torch import load_file, save_file  # noqa: E402
+from torch.distributed import HashStore  # noqa: E402
+
 from groupwise.batching import count_totals  # noqa: E402
 from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
 from groupwise.losses import PolicyLoss  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
+from groupwise.training.learner.local_files import OPTIMISER  # noqa: E402
+from groupwise.training.learner.sharded.ranks import check_same_places  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
 from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
@@ -133,7 +139,19 @@ def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) ->
 def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) -> None:
     LocalLearner(rank_jobs.tiny_model(hidden=16), PolicyLoss(), LearnerConfig()).save(tmp_path)
     for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
-        assert "is of another model" in said
+        assert "rank 0 of 2: checkpoint" in said
+        assert "is of another model: 'model.embed_tokens.weight' has the shape" in said
+        assert is_unchanged
+
+
+def test_a_checkpoint_of_another_kind_of_optimiser_is_refused_on_every_rank(tmp_path: Path) -> None:
+    local, samples = rank_jobs.open_local(PolicyLoss()), rank_jobs.make_samples([2, 3])
+    local.learn(samples, count_totals(samples, max_tokens=8))
+    local.save(tmp_path)
+    stored = load_file(tmp_path / OPTIMISER)
+    save_file({name.replace("exp_avg", "momentum"): value for name, value in stored.items()}, tmp_path / OPTIMISER)
+    for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
+        assert re.search("its optimiser holds 'momentum.*', which", said)
         assert is_unchanged
 
 
@@ -207,3 +225,12 @@ def test_an_adapter_is_merged_from_shares_as_the_local_learner_merges_it(tmp_pat
     local.export(tmp_path / "local")
     merged, expected = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("merged", "local"))
     assert hash_weights(dict(merged.named_parameters())) == hash_weights(dict(expected.named_parameters()))
+
+
+def test_ranks_on_different_kinds_of_devices_are_refused() -> None:
+    store = HashStore()
+    for rank, kind in enumerate(["cpu", "cuda"]):
+        store.set(f"place of rank {rank}", kind)
+    with pytest.raises(ConfigError, match="rank 0 of 2 computes on cpu, but rank 1 on cuda"):
+        check_same_places(store, 0, 2, torch.device("cpu"))
+    check_same_places(store, 0, 1, torch.device("cpu"))

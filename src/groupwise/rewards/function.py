@@ -1,0 +1,92 @@
+"""Rewards that are a plain function: of a trajectory, or with the signature that TRL's trainers call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import field_validator
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts.outside_functions import is_function_place, load_function
+from groupwise.core.parts.part import Part
+from groupwise.core.parts.trust import may_run
+from groupwise.core.records import Trajectory
+from groupwise.core.text.exceptions import quote_error
+from groupwise.core.text.value_words import describe_value
+from groupwise.rewards.function_arguments import CallsFunction, choose_call
+from groupwise.rewards.reward import Amount
+
+
+class FunctionReward(Part, slot="reward"):
+    """What a function of yours says an attempt earns.
+
+        def reward(trajectory) -> float | list[float]
+        def reward(trajectory, responses) -> float | list[float]      # with what was said, as texts
+        def reward(completions, **kwargs) -> list[float]              # TRL's signature, for batches of one attempt
+
+    A number is paid on the last step; of a list, each step has its own. TRL's signature is that of GRPOTrainer's
+    `reward_funcs` (prompts, completions, completion_ids and the columns of the data set): columns are what the task's
+    payload has, and None pays nothing.
+    """
+
+    reads_responses: ClassVar[bool] = True
+    """It is handed the texts of responses too."""
+    function: str
+    """Where it is: "file.py:name", from where you stand, or "package.module:name"."""
+    weight: Amount = 1.0
+    """What it is multiplied by."""
+    messages: bool = False
+    """Whether a function with TRL's signature gets prompts and completions as messages, as for conversational data;
+    else as text: the first observation, and the last response."""
+    judges: bool = True
+    """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
+
+    @field_validator("function")
+    @classmethod
+    def _can_be_called(cls, function: str) -> str:
+        if not is_function_place(function):
+            raise ValueError(f"{function!r} names no function; write file.py:name or package.module:name")
+        if may_run():  # who only reads a run calls nothing
+            choose_call(load_function("reward", function), function)
+        return function
+
+    @property
+    def score_name(self) -> str:
+        """What its total is called among the scores of an attempt: the function's name."""
+        return self.function.rpartition(":")[2]
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """What it pays where nobody can decode responses: actions stand for them."""
+        return self.pay(trajectory, [step.action or "" for step in trajectory.steps])
+
+    def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
+        """What the function says, a number for each step."""
+        where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: reward {self.function!r}"
+        function = load_function("reward", self.function)
+        call: CallsFunction = choose_call(function, self.function)
+        try:
+            said = call(function, trajectory, list(responses), messages=self.messages)
+        except (ConfigError, RecordError):
+            raise
+        except Exception as error:  # a function of somebody else's may raise anything
+            raise RecordError(f"{where} raised {quote_error(error)}; mend the function") from None
+        return tuple(self.weight * amount for amount in _spread(said, len(trajectory.steps), where))
+
+
+def _spread(said: object, num_steps: int, where: str) -> list[float]:
+    """What a function returned, as a number for each step: one number is the last step's."""
+    if isinstance(said, list | tuple):
+        return [_read_number(entry, where) for entry in said]
+    return [*[0.0] * (num_steps - 1), _read_number(said, where)][:num_steps]
+
+
+def _read_number(value: object, where: str) -> float:
+    try:
+        if isinstance(value, str | bytes) or value is None:
+            raise TypeError
+        return float(value)  # type: ignore[arg-type] # numbers of numpy and torch too
+    except (TypeError, ValueError):
+        raise RecordError(
+            f"{where} returned {describe_value(value)}; return a number, or a list of one for each step"
+        ) from None

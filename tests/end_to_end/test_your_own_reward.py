@@ -1,0 +1,79 @@
+"""docs/your_own_reward.md does what it says: its functions pay the attempts of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.journal import Update
+from groupwise.training.loop import train
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import groupwise as groupwise
+from tests.unit.cli.run_files import SMALL
+
+PAGE = (Path(__file__).parents[2] / "docs" / "your_own_reward.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+class LastUpdate(RunObserver):
+    """Keeps the update that was made last."""
+
+    def on_update(self, update: Update) -> None:
+        self.update = update
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a reader of the page has it."""
+    (tmp_path / "rewards.py").write_text("\n".join(blocks("python")), encoding="utf-8")
+    (tmp_path / "run.toml").write_text(f"{SMALL}\n{blocks('toml')[0]}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_functions_of_the_page_pay_the_attempts(folder: Path) -> None:
+    observer = LastUpdate()
+    with open_run(load_run(folder / "run.toml"), folder / "run") as run:
+        train(run, observers=[observer])
+    attempts = observer.update.trajectories
+    assert {len(attempt.steps) for attempt in attempts} == {1}
+    for attempt in attempts:
+        assert attempt.scores["score"] == attempt.scores["accuracy"] == 2.0 * attempt.scores["success"]
+        assert attempt.scores["be_polite"] == 0.0
+        assert attempt.steps[0].reward == attempt.scores["return"] == attempt.scores["score"]
+
+
+def test_a_function_of_trls_is_taken_as_it_is(folder: Path) -> None:
+    namespace: dict[str, object] = {}
+    exec(blocks("python")[1], namespace)
+    match_answer = namespace["match_answer"]
+    assert match_answer(completions=["a ", "b"], answer=["a", "c"], level=[1, 2]) == [1.0, 0.0]  # type: ignore[operator]
+    own = (folder / "run.toml").read_text(encoding="utf-8").replace("rewards.py:score", "rewards.py:match_answer")
+    (folder / "run.toml").write_text(own, encoding="utf-8")
+    config = load_run(folder / "run.toml")
+    assert "match_answer" in {getattr(part, "score_name", "") for part in config.rewards}
+
+
+def test_a_wrong_signature_stops_before_a_model_loads(folder: Path, groupwise: Run) -> None:
+    (folder / "rewards.py").write_text("def score(a, b, c): ...\ndef be_polite(t): ...\n", encoding="utf-8")
+    ran = groupwise("train", "run.toml")
+    assert ran.status == 2
+    assert "the function 'rewards.py:score' takes (a, b, c); give it (trajectory), " in ran.err
+    assert not (folder / "runs").exists()
+
+
+def test_who_only_reads_the_run_file_does_not_run_the_function(folder: Path, groupwise: Run) -> None:
+    (folder / "rewards.py").write_text("raise SystemExit('it ran')\n", encoding="utf-8")
+    ran = groupwise("preview", "run.toml", "--tasks", "1")
+    assert ran.status == 0, ran.err
+    assert "it ran" not in ran.out + ran.err
