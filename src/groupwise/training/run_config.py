@@ -197,6 +197,16 @@ class RunConfig(Part):
             object.__setattr__(self, "algorithm", algorithm)  # frozen from here on
         return self
 
+    @model_validator(mode="after")
+    def _takes_small_steps(self) -> RunConfig:
+        is_refused = getattr(self.training.learner, "bfloat16_weights", "refused") == "refused"
+        if is_refused and getattr(self.model, "trains_in_bfloat16", False):
+            raise ValueError(
+                "model: all weights would train in bfloat16, where small steps are rounded away; set model.dtype = "
+                "'float32', a model.lora_rank, or training.learner.bfloat16_weights"
+            )
+        return self
+
     @property
     def num_workers(self) -> int:
         """How many processes environments run in, with `auto` settled."""

@@ -200,6 +200,7 @@ def test_the_engine_of_this_process_has_weights_of_its_own(tmp_path: Path) -> No
 def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_that_are_there() -> None:
     content = tomllib.loads(tomli_w.dumps(small_config().config()))
     assert content["engine"].pop("kind") == "local"
+    assert content["engine"].pop("share_weights") is False, "which came later"
     before = {
         "precision": "float32",
         "decoding": "auto",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, SCORES, VERSIONS
+from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.training.engine.launched_servers import choose_urls, wait_for_launched
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
 
-    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+    refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
     starts_others: ClassVar[bool] = False
     """Whether the servers that it starts are programs that the run file names."""
