@@ -37,7 +37,7 @@ SHAPES = {
     "14B": (5_120, 48, 40, 8, 13_824, 152_064, False),
     "32B": (5_120, 64, 40, 8, 27_648, 152_064, False),
 }
-"""Width, layers, heads, heads of keys, width of the feed-forward part, vocabulary, whether the head is the embedding."""
+"""Width, layers, heads, heads of keys, feed-forward width, vocabulary, whether head and embedding are one."""
 LAYERS = (2, 4)
 """Layers of the models that are counted: all are alike, so that what each adds is known from two such models."""
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -67,20 +67,24 @@ REHEARSAL = Rehearsal(
 @cache
 def count(size: str, kind: str) -> RunMemory:
     """What a model of a size takes, trained in a way, with its engine on the one GPU."""
+    few, many = (_count_layers(plan(size, kind, num), kind) for num in LAYERS)
+    extra = (SHAPES[size][1] - LAYERS[1]) / (LAYERS[1] - LAYERS[0])
+    deep = {name: many[name] + extra * (many[name] - few[name]) for name in many}
+    passed = PassBytes(kept=deep.pop("kept"), there=deep.pop("there"), back=deep.pop("back"))
+    parts = {**deep, "activations": passed.kept, "work space": passed.peak - passed.kept}
+    return RunMemory(parts=parts, is_rehearsed=False)
+
+
+def _count_layers(shallow: ModelPlan, kind: str) -> dict[str, float]:
+    """Everything that grows with the layers, each by itself, so that a line through two models gives the third."""
     _, of_learner, of_engine = KINDS[kind]
     learner = LearnerConfig(precision="bfloat16", checkpoint_layers=True, token_budget=TOKENS, **of_learner)
     engine = LocalEngine(precision="bfloat16", rows=ROWS, **of_engine)
-    whole, few, many = (plan(size, kind, num) for num in (SHAPES[size][1], *LAYERS))
-    passed = [vars(rehearse_update(shallow, learner, REHEARSAL)) for shallow in (few, many)]
-    extra = (SHAPES[size][1] - LAYERS[1]) / (LAYERS[1] - LAYERS[0])
-    deep = PassBytes(**{name: passed[1][name] + extra * (passed[1][name] - passed[0][name]) for name in passed[0]})
-    parts = {
-        **count_weights(whole, learner),
-        "activations": deep.kept,
-        "work space": deep.peak - deep.kept,
-        **estimate_engine(engine, whole, REHEARSAL, requests=ROWS, gpu=max(GPUS)),
+    return {
+        **count_weights(shallow, learner),
+        **vars(rehearse_update(shallow, learner, REHEARSAL)),
+        **estimate_engine(engine, shallow, REHEARSAL, requests=ROWS, gpu=max(GPUS)),
     }
-    return RunMemory(parts=parts, is_rehearsed=False)
 
 
 def plan(size: str, kind: str, layers: int) -> ModelPlan:

@@ -126,7 +126,7 @@ def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsa
 
 
 def _is_applied_at_once(learner: LearnerConfig) -> bool:
-    return getattr(learner, "apply_gradients", "") == "as_they_come"
+    return learner.apply_gradients == "as_they_come"
 
 
 def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
@@ -135,8 +135,8 @@ def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
 
 def count_moment_bytes(learner: LearnerConfig, width: int) -> float:
     """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
-    moments = 2 * (1 + 4 / EIGHT_BIT_BLOCK) if getattr(learner, "optimiser", "") == "adamw_8bit" else 8
-    has_master = width < 4 and getattr(learner, "bfloat16_weights", "") == "float32_masters"
+    moments = 2 * (1 + 4 / EIGHT_BIT_BLOCK) if learner.optimiser == "adamw_8bit" else 8
+    has_master = width < 4 and learner.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 
 
