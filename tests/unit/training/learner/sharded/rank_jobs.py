@@ -308,7 +308,7 @@ def open_unpackable(rank: int) -> None:
 
 def open_unsendable(rank: int) -> None:
     model = tiny_model()
-    model.told_by = lambda: None
+    model.named_by = lambda: None
     open_own(PolicyLoss(), model=model)
 
 
