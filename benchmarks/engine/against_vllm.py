@@ -28,7 +28,7 @@ from benchmarks.engine.shapes import make_model
 from benchmarks.result_file import write_result
 from groupwise.core.errors import GroupwiseError
 
-BATCHES = ((256, 200), (256, 400))
+BATCHES = ((256, 400), (256, 200))
 """Rows, and tokens of a prompt on average."""
 AGENT = "agent"
 """What the load of agents is called among the cases."""
@@ -38,13 +38,16 @@ Time = Callable[[loads.Generate, int], float]
 """Seconds of a load, by the number of the repeat."""
 
 
-def compare(shapes: Sequence[str], names: Sequence[str], *, repeats: int, device: str, seconds: int) -> dict[str, Any]:
+def compare(
+    shapes: Sequence[str], names: Sequence[str], *, repeats: int, batches: int, device: str, seconds: int
+) -> dict[str, Any]:
     """The result over some shapes, each in a process of its own, which may take some seconds."""
     by_shape: dict[str, Any] = {}
     for shape in shapes:
         with TemporaryDirectory() as place:
             path = Path(place) / "result.json"
-            options = ["--shapes", shape, "--repeats", str(repeats), "--device", device, "--sides", *names]
+            options = ["--shapes", shape, "--repeats", str(repeats), "--device", device]
+            options += ["--batches", str(batches), "--sides", *names]
             command = [sys.executable, "-m", "benchmarks.engine", "vllm", *options, "--write", str(path)]
             try:
                 subprocess.run(command, check=False, timeout=seconds)
@@ -55,7 +58,9 @@ def compare(shapes: Sequence[str], names: Sequence[str], *, repeats: int, device
     return by_shape
 
 
-def measure_shape(shape: str, names: Sequence[str], *, repeats: int, device: str, write: Path | None) -> dict[str, Any]:
+def measure_shape(
+    shape: str, names: Sequence[str], *, repeats: int, batches: int, device: str, write: Path | None
+) -> dict[str, Any]:
     """What every side takes for every load; written after every load, since a process may be stopped."""
     began = time.perf_counter()
     model = make_model(shape, device)
@@ -71,7 +76,7 @@ def measure_shape(shape: str, names: Sequence[str], *, repeats: int, device: str
             continue
         result["open_seconds"][name] = time.perf_counter() - before
         print(f"{shape}, {name}: opened in {result['open_seconds'][name]:.1f} s", flush=True)
-    for case, time_load in list_loads(vocabulary, device).items():
+    for case, time_load in list_loads(vocabulary, batches, device).items():
         result["cases"][case] = measure_case(case, time_load, engines, repeats)
         print(f"{shape}, {case} ({time.perf_counter() - began:.0f} s): {describe(result['cases'][case])}", flush=True)
         write_result({"shapes": {shape: result}}, write)
@@ -82,7 +87,7 @@ def measure_shape(shape: str, names: Sequence[str], *, repeats: int, device: str
     return result
 
 
-def list_loads(vocabulary: int, device: str) -> dict[str, Time]:
+def list_loads(vocabulary: int, batches: int, device: str) -> dict[str, Time]:
     """The loads by name; on a CPU a few rows show that the script runs."""
     on_gpu = device == "cuda"
     attempts = loads.ATTEMPTS if on_gpu else loads.GROUP
@@ -94,7 +99,9 @@ def list_loads(vocabulary: int, device: str) -> dict[str, Time]:
         return loads.time_batch(generate, vocabulary, number=number, rows=rows if on_gpu else 8, mean=mean)
 
     cases: dict[str, Time] = {AGENT: time_agents}
-    return cases | {f"{rows} x {mean}+{loads.BATCH_TOKENS}": partial(time_batch, rows, mean) for rows, mean in BATCHES}
+    return cases | {
+        f"{rows} x {mean}+{loads.BATCH_TOKENS}": partial(time_batch, rows, mean) for rows, mean in BATCHES[:batches]
+    }
 
 
 def measure_case(case: str, time_load: Time, engines: dict[str, Any], repeats: int) -> dict[str, Any]:

@@ -43,7 +43,9 @@ OWN_MODULES = {
     "docs/seams/engine.md": "my_package",
 }
 """What a page calls the module into which its reader copies its Python."""
-OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun"}
+OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun", "sed"}
+LAUNCHERS = {"sbatch", "docker", "kubectl"}
+"""Programs that are given files of deploy/."""
 """What pages call that is neither ours nor Python's."""
 
 
@@ -169,6 +171,9 @@ def faults_of(command: list[str]) -> list[str]:
         return unknown_extras(arguments)
     if program in ("python", "python3"):
         return python_faults(arguments)
+    if program in LAUNCHERS:
+        files = [word for word in arguments if word.startswith("deploy/")]
+        return [f"no file {word}" for word in files if not (ROOT / word).is_file()]
     return [] if program in OTHER_PROGRAMS else [f"{program} is not a program that the tests know"]
 
 

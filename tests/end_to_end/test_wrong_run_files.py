@@ -116,8 +116,8 @@ IMPOSSIBLE = [
     ),
     (
         "model={kind='pretrained', path='x', dtype='bfloat16'}",
-        "RunConfig: model: PretrainedModel: all weights would train in bfloat16, where small steps are rounded away; "
-        "set dtype = 'float32', or a lora_rank",
+        "RunConfig: model: all weights would train in bfloat16, where small steps are rounded away; set model.dtype = "
+        "'float32', a model.lora_rank, or training.learner.bfloat16_weights",
     ),
     (
         "model.heads=3",

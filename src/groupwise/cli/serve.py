@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
@@ -44,6 +45,10 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=MAX_PORT, help="The first server's; the next ones follow. 0 = any that are free.")
     ] = 0,
+    host: Annotated[
+        str,
+        typer.Option(help="Where servers listen; 0.0.0.0 = for other machines too, whoever reaches them: no password."),
+    ] = "127.0.0.1",
     python: Annotated[str, typer.Option(help="The interpreter of an environment with vLLM.")] = "python",
     precision: Annotated[Precision, typer.Option(help="What the servers compute in.")] = Precision.FLOAT32,
     max_model_len: Annotated[
@@ -66,35 +71,32 @@ def serve(
 
     check_model_folder(model)
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
-    if lora_targets and (not lora_rank or engine is ServedBy.VLLM):
-        raise ConfigError(
-            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
-            "out; vLLM reads the layers off each adapter"
-        )
+    options |= {"host": host}
+    _check_lora_targets(lora_targets, lora_rank, engine)
     if engine is ServedBy.VLLM:
         make_command = _make_vllm_command(model, python=python, gpu_memory=gpu_memory, **options)
     else:
         make_command = _make_own_command(model, lora_targets=lora_targets, **options)
     if port and port + replicas - 1 > MAX_PORT:
         raise ConfigError(f"--port: {replicas} servers from port {port} on go beyond {MAX_PORT}; give a lower one")
-    start = partial(
-        start_servers, make_command, replicas=replicas, start_timeout=start_timeout, port=port, gpus=gpu or ()
-    )
+    place: dict[str, Any] = {"port": port, "host": host, "gpus": gpu or ()}
+    start = partial(start_servers, make_command, replicas=replicas, start_timeout=start_timeout, **place)
     kind = "vllm" if engine is ServedBy.VLLM else "server"
-    _serve_until_interrupted(start, f'kind = "{kind}"\nprecision = "{precision.value}"')
+    _serve_until_interrupted(start, f'kind = "{kind}"\nprecision = "{precision.value}"', host)
     print_line("stopped")
 
 
-def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings: str) -> None:
+def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings: str, host: str) -> None:
     """Start servers, print what a run file says to use them, and stay until Ctrl-C."""
-    from groupwise.engines.remote.processes import stop_servers
+    from groupwise.engines.remote.processes import EVERYWHERE, stop_servers
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers as Ctrl-C does
     processes: list[ServerProcess] = []
     with TemporaryDirectory(prefix="groupwise-servers-") as logs:
         try:
             processes = start(folder=Path(logs))
-            urls = [process.url for process in processes]
+            name = socket.gethostname() if host == EVERYWHERE else host
+            urls = [f"http://{name}:{process.port}" for process in processes]
             print_line("\n".join([*urls, "", "[engine]", settings, f"urls = {json.dumps(urls)}"]))
             print_line(f"\nLogs are in {logs}; Ctrl-C ends the servers.")
             _watch(processes)
@@ -102,6 +104,14 @@ def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings
             pass
         finally:
             stop_servers(processes)
+
+
+def _check_lora_targets(targets: str, rank: int, engine: ServedBy) -> None:
+    if targets and (not rank or engine is ServedBy.VLLM):
+        raise ConfigError(
+            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
+            "out; vLLM reads the layers off each adapter"
+        )
 
 
 def check_model_folder(folder: Path) -> None:
@@ -113,7 +123,7 @@ def check_model_folder(folder: Path) -> None:
 
 
 def _make_vllm_command(
-    model: Path, *, python: str, gpu_memory: float, precision: str, lora_rank: int, max_model_len: int
+    model: Path, *, python: str, gpu_memory: float, precision: str, lora_rank: int, max_model_len: int, host: str
 ) -> MakeCommand:
     from groupwise.engines.remote.processes import SERVED_NAME
     from groupwise.engines.vllm.command import vllm_command
@@ -129,18 +139,19 @@ def _make_vllm_command(
         python=python,
         lora_rank=lora_rank,
         gpu_memory=gpu_memory or None,
+        extra=("--host", host),
     )
 
 
 def _make_own_command(
-    model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int
+    model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int, host: str
 ) -> MakeCommand:
     from groupwise.engines.remote.server.command import groupwise_command
 
     need_trainer()
     if max_model_len:
         raise ConfigError("--max-model-len is vLLM's; our own engine takes what the model allows")
-    options: dict[str, object] = {"precision": precision, "lora-rank": lora_rank}
+    options: dict[str, object] = {"precision": precision, "lora-rank": lora_rank, "host": host}
     options |= {"lora-targets": lora_targets} if lora_targets else {}
     return lambda port: groupwise_command(str(model.resolve()), port=port, options=options)
 

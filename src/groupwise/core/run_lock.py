@@ -3,30 +3,35 @@
 The lock is `flock` on a small file in the folder, in which the holder says who it is. The file is there as long as the
 lock is held; after a holder that was killed it stays behind, holds nobody up, and goes with the next one. A child that
 is forked while the lock is held lets go of it at once, and an interpreter that is started anew never has it.
+
+Where other machines see the folder too, or the file system has no `flock`, a lease is taken as well: see `run_lease`.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import shutil
-import socket
 import stat
-import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 
 from groupwise.core.errors import FileError, TrainingError
+from groupwise.core.file_system import find_file_system
+from groupwise.core.run_lease import (
+    BEAT_SECONDS,
+    MAX_LOCK_BYTES,
+    RunLease,
+    describe_self,
+    describe_taken,
+    name_holder,
+    write_content,
+)
 from groupwise.core.run_paths import LOCK
-from groupwise.core.text.safe_text import quote_line
 
-MAX_LOCK_BYTES = 4096
-"""Of what a holder says about itself: the file may be anybody's."""
 HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 
@@ -45,7 +50,8 @@ class RunLock:
         """What is locked."""
         self._is_draft = is_draft
         self._made_folder = False
-        self._let_go: weakref.finalize[[int, Path], RunLock] | None = None
+        self._let_go: weakref.finalize[[int, Path, RunLease | None], RunLock] | None = None
+        self._lease: RunLease | None = None
         self._descriptor = -1
 
     @property
@@ -63,7 +69,7 @@ class RunLock:
         path, made_folder = self.folder / LOCK, False
         try:
             made_folder = _make(self.folder)
-            descriptor = _lock(path)
+            descriptor, lease = _lock(path)
         except OSError as error:
             if made_folder:
                 with suppress(OSError):
@@ -72,8 +78,8 @@ class RunLock:
                 f"{self.folder} cannot be written ({error.strerror}); give a folder that you may write to, on a disk "
                 "with space"
             ) from None
-        self._descriptor, self._made_folder = descriptor, made_folder
-        self._let_go = weakref.finalize(self, _remove_and_close, descriptor, path)
+        self._descriptor, self._lease, self._made_folder = descriptor, lease, made_folder
+        self._let_go = weakref.finalize(self, _remove_and_close, descriptor, path, lease)
         _live.add(self)
         if self._is_draft:
             _empty(self.folder)
@@ -84,6 +90,11 @@ class RunLock:
             self._let_go()
             self._let_go = None
             _live.discard(self)
+
+    def check(self) -> None:
+        """Raise where another machine has taken the folder over meanwhile; to be called before something is written."""
+        if self._lease is not None:
+            self._lease.check()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -137,30 +148,26 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def _lock(path: Path) -> int:
-    """The descriptor of the locked file; it closes when another program is started."""
+def _lock(path: Path) -> tuple[int, RunLease | None]:
+    """The descriptor of the locked file, which closes when another program starts, and the lease if one is needed."""
     while True:
         # A link would lead out of the folder, and whoever sent it would have another file written over.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, f"{path.name} is no plain file")
-            _flock(descriptor, path)
+            has_flock = _flock(descriptor, path)
+            if not _is_at(descriptor, path):  # whoever held it has removed it in the meantime: that file locks nothing
+                os.close(descriptor)
+                continue
+            return descriptor, _say_holder(descriptor, path, needs_lease=not has_flock)
         except BaseException:
             os.close(descriptor)
             raise
-        if not _is_at(descriptor, path):  # whoever held it has removed it in the meantime: that file locks nothing
-            os.close(descriptor)
-            continue
-        try:
-            _write_holder(descriptor)
-        except OSError:
-            _remove_and_close(descriptor, path)
-            raise
-        return descriptor
 
 
-def _flock(descriptor: int, path: Path) -> None:
+def _flock(descriptor: int, path: Path) -> bool:
+    """Lock an open file, or raise where it is locked; False where this system or file system has no such locks."""
     try:
         import fcntl
     except ImportError:  # no such thing as flock on this system
@@ -169,21 +176,37 @@ def _flock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in HELD:
-            raise TrainingError(
-                f"{path.parent} is being written by {_name_holder(descriptor)}; wait until that ends, end it, or "
-                "choose another folder"
-            ) from None
+            raise TrainingError(describe_taken(path.parent, _name_holder(descriptor))) from None
         if error.errno not in UNSUPPORTED:
             raise
-        _warn_unlocked(path, error.strerror or "no reason given")
+        return _warn_unlocked(path, error.strerror or "no reason given")
+    return True
 
 
-def _warn_unlocked(path: Path, reason: str) -> None:
+def _warn_unlocked(path: Path, reason: str) -> bool:
     _log.warning(
-        "%s cannot be locked (%s), so that nothing keeps a second process from writing there; start only one",
+        "%s cannot be locked (%s); a count in %s, written every %g seconds, keeps others out instead: start only one "
+        "process at a time",
         path.parent,
         reason,
+        path.name,
+        BEAT_SECONDS,
     )
+    return False
+
+
+def _say_holder(descriptor: int, path: Path, *, needs_lease: bool) -> RunLease | None:
+    """Say who holds the lock; by a lease where the lock alone does not keep every other process out."""
+    if needs_lease or find_file_system(path.parent).is_shared:
+        lease = RunLease(path)
+        lease.take()
+        return lease
+    try:
+        write_content(descriptor, describe_self())
+    except OSError:
+        _remove(descriptor, path)
+        raise
+    return None
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -194,38 +217,24 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _write_holder(descriptor: int) -> None:
-    """Say who holds the lock. Of the command only its name: its options may hold what must not be written down."""
-    program, *arguments = getattr(sys, "argv", None) or [""]
-    name = Path(program).name
-    command = " ".join([name, *arguments[:1]]) if name == "groupwise" else name
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-        "command": command or "python",
-    }
-    content = json.dumps(holder).encode()
-    os.ftruncate(descriptor, 0)
-    if os.pwrite(descriptor, content, 0) < len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def _name_holder(descriptor: int) -> str:
     """Who holds the lock, in words."""
     try:
-        holder = json.loads(os.pread(descriptor, MAX_LOCK_BYTES, 0))
-        words = {name: quote_line(str(holder[name]), limit=200) for name in ("pid", "host", "since", "command")}
-    except (OSError, ValueError, KeyError, TypeError):  # it has the lock and is about to say its name
+        return name_holder(os.pread(descriptor, MAX_LOCK_BYTES, 0))
+    except OSError:
         return "another process"
-    return "process {pid} on {host} (`{command}`, since {since})".format(**words)
 
 
-def _remove_and_close(descriptor: int, path: Path) -> None:
-    """Let go of a lock: first the file, so that nobody can take it for one that is held."""
+def _remove(descriptor: int, path: Path) -> None:
     with suppress(OSError):
         if _is_at(descriptor, path):
             path.unlink()
+
+
+def _remove_and_close(descriptor: int, path: Path, lease: RunLease | None) -> None:
+    """Let go of a lock: first the file, so that nobody can take it for one that is held."""
+    if lease is None or lease.end():
+        _remove(descriptor, path)
     with suppress(OSError):
         os.close(descriptor)
 

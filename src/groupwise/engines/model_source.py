@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class ModelSource:
     """The model that an engine shall speak for.
 
-    Worked example: an engine of this process takes `copy_model()`; a client of a server reads the vocabulary off
+    Worked example: an engine of this process takes `copy_model()`, or `share_model()` where it shares the learner's
+    weights; a client of a server reads the vocabulary off
     `tokenizer` and `path` to see whether the server holds the same model, and copies nothing.
     """
 
@@ -32,6 +33,14 @@ class ModelSource:
 
     device: torch.device | None = None
     """What the model computes on; one that will be divided is not there yet. None = where it is."""
+
+    def share_model(self) -> PreTrainedModel:
+        """The model once more over the very same weights: modules, buffers and settings of its own, no weight twice.
+
+        Whoever gets it reads the learner's weights as they are at any moment, and must not change them.
+        """
+        same: dict[int, Any] = {id(value): value for value in self.model.parameters()}
+        return copy.deepcopy(self.model, same)
 
     def copy_model(self) -> PreTrainedModel:
         """The model once more, with weights of its own on the learner's device: a hand-over to it is a real one."""

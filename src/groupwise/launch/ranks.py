@@ -86,7 +86,7 @@ class Outcome:
     statuses: tuple[int, ...]
     """Of each; GONE where its node is."""
     died: tuple[int, ...]
-    """The ranks that a signal ended, or that went with their node, before anybody was told to end."""
+    """The ranks that went with their node, or that a signal ended which was none of ours."""
 
     @property
     def status(self) -> int:
@@ -144,20 +144,24 @@ def run_ranks(
     rank_variables = list_rank_variables([node for node, _ in nodes], port=nodes[0][1], with_gpus=with_gpus)
     for place, own in zip(places, rank_variables, strict=True):
         place.ask("start", list(arguments), {**variables, **own}, str(Path.cwd()), timeout=ASK_SECONDS)
-    statuses, died, deadline = dict[int, int](), set[int](), None
+    statuses, ended_by_us, deadline = dict[int, int](), set[int](), None
     while len(statuses) < len(places):
         for rank in (rank for rank in range(len(places)) if rank not in statuses):
             status = _look_at(places[rank], rank, show)
             if status is not None:
                 statuses[rank] = status
-                is_dead = status == GONE or status > SIGNAL_STATUS
-                died |= {rank} if is_dead and (deadline is None or time.monotonic() < deadline) else set()
         if deadline is None and any(statuses.values()):
             deadline = time.monotonic() + LEAVE_SECONDS
         if deadline is not None and time.monotonic() > deadline:
-            _end([place for rank, place in enumerate(places) if rank not in statuses])
+            ended_by_us |= {rank for rank in range(len(places)) if rank not in statuses}
+            _end([places[rank] for rank in ended_by_us])
         time.sleep(POLL_SECONDS)
-    return Outcome(tuple(statuses[rank] for rank in range(len(places))), tuple(sorted(died)))
+    died = [
+        rank
+        for rank, status in sorted(statuses.items())
+        if status == GONE or (status > SIGNAL_STATUS and rank not in ended_by_us)
+    ]
+    return Outcome(tuple(statuses[rank] for rank in range(len(places))), tuple(died))
 
 
 def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) -> list[dict[str, str]]:
@@ -180,7 +184,7 @@ def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) ->
                 "RANK": str(rank),
                 "WORLD_SIZE": str(len(nodes)),
                 "LOCAL_RANK": "0" if with_gpus else str(before[node.id]),
-                "LOCAL_WORLD_SIZE": str(together[node.id]),
+                "LOCAL_WORLD_SIZE": "1" if with_gpus else str(together[node.id]),
                 "MASTER_ADDR": address,
                 "MASTER_PORT": str(port),
             }

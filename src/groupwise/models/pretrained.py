@@ -27,18 +27,17 @@ class PretrainedModel(Part, slot="model"):
     lora_targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = ALL_LINEAR
     """Layers that the adapter sits on, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every
     linear layer but the output layer."""
-
     quantise: Literal["no", "4bit"] = "no"
     """Whether linear layers below an adapter are kept in four bits (QLoRA), which bitsandbytes does; `dtype` is what
     they compute in. The engine has them so too."""
 
+    @property
+    def trains_in_bfloat16(self) -> bool:
+        """Whether all weights train, and are bfloat16: not every learner can do that."""
+        return self.dtype == "bfloat16" and not self.lora_rank and self.quantise == "no"
+
     @model_validator(mode="after")
-    def _can_train(self) -> PretrainedModel:
-        if self.dtype != "float32" and not self.lora_rank and self.quantise == "no":
-            raise ValueError(
-                f"all weights would train in {self.dtype}, where small steps are rounded away; set dtype = 'float32', "
-                "or a lora_rank"
-            )
+    def _has_adapter_for_targets(self) -> PretrainedModel:
         if self.lora_targets != ALL_LINEAR and not self.lora_rank:
             raise ValueError(
                 "lora_targets names layers of an adapter, but lora_rank is 0; set a lora_rank, or leave lora_targets "

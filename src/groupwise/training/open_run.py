@@ -33,6 +33,7 @@ from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.learner.trainable import check_packages
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_model, check_panels, check_tasks
@@ -81,6 +82,7 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
     check_model(config)
+    check_packages(config.training.learner)
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)
@@ -110,8 +112,7 @@ def _open_with_host(
     model, tokenizer = model_and_tokenizer or config.model.open(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
-    if not isinstance(config.training.learner, ShardedLearnerConfig):  # whose model need not fit on one device
-        model = model.to(device)
+    model = _place_model(config, model, device)
     engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
@@ -132,12 +133,25 @@ def _open_with_host(
         host=host,
         journal=journal,
         panels=panels,
-        canary=_make_canary(prompter, engine, choose_tolerance(config.engine.precision, model)),
+        canary=_make_canary(
+            prompter,
+            engine,
+            choose_tolerance(config.engine.precision, model),
+            decodes=getattr(config.engine, "share_weights", False),
+        ),
         tasks=tasks,
         curriculum=start_curriculum(config, tasks),
         part_states=part_states,
         judge=judge,
     )
+
+
+def _place_model(config: RunConfig, model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Put the model on its device; not one that a sharded learner will divide, which need not fit there."""
+    if isinstance(config.training.learner, ShardedLearnerConfig):
+        return model
+    placed: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
+    return placed
 
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
@@ -162,8 +176,8 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
     return judge
 
 
-def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Canary:
-    """The canary of a run: the beginning of its own prompts.
+def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance, *, decodes: bool) -> Canary:
+    """The canary of a run: the beginning of its own prompts; an engine that shares the weights `decodes` for it too.
 
     A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
     only what was kept can have been left behind by old weights.
@@ -173,7 +187,7 @@ def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance) -> Ca
     if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
         num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
         opening = (opening * (num // len(opening) + 1))[:num]
-    return Canary(opening, response, tolerance=tolerance)
+    return Canary(opening, response, tolerance=tolerance, decodes=decodes)
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

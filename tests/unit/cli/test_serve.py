@@ -64,7 +64,8 @@ def test_servers_are_up_while_it_stays_and_gone_after(
     monkeypatch.setattr(serve, "_watch", interrupt)
     ran = groupwise("serve", str(model), "--engine", "groupwise", "--replicas", "2", "--lora-rank", "8", *TARGETS)
     assert ran.status == 0, ran.err
-    assert asked == [(str(model), {"precision": "float32", "lora-rank": 8, "lora-targets": "q_proj,v_proj"})] * 2
+    options = {"precision": "float32", "lora-rank": 8, "lora-targets": "q_proj,v_proj", "host": "127.0.0.1"}
+    assert asked == [(str(model), options)] * 2
     lines = ran.out.splitlines()
     assert lines[:2] == urls
     assert lines[-1] == "stopped"
@@ -107,6 +108,34 @@ def test_heads_that_vllm_refuses(groupwise: Run, model: Path, monkeypatch: pytes
     assert "its attention heads are 16 wide, and vLLM on a CPU refuses heads narrower than 32" in refuse(
         groupwise, str(model)
     )
+
+
+@pytest.mark.usefixtures("handler")
+def test_servers_for_other_machines_are_printed_by_the_machines_name(
+    groupwise: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts: list[str] = []
+
+    def make_command(model: str, *, port: int, options: Any) -> Any:
+        hosts.append(options["host"])
+        return [sys.executable, str(HEALTH_SERVER), str(port)], {}
+
+    ports: list[int] = []
+
+    def interrupt(processes: Any) -> None:
+        ports.extend(process.port for process in processes)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("groupwise.engines.remote.server.command.groupwise_command", make_command)
+    monkeypatch.setattr(serve, "need_trainer", lambda: None)
+    monkeypatch.setattr(serve, "_watch", interrupt)
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    ran = groupwise("serve", str(model), "--engine", "groupwise", "--host", "0.0.0.0")
+    assert ran.status == 0, ran.err
+    assert hosts == ["0.0.0.0"]
+    assert ran.out.splitlines()[0] == f"http://node7:{ports[0]}"
+    message = refuse(groupwise, str(model), "--engine", "groupwise", "--host", "192.0.2.1", "--port", "8101")
+    assert "port 8101 of 192.0.2.1 cannot be taken (Cannot assign requested address)" in message
 
 
 @pytest.mark.usefixtures("handler")

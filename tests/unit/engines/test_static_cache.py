@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -17,30 +16,15 @@ from hypothesis import strategies as st  # noqa: E402
 
 from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines import static_cache  # noqa: E402
-from groupwise.engines.engine import Generation, Request  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
-from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
+from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
 from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
 
 LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
-
-
-def assert_same(answers: Sequence[Generation], expected: Sequence[Generation]) -> None:
-    assert [answer.response_ids for answer in answers] == [answer.response_ids for answer in expected]
-    assert [answer.stopped for answer in answers] == [answer.stopped for answer in expected]
-    for answer, other in zip(answers, expected, strict=True):
-        assert answer.logp == pytest.approx(other.logp, abs=1e-5)
-        assert answer.entropy == pytest.approx(other.entropy, abs=1e-5)
-
-
-def ask_next(asked: Sequence[Request], said: Sequence[Generation]) -> list[Request]:
-    """The next step of each session: the prompt goes on where the last one ended."""
-    return [
-        Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7, 8), seed=a.seed + 1, max_tokens=9, session=a.session)
-        for a, g in zip(asked, said, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -301,13 +285,26 @@ def test_layers_that_see_a_part_of_the_sequence_in_a_way_of_their_own_are_refuse
         StaticCacheEngine(model, use_graphs=False)
 
 
-def test_the_host_looks_more_often_once_most_responses_have_ended() -> None:
+@pytest.mark.parametrize(
+    ("stop_ids", "expected"), [((VOCABULARY + 1,), [LOOK_EVERY, *[LOOK_SOON] * 3]), ((), [LOOK_EVERY, 12])]
+)
+def test_the_host_looks_more_often_once_most_responses_have_ended_where_they_may_end(
+    stop_ids: tuple[int, ...], expected: list[int]
+) -> None:
     engine = StaticCacheEngine(family("llama"), use_graphs=False, rows=16)
-    asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8) for i in range(12)]
+    asked = [
+        Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=20 if i < 3 else 8, stop_ids=stop_ids) for i in range(12)
+    ]
     engine.generate(asked)  # storage grows here
     assert engine._step is not None
     looks: list[int] = []
     run = engine._step.run
     engine._step.run = lambda num, width, steps: (looks.append(steps), run(num, width, steps=steps))[1]
     engine.generate(asked)
-    assert looks == [LOOK_EVERY, *[LOOK_SOON] * 3]
+    assert looks == expected
+
+
+def test_responses_longer_than_the_time_between_two_looks_are_sampled_whole() -> None:
+    engine = StaticCacheEngine(LLAMA, use_graphs=False)
+    asked = [Request(prompt_ids=(3, 4, i + 5), seed=i, max_tokens=LOOK_LATE + 20) for i in range(3)]
+    assert_same(engine.generate(asked), ALONE.generate(asked))

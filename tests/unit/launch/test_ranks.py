@@ -114,10 +114,24 @@ def test_a_rank_whose_node_is_gone_has_died(places: list[Place], monkeypatch: py
         return ask(self, method, *arguments, timeout=timeout)
 
     monkeypatch.setattr(Place, "ask", lose)
-    outcome, texts = run(places, "0", "stays")
-    assert outcome == Outcome((0, GONE), (1,))
+    outcome, texts = run(places, "stays", "stays")
+    assert outcome == Outcome((128 + signal.SIGTERM, GONE), (1,))
     assert texts[1] == "the process of rank 1 is gone\n"
-    assert outcome.status == 1
+    assert Outcome((0, GONE), (1,)).status == 1
+
+
+def test_a_node_that_is_found_to_be_gone_after_the_others_were_ended_has_died(
+    places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Place.ask
+
+    def lose_late(self: Place, method: str, *arguments: Any, timeout: float) -> Any:
+        self.is_lost |= method == "stop"
+        return ask(self, method, *arguments, timeout=timeout)
+
+    monkeypatch.setattr(Place, "ask", lose_late)
+    outcome, _ = run(places, "2", "stays")
+    assert outcome == Outcome((2, GONE), (1,))
 
 
 def test_a_folder_that_a_node_does_not_see_is_one_sentence(tmp_path: Path) -> None:

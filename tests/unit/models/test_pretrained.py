@@ -54,11 +54,6 @@ def test_the_adapter_is_scaled_as_told_and_the_same_for_a_seed(folder: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"dtype": "bfloat16"},
-            "PretrainedModel: all weights would train in bfloat16, where small steps are rounded away; set dtype = "
-            "'float32', or a lora_rank",
-        ),
         ({"dtype": "half"}, "PretrainedModel: dtype: input should be 'float32' or 'bfloat16', found 'half'"),
         ({"lora_rank": -1}, "PretrainedModel: lora_rank: input should be greater than or equal to 0, found -1"),
     ],

@@ -200,15 +200,16 @@ def test_the_engine_of_this_process_has_weights_of_its_own(tmp_path: Path) -> No
 def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_that_are_there() -> None:
     content = tomllib.loads(tomli_w.dumps(small_config().config()))
     assert content["engine"].pop("kind") == "local"
+    assert content["engine"].pop("share_weights") is False, "which came later"
     before = {
         "precision": "float32",
         "decoding": "auto",
         "rows": 256,
         "memory": 0.3,
-        "compile_parts": False,
+        "compile_parts": "auto",
         "batch_tokens": 32768,
     }
-    assert content["engine"] == before, "as config.toml had it before there were kinds"
+    assert content["engine"] == before, "the keys that config.toml had before there were kinds"
     assert decode_run(content).engine == LocalEngine()
     assert decode_run(content, overrides=["engine.rows=8"]).engine == LocalEngine(rows=8)
     del content["engine"]

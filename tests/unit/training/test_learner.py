@@ -299,9 +299,10 @@ def test_dropout_is_off_so_that_the_learner_scores_what_the_engine_sampled() -> 
 def test_weights_of_half_precision_are_refused(kind: str) -> None:
     with pytest.raises(ConfigError) as caught:
         learner(tiny()[0].to(getattr(torch, kind)))
+    instead = ", or say how it shall (training.learner.bfloat16_weights)" if kind == "bfloat16" else ""
     assert str(caught.value) == (
         f"model.embed_tokens.weight would train in {kind}, where small steps are rounded away; load the model in "
-        "float32, or train a LoRA adapter on it (model.lora_rank), whose weights are float32"
+        f"float32, or train a LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from groupwise.engines.remote import launch  # noqa: E402
 from groupwise.launch.guarded_process import find_free_port  # noqa: E402
 from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.training import ServerEngineConfig, VllmServerConfig  # noqa: E402
+from groupwise.training.engine.launched_servers import VARIABLE  # noqa: E402
 from groupwise.training.engine.needs import check_engine_gives  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from tests.end_to_end.runs import config  # noqa: E402
@@ -24,6 +27,7 @@ from tests.fresh_interpreter import fresh  # noqa: E402
 from tests.unit.engines.remote.own_server import serve_model  # noqa: E402
 from tests.unit.engines.small_models import family  # noqa: E402
 
+HEALTH_SERVER = Path(__file__).parents[1] / "engines" / "remote" / "health_server.py"
 KINDS = [ServerEngineConfig, VllmServerConfig]
 
 
@@ -64,6 +68,54 @@ def test_a_server_that_is_named_twice_is_refused_before_it_is_reached() -> None:
     url = f"http://127.0.0.1:{find_free_port()}"
     with pytest.raises(ConfigError, match=r"is there 2 times; name each server once$"):
         ServerEngineConfig(urls=(url, f"{url}/")).check_device("cpu")
+
+
+def test_servers_that_were_launched_beside_the_run_are_waited_for_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = find_free_port()
+    url = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv(VARIABLE, f"{url},")
+    late = f"import runpy, time; time.sleep(1); runpy.run_path({str(HEALTH_SERVER)!r}, run_name='__main__')"
+    server = subprocess.Popen([sys.executable, "-c", late, str(port)])
+    try:
+        with only_reading():  # whoever runs the command named it, not the run
+            check_engine_gives(config(1, engine=ServerEngineConfig(replicas=3, start_timeout=30)), device="cpu")
+            check_engine_gives(config(1, engine=VllmServerConfig(python="./anything")), device="cpu")
+    finally:
+        server.kill()
+        server.wait()
+    assert caplog.messages == [f"waiting up to 30 seconds for the server {url}"]
+
+
+def test_a_launched_server_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"http://127.0.0.1:{find_free_port()}"
+    monkeypatch.setenv(VARIABLE, url)
+    with pytest.raises(ConfigError) as caught:
+        ServerEngineConfig(start_timeout=0.1).check_device("cpu")
+    assert str(caught.value) == (
+        f"{VARIABLE}: the server {url} cannot be reached to say that it is healthy (Connection refused); start it, or "
+        "correct its URL (0.1 seconds, engine.start_timeout, have passed)"
+    )
+
+
+def test_servers_that_were_launched_for_another_engine_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "http://a:1 http://b:1")
+    with pytest.raises(ConfigError) as caught:
+        check_engine_gives(config(1), device="cpu")
+    assert str(caught.value) == (
+        f"the variable {VARIABLE} names 2 servers, but the engine LocalEngine uses none; set engine.kind = "
+        '"server" or "vllm", or unset the variable'
+    )
+    with pytest.raises(ConfigError) as caught:
+        ServerEngineConfig(urls=("http://a:1", "http://c:1")).check_device("cpu")
+    assert str(caught.value) == (
+        f"engine.urls names http://a:1, http://c:1, but the variable {VARIABLE} names http://a:1, http://b:1; leave "
+        "the setting out, or unset the variable"
+    )
+    monkeypatch.setenv(VARIABLE, "a:1")
+    with pytest.raises(ConfigError, match=rf"^{VARIABLE}: 'a:1' is no URL of a server"):
+        ServerEngineConfig().check_device("cpu")
 
 
 def test_a_server_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from groupwise.core.errors import FileError, GroupwiseError
+from groupwise.core.file_system import find_file_system
 from groupwise.core.records import SCHEMA
 from groupwise.core.run_paths import DAMAGED_JOURNAL
 from groupwise.core.text.safe_text import quote_line
@@ -102,6 +103,8 @@ UNREADABLE = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
 """What SQLite says of a file whose content it cannot make sense of."""
+MAX_WAIT, MAX_SHARED_WAIT = 5.0, 60.0
+"""Seconds that a writer waits for another process that has the file; the latter where readers hold it for a moment."""
 UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What may be raised for it; the latter where its message quotes what is no text."""
 
@@ -189,10 +192,12 @@ def _make_damage_error(path: Path, error: Exception) -> FileError:
 
 def connect(path: Path) -> JournalDatabase:
     """Open a journal to write; what a new one needs is made."""
-    database = _open(str(path), path, uri=False)
+    # SQLite's log for readers beside a writer is memory that processes share: those of one machine, not of several.
+    is_shared = find_file_system(path.parent).is_shared
+    database = _open(str(path), path, uri=False, timeout=MAX_SHARED_WAIT if is_shared else MAX_WAIT)
     try:
         check_schema(database, path)  # before a file of another schema is touched
-        database.execute("PRAGMA journal_mode = WAL")
+        database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
         database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
         for table, column, kind in ADDED:
@@ -217,23 +222,35 @@ def check_schema(database: JournalDatabase, path: Path) -> None:
 
 
 def connect_to_read(path: Path) -> JournalDatabase:
-    """Open within one transaction, so that whatever is asked is answered from the same updates."""
+    """Open within one transaction, so that whatever is asked is answered from the same updates.
+
+    A journal that several machines may see is without SQLite's log: there a transaction would keep its writer waiting,
+    and each question is answered from the updates of its moment.
+    """
     try:
-        return _snapshot(f"{path.absolute().as_uri()}?mode=ro", path)
+        database = _snapshot(f"{path.absolute().as_uri()}?mode=ro", path)
     except sqlite3.OperationalError:
         # To read beside a writer, SQLite needs files of its own next to the journal, which it cannot make in a folder
         # that is read-only. There a journal without a log is complete, and one with a log is not.
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
+        log, _, before = _logs(path)
+        if _holds_something(log):
             raise FileError(
                 f"{path}: its last updates stand in {log.name}, which cannot be read in a read-only folder; copy the "
                 "folder to where you may write, and give the copy"
             ) from None
+        if _holds_something(before):
+            raise FileError(
+                f"{path}: the run was killed while it wrote an update, and {before.name} holds what stood there; "
+                "`groupwise train --resume` puts it back and goes on"
+            ) from None
         return _snapshot(f"{path.absolute().as_uri()}?mode=ro&immutable=1", path)
+    if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        database.execute("COMMIT")
+    return database
 
 
 def _snapshot(address: str, path: Path) -> JournalDatabase:
-    database = _open(address, path, uri=True)
+    database = _open(address, path, uri=True, timeout=MAX_SHARED_WAIT)
     try:
         database.execute("BEGIN")
         database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a transaction begins with its first read
@@ -243,8 +260,8 @@ def _snapshot(address: str, path: Path) -> JournalDatabase:
     return database
 
 
-def _open(address: str, path: Path, *, uri: bool) -> JournalDatabase:
-    database = sqlite3.connect(address, uri=uri, isolation_level=None, factory=JournalDatabase)
+def _open(address: str, path: Path, *, uri: bool, timeout: float) -> JournalDatabase:
+    database = sqlite3.connect(address, uri=uri, isolation_level=None, factory=JournalDatabase, timeout=timeout)
     database.path = path
     return database
 
@@ -309,9 +326,14 @@ def _copy_pending(target: JournalDatabase, database: JournalDatabase, number: in
             _copy(target, "pending", rows)
 
 
-def _logs(path: Path) -> tuple[Path, Path]:
-    """The files that SQLite keeps beside one."""
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+def _logs(path: Path) -> tuple[Path, Path, Path]:
+    """The files that SQLite keeps beside one: what is new and where that stands or, without these, what was before."""
+    new, index, before = (path.with_name(f"{path.name}-{name}") for name in ("wal", "shm", "journal"))
+    return new, index, before
+
+
+def _holds_something(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _copy(target: JournalDatabase, table: str, rows: Sequence[Sequence[Any]]) -> None:

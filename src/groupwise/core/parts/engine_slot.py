@@ -41,6 +41,12 @@ REFUSED_SAMPLING: Mapping[str, str] = {
 }
 """Settings of sampling that other tools have and that every engine here refuses alike, with the reason."""
 
+REFUSED_SHARING: Mapping[str, str] = {
+    "share_weights": "only the engine that computes in the trainer's own modules can read the learner's weights where "
+    'they are; use kind = "local"',
+}
+"""What engines with weights elsewhere refuse."""
+
 
 class EnginePart(Protocol):
     """Fills the slot `engine`: the settings of an engine, and how it is opened.

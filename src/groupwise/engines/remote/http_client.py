@@ -46,14 +46,14 @@ class RequestRefusedFault(EngineFault):
     """A server says that the request is wrong: another one would say the same."""
 
 
-def open_clients(urls: Sequence[str]) -> list[ServerClient]:
-    """A client for each server; refused where none is named, or one twice."""
-    clients = [ServerClient(url) for url in urls]
+def open_clients(urls: Sequence[str], *, setting: str = "engine.urls") -> list[ServerClient]:
+    """A client for each server; refused where none is named, or one twice. Errors name the setting that says so."""
+    clients = [ServerClient(url, setting=setting) for url in urls]
     if not clients:
-        raise ConfigError("engine.urls: no server is named; write the URL of one at least")
+        raise ConfigError(f"{setting}: no server is named; write the URL of one at least")
     for url, number in Counter(client.url for client in clients).items():
         if number > 1:
-            raise ConfigError(f"engine.urls: {url!r} is there {number} times; name each server once")
+            raise ConfigError(f"{setting}: {url!r} is there {number} times; name each server once")
     return clients
 
 

@@ -33,6 +33,8 @@ from groupwise.engines.uniform_draws import draw_uniforms
 
 LOOK_EVERY = 8
 """Steps between two looks of the host: each look waits for the device."""
+LOOK_LATE = 64
+"""Steps between them at most where no response can end before its last token."""
 LOOK_SOON = 4
 """Steps between them once most responses have ended: the others are likely about to."""
 REFILL = 0.25
@@ -94,6 +96,7 @@ class StaticCacheEngine:
         self._capacity = Capacity(lanes=0, width=0, tokens=0, stops=0)
         self._table = LaneTable(0)
         self._step: DecodingStep | None = None
+        self._prefill: Prefill | FlatPrefill | None = None
         self._earlier_captures = 0
 
     @property
@@ -129,7 +132,8 @@ class StaticCacheEngine:
     @property
     def num_captures(self) -> int:
         """CUDA graphs that have been captured."""
-        return self._earlier_captures + (self._step.num_captures if self._step else 0)
+        reading = self._prefill.num_captures if isinstance(self._prefill, FlatPrefill) else 0
+        return self._earlier_captures + reading + (self._step.num_captures if self._step else 0)
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
         """Copy weights by name into the model; forget everything computed with the old ones."""
@@ -173,9 +177,8 @@ class StaticCacheEngine:
         waiting, peak = self._queue(numbered), 0
         while waiting or self._table.running:
             self._admit(waiting, step)
-            num = len(self._table.running)
-            peak = max(peak, num)
-            self._decode(step, LOOK_EVERY if 2 * num > peak else LOOK_SOON)
+            peak = max(peak, len(self._table.running))
+            self._decode(step, self._choose_steps(peak))
             answers |= {row.number: answer for row, answer in self._take_finished(step)}
         return answers
 
@@ -192,7 +195,7 @@ class StaticCacheEngine:
             if num_known and lane not in taken:  # of two requests of one session the first goes on in its lane
                 row.lane, row.num_known = lane, num_known
                 taken.add(lane)
-        return sorted(rows, key=lambda row: (row.num_known > 0, _find_max_length(row.request), row.request.prompt_ids))
+        return sorted(rows, key=_rank)
 
     def _admit(self, waiting: list[Row], step: DecodingStep) -> None:
         """Start waiting rows where enough lanes are free."""
@@ -213,13 +216,23 @@ class StaticCacheEngine:
         started = [*going_on, *new]
         # The state first: what is sent to the device there waits for it, and it has nothing to do yet.
         step.state.start([row.lane for row in started], [row.request for row in started])
-        self._make_prefill(step).read(started)
+        assert self._prefill is not None, "a step comes with what reads prompts for it"
+        self._prefill.read(started)
 
     def _make_prefill(self, step: DecodingStep) -> Prefill | FlatPrefill:
-        if self._layers is not None:
-            return FlatPrefill(self._layers, step.cache, batch_tokens=self._batch_tokens)
+        """What reads prompts into the lanes of a step."""
         light = min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
-        return Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens, light_tokens=light)
+        if self._layers is None:
+            return Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens, light_tokens=light)
+        pool = step.pool if self._use_graphs else None
+        return FlatPrefill(self._layers, step.cache, batch_tokens=self._batch_tokens, light_tokens=light, pool=pool)
+
+    def _choose_steps(self, peak: int) -> int:
+        """Steps until the next look, of at most `peak` rows that ran at a time."""
+        running = self._table.running.values()
+        if any(row.request.stop_ids for row in running):
+            return LOOK_EVERY if 2 * len(running) > peak else LOOK_SOON
+        return max(LOOK_EVERY, min(LOOK_LATE, *(row.tokens_left for row in running)))
 
     def _decode(self, step: DecodingStep, max_steps: int) -> None:
         """Make some steps with all that runs, in the smallest shape that holds it."""
@@ -250,12 +263,13 @@ class StaticCacheEngine:
 
     def _take_finished(self, step: DecodingStep) -> list[tuple[Row, Generation]]:
         """Take the rows that are done out of their lanes, with their answers."""
-        is_done = step.state.is_done.tolist()
+        is_done, counts = step.state.read_progress()
         lanes = [lane for lane in self._table.running if is_done[lane]]
         if not lanes:
             return []
         finished = []
-        for lane, (ids, logp, entropy) in zip(lanes, step.state.read_responses(lanes), strict=True):
+        responses = step.state.read_responses(lanes, [counts[lane] for lane in lanes])
+        for lane, (ids, logp, entropy) in zip(lanes, responses, strict=True):
             prompt = self._table.running[lane].request.prompt_ids
             row = self._table.release(lane, (*prompt, *ids[:-1]))
             stopped = ids[-1] in row.request.stop_ids
@@ -271,19 +285,20 @@ class StaticCacheEngine:
             return self._step
         cache = self._make_cache(capacity)
         state = LaneState.empty(
-            lanes=capacity.lanes, stops=capacity.stops, tokens=capacity.tokens, steps=LOOK_EVERY, device=self.device
+            lanes=capacity.lanes, stops=capacity.stops, tokens=capacity.tokens, steps=LOOK_LATE, device=self.device
         )
         self._table.resize(capacity.lanes)
         self._capacity = capacity
         self._step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel, self._layers)
+        self._prefill = self._make_prefill(self._step)
         return self._step
 
     def _make_cache(self, capacity: Capacity) -> LaneCache:
         """Storage for keys and values; what it held before, as far as there is room for it."""
-        step, self._step = self._step, None
+        self._earlier_captures, step = self.num_captures, self._step
+        self._step = self._prefill = None
         try:
             if step is not None:
-                self._earlier_captures += step.num_captures
                 return step.cache.resize(lanes=capacity.lanes, width=capacity.width)
             self._table.clear()
             device, dtype = self.device, self._dtype
@@ -313,6 +328,11 @@ class StaticCacheEngine:
             tokens=max(now.tokens, _round_up(max(request.max_tokens for request in requests), MIN_TOKENS)),
             stops=max(now.stops, _round_up(max(len(request.stop_ids) for request in requests), MIN_STOPS)),
         )
+
+
+def _rank(row: Row) -> tuple[bool, int, tuple[int, ...]]:
+    """Last first: those that go on, in any order, then the longest, equal prompts together."""
+    return row.num_known > 0, _find_max_length(row.request), () if row.num_known else row.request.prompt_ids
 
 
 def _find_max_length(request: Request) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from groupwise.engines.engine import Request
+from groupwise.engines.static_cache.token_batch import send
 
 NOTHING = -1
 """No token: fills the places of stop tokens that a request does not have."""
@@ -78,22 +79,28 @@ class LaneState:
 
     def start(self, lanes: Sequence[int], requests: Sequence[Request]) -> None:
         """Begin responses in some lanes: the last token of each prompt is the first that is read."""
-        device, num_stops = self.token.device, self.stops.shape[1]
-        where = torch.tensor(lanes, device=device)
-        temperature = torch.tensor([request.temperature for request in requests], device=device)
-        stops = [[*request.stop_ids, *[NOTHING] * (num_stops - len(request.stop_ids))] for request in requests]
-        self.token[where] = torch.tensor([[request.prompt_ids[-1]] for request in requests], device=device)
-        self.length[where] = torch.tensor([len(request.prompt_ids) - 1 for request in requests], device=device)
+        num_stops = self.stops.shape[1]
+        table = np.full((len(lanes), 5 + num_stops), NOTHING, dtype=np.float64)
+        for row, (lane, request) in enumerate(zip(lanes, requests, strict=True)):
+            length = len(request.prompt_ids) - 1
+            table[row, :5] = lane, request.prompt_ids[-1], length, request.max_tokens, request.temperature
+            if request.stop_ids:
+                table[row, 5 : 5 + len(request.stop_ids)] = request.stop_ids
+        numbers = send(table, self.token.device)
+        whole, temperature = numbers.long(), numbers[:, 4].float()
+        where = whole[:, 0]
+        self.token[where] = whole[:, 1:2]
+        self.length[where] = whole[:, 2]
         self.count[where] = 0
-        self.max_tokens[where] = torch.tensor([request.max_tokens for request in requests], device=device)
+        self.max_tokens[where] = whole[:, 3]
         self.is_greedy[where] = temperature == 0
         self.temperature[where] = torch.where(temperature == 0, 1.0, temperature)[:, None]
-        self.stops[where] = torch.tensor(stops, device=device, dtype=torch.long)
+        self.stops[where] = whole[:, 5:]
         self.is_done[where] = False
 
     def set_draws(self, draws_NL: npt.NDArray[np.float64]) -> None:
         """Put the random numbers of the next steps where they are read."""
-        self.draws[: len(draws_NL)] = torch.from_numpy(draws_NL).to(self.draws.device)
+        self.draws[: len(draws_NL)] = send(draws_NL, self.draws.device)
         self.next_draw.zero_()
 
     def record(self, num: int, token_B1: torch.Tensor, logp_B: torch.Tensor, entropy_B: torch.Tensor) -> None:
@@ -112,16 +119,18 @@ class LaneState:
         is_done_B |= (token_B1 == self.stops[:num]).any(1) | (count_B >= self.max_tokens[:num])
         self.next_draw.add_(1)
 
-    def read_responses(self, lanes: Sequence[int]) -> list[SampledResponse]:
-        """The responses in some lanes, so far."""
-        where = torch.tensor(lanes, device=self.token.device)
-        counts = self.count[where].tolist()
-        longest = max(counts)
-        columns = [column[where, :longest].tolist() for column in (self.ids, self.logp, self.entropy)]
-        return [
-            (tuple(ids[:count]), tuple(logp[:count]), tuple(entropy[:count]))
-            for count, ids, logp, entropy in zip(counts, *columns, strict=True)
-        ]
+    def read_progress(self) -> tuple[list[int], list[int]]:
+        """Whether each lane is done, and how many tokens it has sampled; the host waits for the device."""
+        is_done, counts = torch.stack((self.is_done.long(), self.count)).tolist()
+        return is_done, counts
+
+    def read_responses(self, lanes: Sequence[int], counts: Sequence[int]) -> list[SampledResponse]:
+        """The first tokens of the responses in some lanes."""
+        where = send(np.array(lanes), self.token.device)
+        sampled = [column[where, : max(counts)].double() for column in (self.ids, self.logp, self.entropy)]
+        ids, logp, entropy = torch.stack(sampled).cpu().numpy()
+        rows = zip(counts, ids.astype(np.int64).tolist(), logp.tolist(), entropy.tolist(), strict=True)
+        return [(tuple(ids[:num]), tuple(logp[:num]), tuple(entropy[:num])) for num, ids, logp, entropy in rows]
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Put the state of some lanes into others; sources are read before anything is written."""

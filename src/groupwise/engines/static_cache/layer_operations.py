@@ -67,9 +67,11 @@ def attend_rows(
     query_NHD: torch.Tensor, stored: tuple[torch.Tensor, torch.Tensor], table: RowTable, *, scaling: float, tile: int
 ) -> torch.Tensor:
     """Attention of each row's tokens to its lane up to themselves (N, H, D)."""
-    attended = torch.empty(*query_NHD.shape[:2], stored[1].shape[3], dtype=query_NHD.dtype, device=query_NHD.device)
+    attended = torch.zeros(*query_NHD.shape[:2], stored[1].shape[3], dtype=query_NHD.dtype, device=query_NHD.device)
     numbers = zip(*(column.tolist() for column in (table.firsts, table.lengths, table.known, table.lanes)), strict=True)
     for first, length, known, lane in numbers:
+        if not length:
+            continue
         positions = torch.arange(known, known + length, device=query_NHD.device)
         keys, values = (store[lane, :, : known + length] for store in stored)
         attended[first : first + length] = _attend(query_NHD[first : first + length], keys, values, positions, scaling)

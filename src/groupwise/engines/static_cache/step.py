@@ -18,12 +18,10 @@ from transformers import PreTrainedModel
 from groupwise.engines.sampling import draw_tokens
 from groupwise.engines.static_cache.attention import switch_attention
 from groupwise.engines.static_cache.cache import LaneCache, WriteOneToken, make_additive_mask
+from groupwise.engines.static_cache.graph_capture import GraphPool
 from groupwise.engines.static_cache.lane_state import LaneState
 from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.token_batch import TokenBatch
-
-WARM_UPS = 2
-"""Steps before a capture: libraries choose kernels and get their workspace in the first."""
 
 
 @dataclass(eq=False)
@@ -42,8 +40,10 @@ class DecodingStep:
     num_captures: int = 0
     """Graphs that have been captured."""
 
+    pool: GraphPool = field(default_factory=GraphPool)
+    """The memory of graphs."""
+
     _graphs: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _pool: Any = None
 
     def __post_init__(self) -> None:
         device = self.cache.device
@@ -106,18 +106,7 @@ class DecodingStep:
         """A graph of the step. The steps before it sample nothing: every row is done while they run."""
         was_done_L = self.state.is_done.clone()
         self.state.is_done.fill_(True)
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UPS):
-                self._run_once(num, width)
-        here.wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        # Graphs run one after another and hand over in static tensors only, so they may share their memory.
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        # Only this thread must leave the device alone meanwhile: a learner may work on it in another one.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._run_once(num, width)
+        graph = self.pool.capture(lambda: self._run_once(num, width))
         self.state.is_done.copy_(was_done_L)
         self.state.next_draw.zero_()
         self.num_captures += 1

@@ -78,7 +78,8 @@ class TransformersEngine:
         return torch.device(next(self._model.parameters()).device)
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Copy weights by name into the model; forget everything computed with the old ones."""
+        """Copy weights by name into the model, those that it shares excepted; forget everything computed with the old
+        ones."""
         own = dict(self._model.named_parameters())
         unknown = [name for name in weights if name not in own]
         if unknown:
@@ -87,7 +88,8 @@ class TransformersEngine:
             )
         with torch.no_grad():
             for name, value in weights.items():
-                own[name].copy_(value)
+                if own[name].data_ptr() != value.data_ptr():  # an engine that shares the learner's has them already
+                    own[name].copy_(value)
         self._sessions.clear()
         self._version = version
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from groupwise.training.doctor.memory.outline import plan_model
-from groupwise.training.doctor.memory.run_memory import MOMENT_BYTES, RunMemory, estimate_memory
+from groupwise.training.doctor.memory.run_memory import (
+    RunMemory,
+    count_moment_bytes,
+    estimate_memory,
+    find_local_learner,
+)
 from groupwise.training.run_config import RunConfig
 
 
@@ -26,7 +31,7 @@ class Sizes:
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
-    """Checkpoints that the run writes."""
+    """Checkpoints that are there at a time."""
 
 
 def estimate_sizes(config: RunConfig) -> Sizes:
@@ -38,13 +43,28 @@ def estimate_sizes(config: RunConfig) -> Sizes:
     plan, tokenizer = plan_model(config)
     outline = plan.draw()
     trained = sum(value.numel() for value in outline.parameters() if value.requires_grad)
-    saved = trained if plan.lora is not None else sum(value.numel() for value in outline.parameters())
+    learner = find_local_learner(config)
+    stored = [
+        (value.numel(), value.element_size())
+        for value in outline.parameters()
+        if value.requires_grad or plan.lora is None
+    ]
     return Sizes(
         attempts=attempts,
         tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
         parameters=sum(value.numel() for name, value in outline.named_parameters() if ".lora_" not in name),
         trained=trained,
         memory=estimate_memory(config, plan, tokenizer),
-        checkpoint=saved * 4 + trained * MOMENT_BYTES,
-        checkpoints=1 + -(-config.training.updates // config.training.checkpoint_every),
+        checkpoint=sum(num * (width + count_moment_bytes(learner, width)) for num, width in stored),
+        checkpoints=_count_checkpoints(config),
     )
+
+
+def _count_checkpoints(config: RunConfig) -> int:
+    """How many checkpoints a run has at the most, besides the one that it is about to remove."""
+    every, keep = config.training.checkpoint_every, config.checkpoints.keep
+    written = 1 + -(-config.training.updates // every)
+    if keep == "all":
+        return written
+    always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
+    return min(written, always)

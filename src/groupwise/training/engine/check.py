@@ -9,6 +9,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.engines.conformance.suite import check_engine
 from groupwise.engines.engine import ClosingEngine
 from groupwise.models.device import choose_device
+from groupwise.training.engine.config import LocalEngine
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.open_run import open_run_engine
 from groupwise.training.run_config import RunConfig
@@ -23,7 +24,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     device = choose_device(config.device)
     check_engine_gives(config, device=device.type)
     model, tokenizer = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
-    engine = open_run_engine(config, model.to(device), tokenizer)
+    engine = open_run_engine(_with_own_weights(config), model.to(device), tokenizer)
     special = set(tokenizer.all_special_ids)
     token_ids = [token for token in range(len(tokenizer)) if token not in special]
     try:
@@ -36,6 +37,13 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     finally:
         if isinstance(engine, ClosingEngine):
             engine.close()
+
+
+def _with_own_weights(config: RunConfig) -> RunConfig:
+    """The run with an engine that has a copy of the weights: the rules hand over others than the learner's."""
+    if not isinstance(config.engine, LocalEngine):
+        return config
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"share_weights": False})})
 
 
 def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:

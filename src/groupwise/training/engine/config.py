@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LocalEngine(Part, slot="engine"):
-    """Samples in the trainer's own process, with a copy of the model on the same device."""
+    """Samples in the trainer's own process, with a copy of the model on the same device, or with the learner's own."""
 
     gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
     """All that an engine can give."""
@@ -24,14 +24,18 @@ class LocalEngine(Part, slot="engine"):
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the engine computes in: float32 = its weights as the model was loaded; bfloat16 = cast at each hand-over."""
+    share_weights: bool = False
+    """Whether the engine reads the learner's own weights instead of a copy: one model in memory, and a hand-over copies
+    nothing. Their precision must be the engine's; needs `rollout.lag = 0` and the local learner."""
     decoding: Literal["auto", "eager", "graphs"] = "auto"
     """How tokens are decoded: graphs = in lanes, a CUDA graph a step; auto = graphs on a GPU where the model allows."""
     rows: Annotated[int, Field(ge=1)] = 256
     """Most responses that decode at a time, with graphs."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Share of the GPU's memory that keys and values may take, with graphs."""
-    compile_parts: bool = False
-    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start."""
+    compile_parts: Literal["auto"] | bool = "auto"
+    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start; auto =
+    where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
 
@@ -42,11 +46,13 @@ class LocalEngine(Part, slot="engine"):
         check_decoding(self.decoding, device)
 
     def open(self, source: ModelSource) -> Engine:
-        """An engine over a copy of the model."""
-        from groupwise.engines.open_engine import open_engine
+        """An engine over a copy of the model, or over the model's own weights."""
+        from groupwise.engines.open_engine import check_shared_weights, open_engine
 
+        if self.share_weights:
+            check_shared_weights(source.model, self.precision)
         return open_engine(
-            source.copy_model(),
+            source.share_model() if self.share_weights else source.copy_model(),
             precision=self.precision,
             decoding=self.decoding,
             rows=self.rows,

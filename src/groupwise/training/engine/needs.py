@@ -8,9 +8,12 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
 from groupwise.core.parts.part import Part, name_of
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.engine.launched_servers import check_uses_servers
 from groupwise.training.engine.vllm_in_process import VllmInProcess
+from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig
+from groupwise.training.weight_transfer.in_memory import InMemory
 
 
 def check_engine_gives(config: RunConfig, *, device: str) -> None:
@@ -22,8 +25,11 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
                 f"{place}: {reader} reads {GIFTS[gift]}, which the engine {name_of(config.engine)} does not give; use "
                 f"an engine that does{instead}"
             )
+    if isinstance(config.engine, LocalEngine | VllmInProcess):
+        check_uses_servers(config.engine)
     config.engine.check_device(device)
     _check_overlap(config, device)
+    _check_sharing(config)
     if isinstance(config.engine, VllmInProcess) and isinstance(config.training.learner, ShardedLearnerConfig):
         raise ConfigError(
             "engine: vLLM in the trainer's own process starts a process group, which a sharded learner would take for "
@@ -45,6 +51,27 @@ def _check_overlap(config: RunConfig, device: str) -> None:
             "attention kernels that learn would then depend on the clock; give the engine a process of its own "
             '([engine] kind = "server"), or set rollout.lag to 0'
         )
+
+
+def _check_sharing(config: RunConfig) -> None:
+    """Refuse to share weights where the engine may read them while they change, or they are not what is handed over."""
+    if not getattr(config.engine, "share_weights", False):
+        return
+    learner, transfer = config.training.learner, config.training.weight_transfer
+    if config.rollout.lag:
+        reason = f"attempts are played while these change (rollout.lag = {config.rollout.lag!r}); set rollout.lag to 0"
+    elif type(learner) is not LearnerConfig:
+        reason = f'the learner {name_of(learner)} does not have them whole in one place; use kind = "local"'
+    elif not isinstance(transfer, InMemory):
+        reason = f"{name_of(transfer)} would carry them from there to where they are; use the weight_transfer in_memory"
+    elif config.engine.precision == "bfloat16" and getattr(config.model, "dtype", None) == "float32":
+        reason = (
+            "they are float32 and the engine would compute in bfloat16; set model.dtype = 'bfloat16', or "
+            "engine.precision = 'float32', which leaves weights as loaded"
+        )
+    else:
+        return
+    raise ConfigError(f"engine.share_weights: the engine cannot read the learner's own weights, since {reason}")
 
 
 def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:

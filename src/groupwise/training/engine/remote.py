@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, SCORES, VERSIONS
+from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
+from groupwise.training.engine.launched_servers import choose_urls, wait_for_launched
 
 if TYPE_CHECKING:
     from groupwise.engines.engine import Engine
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class RemoteEngineConfig(Part):
     """What servers have in common, whosever they are."""
 
-    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+    refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
     starts_others: ClassVar[bool] = False
     """Whether the servers that it starts are programs that the run file names."""
@@ -31,8 +32,8 @@ class RemoteEngineConfig(Part):
     """They answer several threads, and requests that are under way when new weights come: `rollout.lag = "free"`."""
 
     urls: tuple[str, ...] = ()
-    """Servers that are there already, as `groupwise serve` prints them; the run hands them its weights. Empty = the run
-    starts its own, and stops them."""
+    """Servers that are there already, as `groupwise serve` prints them; the run hands them its weights. Empty = those
+    that the variable GROUPWISE_ENGINE_URLS names; without it the run starts its own, and stops them."""
     replicas: Annotated[int, Field(ge=0)] = 0
     """Servers that the run starts; 0 = one, or none where `urls` names some."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -43,7 +44,7 @@ class RemoteEngineConfig(Part):
     handover_timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds that a server may take to take new weights over."""
     start_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds until servers that the run starts must be healthy."""
+    """Seconds until servers that the run starts, or that were launched beside it, must be healthy."""
     gpus: tuple[str, ...] = ()
     """GPUs of servers that the run starts, such as ["1", "2"], in turn (CUDA_VISIBLE_DEVICES). Empty = those that the
     trainer sees."""
@@ -62,13 +63,17 @@ class RemoteEngineConfig(Part):
         from groupwise.engines.remote.http_client import open_clients
 
         self._check_may_open()
-        for client in open_clients(self.urls) if self.urls else ():
+        urls = choose_urls(self.urls)
+        if urls and not self.urls:
+            wait_for_launched(urls, timeout=self.start_timeout)
+        for client in open_clients(urls) if self.urls else ():
             with client:
                 client.check_health()
 
     def _check_may_open(self) -> None:
         """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""
-        if (self.urls or self.starts_others) and not may_run():
+        # Servers of the variable are whoever's who runs this, and then no program is started.
+        if (self.urls or (self.starts_others and not choose_urls(self.urls))) and not may_run():
             reach = "connects to the servers" if self.urls else "starts the program"
             raise ConfigError(
                 f"the engine {kind_of(type(self))!r} is {WITHOUT_TRUST}: it {reach} that this run names; add --trust "
@@ -79,7 +84,7 @@ class RemoteEngineConfig(Part):
         from groupwise.engines.remote.engine import open_server_engine
 
         return open_server_engine(
-            self.urls or [process.url for process in processes],
+            choose_urls(self.urls) or [process.url for process in processes],
             source=source,
             precision=self.precision,
             request_timeout=self.request_timeout,
@@ -103,14 +108,15 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
     """Most responses that decode at a time in a server, with graphs."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Share of the GPU's memory that keys and values of a server may take, with graphs."""
-    compile_parts: bool = False
-    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start."""
+    compile_parts: Literal["auto"] | bool = "auto"
+    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start; auto =
+    where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
 
     def open(self, source: ModelSource) -> Engine:
         """An engine over servers that are there, or that are started here."""
-        processes = [] if self.urls else self._start_servers(source)
+        processes = [] if choose_urls(self.urls) else self._start_servers(source)
         return self._open(source, processes, max_in_flight=1)
 
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:
@@ -126,7 +132,8 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
                 "decoding": self.decoding,
                 "rows": self.rows,
                 "memory": self.memory,
-                "compile-parts": self.compile_parts,
+                "compile-parts": self.compile_parts is True,
+                "no-compile-parts": self.compile_parts is False,
                 "batch-tokens": self.batch_tokens,
             },
         )
@@ -154,7 +161,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
     def check_device(self, device: str) -> None:
         """Refuse servers that are not there, or an environment without vLLM."""
         super().check_device(device)
-        if not self.urls:
+        if not choose_urls(self.urls):
             from groupwise.engines.vllm.command import find_vllm
 
             find_vllm(self.python)
@@ -163,7 +170,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
         """Refuse a model that vLLM would refuse, where its settings tell."""
         from groupwise.engines.vllm.command import MIN_CPU_HEAD, check_heads
 
-        if self.urls or self.memory is not None:
+        if choose_urls(self.urls) or self.memory is not None:
             return
         hidden, heads, path = (getattr(model, name, None) for name in ("hidden", "heads", "path"))
         if hidden and heads and hidden // heads < MIN_CPU_HEAD:
@@ -176,7 +183,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 
     def open(self, source: ModelSource) -> Engine:
         """An engine over servers that are there, or that are started here."""
-        processes = [] if self.urls else self._start_servers(source)
+        processes = [] if choose_urls(self.urls) else self._start_servers(source)
         return self._open(source, processes, max_in_flight=self.max_in_flight)
 
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, SCORES, VERSIONS
+from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class VllmInProcess(Part, slot="engine"):
 
     gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
     """No entropies: vLLM does not compute them."""
-    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+    refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """What vLLM computes in; weights are cast at each hand-over."""

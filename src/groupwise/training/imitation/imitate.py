@@ -13,11 +13,14 @@ from groupwise.batching import Pack, PaddedRows, spread_over_tokens
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
 from groupwise.models.forward import Forward
+from groupwise.training.learner.optimisers import AdamNumbers
 from groupwise.training.learner.protocol import ReportEpoch
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
 
+IMITATION = AdamNumbers(learning_rate=3e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01)
+"""What the optimiser steps with; the step size is the setting's."""
 WARM_UP_STEPS = 30
 """Optimiser steps over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
@@ -27,6 +30,7 @@ def train_to_imitate(
     samples: Sequence[Sample],
     config: WarmStartConfig,
     *,
+    optimiser: torch.optim.Optimizer,
     seed: int,
     report: ReportEpoch | None = None,
 ) -> list[float]:
@@ -36,11 +40,10 @@ def train_to_imitate(
         forward: The model.
         samples: What to say.
         config: Epochs and step sizes.
+        optimiser: What moves the weights; it is not used afterwards.
         seed: Where the order of the batches comes from.
         report: Called after each epoch with the losses so far, and how many epochs there will be.
     """
-    trained = [value for value in forward.model.parameters() if value.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=config.learning_rate, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
     batches = forward.lay_out(samples, token_budget=config.batch_tokens, unit="sample")
     weights = [sample.advantage for sample in samples]
     weighted = [(batch, spread_over_tokens(batch, weights)) for batch in batches]

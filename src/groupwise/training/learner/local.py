@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.batching import count_totals
-from groupwise.core.errors import ConfigError, TrainingError
+from groupwise.core.errors import TrainingError
 from groupwise.core.parts.slots import Loss
 from groupwise.core.sample import Sample
 from groupwise.core.score_requests import PromptAndResponse, Whose
@@ -28,7 +28,13 @@ from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, To
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward
 from groupwise.models.quantised import is_quantised, merge_quantised
-from groupwise.training.imitation.imitate import train_to_imitate
+from groupwise.training.imitation.imitate import IMITATION, train_to_imitate
+from groupwise.training.learner.coming_gradients import (
+    apply_as_they_come,
+    check_clipping_is_off,
+    check_single_passes,
+    measure_length,
+)
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
 from groupwise.training.learner.local_files import load_model, read_weights, write_model
@@ -39,8 +45,10 @@ from groupwise.training.learner.micro_batches import (
     scale_credit,
     split_into_stages,
 )
+from groupwise.training.learner.optimisers import AdamNumbers, open_optimiser
 from groupwise.training.learner.protocol import Learned, ReportEpoch
 from groupwise.training.learner.reference import Reference
+from groupwise.training.learner.trainable import check_trainable
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
@@ -66,21 +74,19 @@ class LocalLearner:
         forward: Forward | None = None,
     ) -> None:
         if forward is None:  # whoever gives one has checked the model before it was made
-            check_trainable(model)
+            check_trainable(model, config)
         self.forward = forward or Forward(model, config)
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._reference = self._make_reference() if REFERENCE_LOGP in loss.needs else None
-        self.optimiser = torch.optim.AdamW(
-            self._trained.values(),
-            lr=config.learning_rate,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=True,  # one pass over the weights instead of one an operation: a fifth of the time on a CPU
+        check_clipping_is_off(self._trained, config)
+        numbers = AdamNumbers(
+            learning_rate=config.learning_rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
+        self.optimiser = open_optimiser(self._trained, config, numbers)
         self.steps = 0
+        self._torn: str | None = None
 
     @property
     def vocabulary_size(self) -> int:
@@ -122,12 +128,13 @@ class LocalLearner:
 
     def save(self, folder: Path) -> None:
         """Write the model as Hugging Face reads it, and the optimiser's moments."""
+        self._check_whole()
         write_model(folder, self.model, self.optimiser)
 
     def load(self, folder: Path, *, steps: int) -> None:
         """Load what `save` wrote."""
         load_model(folder, self.model, self.optimiser)
-        self.steps = steps
+        self.steps, self._torn = steps, None
 
     def export(self, folder: Path) -> None:
         """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more.
@@ -145,7 +152,10 @@ class LocalLearner:
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
         """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
-        return train_to_imitate(self.forward, samples, settings, seed=seed, report=report)
+        self._check_whole()
+        numbers = replace(IMITATION, learning_rate=settings.learning_rate)
+        optimiser = open_optimiser(self._trained, self._config, numbers)
+        return train_to_imitate(self.forward, samples, settings, optimiser=optimiser, seed=seed, report=report)
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
@@ -159,6 +169,7 @@ class LocalLearner:
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         """Make an update's optimiser steps."""
+        self._check_whole()
         config = self._config
         whole = has_first_pass(self._loss)
         training = [sample for sample in samples if sample.num_trained]
@@ -176,6 +187,7 @@ class LocalLearner:
         # The shortest sample where none has credit: the optimiser still goes on, by its moments.
         computed = [some or [min(batch, key=_num_tokens)] for some, batch in zip(with_credit, batches, strict=True)]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
+        check_single_passes(self._trained, config, max(map(len, packed)))
         tallies: dict[str, Tally] = {}
         steps: list[tuple[float, float]] = []
         waiting: list[Batch] = list(zip(packed, shares, strict=True))
@@ -236,10 +248,12 @@ class LocalLearner:
             share = float(result.loss.detach())
             if not math.isfinite(share):
                 self._refuse(f"the loss is not finite ({share}{find_cause(columns)})")
-            result.loss.backward()
-            total += share
             for name, tally in result.metrics.items():
                 tallies[name] = tallies[name] + tally if name in tallies else tally
+            if self._config.apply_gradients == "as_they_come":
+                return share, self._apply_as_they_come(result.loss)
+            result.loss.backward()
+            total += share
         return total, self._apply()
 
     def _carry_on(self, stage: Sequence[Batch], waiting: Sequence[Batch], totals: Totals) -> list[Batch]:
@@ -271,17 +285,50 @@ class LocalLearner:
         norm = self._find_norm()
         if not math.isfinite(norm):
             self._refuse(f"the gradient is not finite ({float(norm)}, first in {self._find_bad_gradient()})")
-        nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
+        if self._config.max_grad_norm != "off":
+            nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
+        self._set_rate()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1
         return float(norm)
 
+    def _apply_as_they_come(self, loss: torch.Tensor) -> float:
+        """Run the backward pass of an optimiser step that has no other, and apply each gradient within it."""
+        self._set_rate()
+        try:
+            with apply_as_they_come(self._trained, self.optimiser) as coming:
+                loss.backward()
+        except BaseException as error:
+            self._torn = f"the backward pass ended early ({type(error).__name__})"
+            raise
+        if coming.bad is not None:
+            self._torn = (
+                f"the gradient of {coming.bad} is not finite, and {coming.num_stepped} of {len(self._trained)} weights "
+                "had taken their step by then, as gradients came"
+            )
+            self._check_whole()
+        self.steps += 1
+        return coming.norm
+
+    def _check_whole(self) -> None:
+        """Refuse to go on with weights of which only some took a step."""
+        if self._torn is not None:
+            raise TrainingError(
+                f"optimiser step {self.steps + 1}: {self._torn}; go on from the last checkpoint with --resume, and "
+                "lower the learning rate, or set training.learner.apply_gradients = 'together'"
+            )
+
+    def _set_rate(self) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
+
     def _find_norm(self) -> torch.Tensor:
         """The length of the gradient of all weights together."""
-        return nn.utils.get_total_norm([value.grad for value in self._trained.values() if value.grad is not None])
+        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
+        if all(gradient.dtype.itemsize >= 4 for gradient in gradients):
+            return nn.utils.get_total_norm(gradients)
+        return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
 
     def _find_bad_gradient(self) -> str:
         """The first weight whose gradient is not finite."""
@@ -298,25 +345,6 @@ class LocalLearner:
         raise TrainingError(
             f"optimiser step {self.steps + 1}: {what}; weights and optimiser were left as they were. Lower the "
             "learning rate, or look at this update's rewards"
-        )
-
-
-def check_trainable(model: PreTrainedModel) -> None:
-    """Refuse a model with no weight to train, with one that is too narrow for it, or that drops activations."""
-    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if not trained:
-        raise ConfigError("the model has no weight that trains; load it without freezing, or with a LoRA adapter")
-    narrow = next((name for name, value in trained.items() if value.dtype.itemsize < 4), None)
-    if narrow is not None:
-        kind = str(trained[narrow].dtype).removeprefix("torch.")
-        raise ConfigError(
-            f"{narrow} would train in {kind}, where small steps are rounded away; load the model in float32, or train "
-            "a LoRA adapter on it (model.lora_rank), whose weights are float32"
-        )
-    if getattr(model, "is_gradient_checkpointing", False):
-        raise ConfigError(
-            "gradient checkpointing was turned on for the whole model, which works in training mode only, in which "
-            "dropout is on; turn it off and set training.learner.checkpoint_layers instead"
         )
 
 

@@ -18,6 +18,7 @@ from groupwise.core.errors import TrainingError
 from groupwise.core.run_paths import CONFIG
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.checkpoints.state_file import check_files, damage_error
+from groupwise.training.learner.optimisers import plan_state
 
 ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"
@@ -43,25 +44,29 @@ def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
-    weights, tensors = read_checkpoint_tensors(folder, model)
+    weights, tensors = read_checkpoint_tensors(folder, model, optimiser)
     model.load_state_dict(weights, strict=False)
     put_optimiser_tensors(model, optimiser, tensors)
 
 
 def read_checkpoint_tensors(
-    folder: Path, model: PreTrainedModel
+    folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None = None
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Weights and moments that a folder holds, by name, each compared with the model's."""
+    """Weights and moments that a folder holds, by name, each compared with the model's and with what the optimiser
+    would keep; None = torch's AdamW."""
     try:
         weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
     except UNREADABLE as error:
         raise damage_error(folder, str(error)) from error
-    difference = _find_other_weight(model, weights) or _find_other_moment(model, tensors)
-    if difference:
-        raise TrainingError(
-            f"checkpoint {folder} is of another model: {difference}; give the section [model] that the run began with, "
-            f"which its {CONFIG} has, or start a new run in another folder"
-        )
+    for difference, kind, section in (
+        (_find_other_weight(model, weights) or _find_other_moment(model, tensors, optimiser), "model", "model"),
+        (_find_other_kind(model, tensors, optimiser), "optimiser", "training.learner"),
+    ):
+        if difference:
+            raise TrainingError(
+                f"checkpoint {folder} is of another {kind}: {difference}; give the section [{section}] that the run "
+                f"began with, which its {CONFIG} has, or start a new run in another folder"
+            )
     return weights, tensors
 
 
@@ -83,7 +88,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """An optimiser's moments by the name of their weight."""
-    names = [name for name, value in model.named_parameters() if value.requires_grad]
+    names = [*_list_trained(model)]
     state = optimiser.state_dict()["state"]
     return {
         f"{names[number]}/{key}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
@@ -96,8 +101,7 @@ def put_optimiser_tensors(
     model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
     """Give an optimiser the moments that `name_optimiser_tensors` named."""
-    names = [name for name, value in model.named_parameters() if value.requires_grad]
-    place = {name: number for number, name in enumerate(names)}
+    place = {name: number for number, name in enumerate(_list_trained(model))}
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
@@ -140,6 +144,9 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
             return f"it has {quote_line(name)!r}, which this model has not"
         if own[name].shape != value.shape:
             return f"{name!r} has the shape {list(value.shape)} there and {list(own[name].shape)} in this model"
+        if own[name].dtype != value.dtype:
+            kinds = [str(dtype).removeprefix("torch.") for dtype in (value.dtype, own[name].dtype)]
+            return f"{name!r} is {kinds[0]} there and {kinds[1]} in this model"
     # Tied weights are stored once; the model that an adapter sits on is not in the checkpoint.
     needed = {name for name, value in model.named_parameters() if value.requires_grad}
     if not hasattr(model, "peft_config"):
@@ -148,15 +155,39 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
     return f"it has no {lacking[0]!r}" if lacking else None
 
 
-def _find_other_moment(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> str | None:
-    """Find the first entry of a stored optimiser that this one cannot go on with, in words."""
-    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+def _find_other_moment(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
+) -> str | None:
+    """Find the first entry of a stored optimiser that is not of this model's weights, in words."""
+    trained = _list_trained(model)
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         if name not in trained:
             return f"its optimiser trained {quote_line(name)!r}, which does not train here"
-        if entry not in ("step", "exp_avg", "exp_avg_sq"):
-            return f"its optimiser holds {quote_line(entry)!r}, which AdamW does not"
-        if entry != "step" and trained[name].shape != value.shape:
+        plan = plan_state(optimiser, trained[name])
+        if entry in plan and plan[entry][0] != value.shape:
             return f"its optimiser holds {name!r} with the shape {list(value.shape)}"
     return None
+
+
+def _find_other_kind(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
+) -> str | None:
+    """Find the first weight of which another kind of optimiser kept something, in words."""
+    stored: dict[str, set[str]] = {}
+    for key in tensors:
+        name, _, entry = key.rpartition("/")
+        stored.setdefault(name, set()).add(entry)
+    trained = _list_trained(model)
+    for name, entries in stored.items():
+        planned = plan_state(optimiser, trained[name]).keys()
+        strange, lacking = sorted(entries - planned), sorted(planned - entries)
+        if strange:
+            return f"its optimiser holds {quote_line(strange[0])!r}, which this run's does not"
+        if lacking:
+            return f"its optimiser holds no {lacking[0]!r} of {name!r}, which this run's does"
+    return None
+
+
+def _list_trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}

@@ -3,6 +3,9 @@
 Weights that never arrive look like staleness for weeks. One short score a hand-over finds it at once, also where an
 update moves the weights so little that the old ones would pass for the new: then the engine agrees better with what the
 learner said before, or says to the last bit what it said itself.
+
+An engine that reads the learner's own weights has nothing to take over, and scores with them by construction. What it
+may have kept is a way of decoding that leads to where weights were: so it decodes too, and is compared in that.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from transformers import PreTrainedModel
 
 from groupwise.core.errors import EngineFault, TrainingError
 from groupwise.core.score_requests import PromptAndResponse
-from groupwise.engines.engine import Engine, ReplicatedEngine
+from groupwise.engines.engine import Engine, ReplicatedEngine, Request
 from groupwise.training.learner.answers import read_scores
 
 
@@ -78,10 +81,16 @@ class Canary:
     """A fixed prompt and response that engine and learner must score alike; every replica of an engine for itself."""
 
     def __init__(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, tolerance: Tolerance = TOLERANCES["float32"]
+        self,
+        prompt_ids: Sequence[int],
+        response_ids: Sequence[int],
+        *,
+        tolerance: Tolerance = TOLERANCES["float32"],
+        decodes: bool = False,
     ) -> None:
+        """With `decodes`, the engine is also compared in what it samples itself, for as many tokens."""
         self._prompt, self._response = tuple(prompt_ids), tuple(response_ids)
-        self._tolerance = tolerance
+        self._tolerance, self._decodes = tolerance, decodes
         self._memories: dict[str, _Memory] = {}
 
     def check(self, engine: Engine, learner: ScoringLearner, *, version: int) -> float:
@@ -91,7 +100,8 @@ class Canary:
         """
         if isinstance(engine, ReplicatedEngine):
             return self._check_replicas(engine, learner, version)
-        return self._check_single(engine, "the engine", learner, version)
+        gap = self._check_single(engine, "the engine", learner, version)
+        return max(gap, self._check_decoding(engine, learner, version)) if self._decodes else gap
 
     def _check_replicas(self, engine: ReplicatedEngine, learner: ScoringLearner, version: int) -> float:
         gaps, faults = list[float](), list[TrainingError | EngineFault]()
@@ -119,7 +129,20 @@ class Canary:
             )
         pairs, num = [(self._prompt, self._response)], len(self._response)
         of_engine = read_scores(engine.score(pairs), num, f"{name} {type(engine).__name__}: score")
-        of_learner = read_scores(learner.logps(pairs), num, f"the learner {type(learner).__name__}: logps")
+        return self._compare(of_engine, self._response, name, learner, version)
+
+    def _check_decoding(self, engine: Engine, learner: ScoringLearner, version: int) -> float:
+        """Compare what the engine says of a response while it samples it, the same one for as long as it would."""
+        request = Request(prompt_ids=self._prompt, seed=0, max_tokens=len(self._response))
+        [answer] = engine.generate([request])
+        name = f"the engine, sampling {list(answer.response_ids)},"
+        return self._compare(answer.logp, answer.response_ids, name, learner, version)
+
+    def _compare(
+        self, of_engine: Sequence[float], response: tuple[int, ...], name: str, learner: ScoringLearner, version: int
+    ) -> float:
+        pairs = [(self._prompt, response)]
+        of_learner = read_scores(learner.logps(pairs), len(response), f"the learner {type(learner).__name__}: logps")
         before = self._memories.get(name)
         gap = _find_distance(of_engine, of_learner)
         moved = 0.0 if before is None else _find_distance(of_learner, before.of_learner)

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import EngineFault
+from groupwise.engines.model_source import ModelSource
 from groupwise.engines.remote import placed_servers
 from groupwise.engines.remote.http_client import ServerClient
 from groupwise.engines.remote.placed_servers import HostedServer, PlacedServer, start_placed_servers
-from groupwise.engines.remote.processes import Command, MakeCommand
+from groupwise.engines.remote.processes import Command, MakeCommand, ServerProcess
 from groupwise.launch.launched_on import LaunchedOn
 from groupwise.launch.ray_cluster import LostError, Node
 
@@ -205,3 +206,23 @@ def test_no_thread_stays_behind_a_server_that_was_stopped(tmp_path: Path, cluste
     assert isinstance(server, PlacedServer)
     server.stop()
     wait_until(lambda: not any(thread.name == "watch server 0" for thread in threading.enumerate()), "it is watched")
+
+
+def test_a_run_starts_its_servers_on_the_cluster_that_it_was_launched_on_and_else_here(
+    tmp_path: Path, cluster: type[PlayedCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from groupwise.engines.remote import launch
+
+    source = ModelSource(model=None, tokenizer=None, path=None, folder=tmp_path)
+    settings: dict[str, Any] = {"replicas": 1, "start_timeout": PATIENCE, "gpus": ()}
+    monkeypatch.setenv("GROUPWISE_RAY", "10.0.0.1:6379 2")
+    [placed] = launch._start(make_maker(), source, tmp_path, **settings)
+    assert isinstance(placed, PlacedServer)
+    assert [asked["cpus"] for asked in cluster.asked] == [2.0]
+    placed.stop()
+    monkeypatch.delenv("GROUPWISE_RAY")
+    [own] = launch._start(lambda port: ([sys.executable, str(SCRIPT), str(port)], {}), source, tmp_path, **settings)
+    assert isinstance(own, ServerProcess)
+    own.stop()
+    assert len(cluster.asked) == 1

@@ -80,7 +80,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--decoding", choices=("auto", "eager", "graphs"), default="auto")
     parser.add_argument("--rows", type=int, default=256, help="responses that decode at a time, with graphs")
     parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
-    parser.add_argument("--compile-parts", action="store_true")
+    parser.add_argument("--compile-parts", action=argparse.BooleanOptionalAction, default="auto")
     parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
     parser.add_argument("--one-by-one", action="store_true", help="have vLLM's routes alone: a request a call")
     parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -19,22 +19,10 @@ DRAWING_BYTES = 18
 float64."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineMemory:
-    """Bytes of the engine."""
-
-    weights: float
-    """Its own copy of the weights."""
-    lanes: float
-    """Keys and values."""
-    reading: float
-    """Most, beside these, while prompts are read or tokens are drawn."""
-
-
 def estimate_engine(
     settings: LocalEngine, plan: ModelPlan, rehearsal: Rehearsal, *, requests: int, gpu: float | None
-) -> EngineMemory:
-    """Estimate what the engine holds.
+) -> dict[str, float]:
+    """Estimate what the engine holds, by part.
 
     Args:
         settings: Of the engine.
@@ -44,8 +32,11 @@ def estimate_engine(
         gpu: Bytes of the GPU that it decodes on; None = it decodes eagerly.
     """
     own = replace(plan, dtype=torch.bfloat16 if settings.precision == "bfloat16" else plan.dtype).draw()
-    widths = 2 if settings.precision == "bfloat16" else 0  # an adapter is cast with the rest
-    weights = sum(value.numel() * (widths or value.element_size()) for value in own.parameters())
+    is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
+    weights = sum(
+        value.numel() * (2 if is_narrow and value.is_floating_point() else value.element_size())
+        for value in own.parameters()
+    )
     column = count_column(plan, own)
     if gpu is None or settings.decoding == "eager":
         lanes = column * min(SESSION_TOKENS, requests * rehearsal.longest) + column * settings.batch_tokens
@@ -55,7 +46,9 @@ def estimate_engine(
         lanes = column * rows * width
     reading = rehearse_reading(own, min(settings.batch_tokens, rehearsal.read))
     drawing = rows * plan.config.get_text_config().vocab_size * DRAWING_BYTES
-    return EngineMemory(weights=weights, lanes=lanes, reading=max(reading, drawing))
+    if getattr(settings, "share_weights", False):
+        weights = 0
+    return {"engine": weights, "keys and values": lanes, "reading": max(reading, drawing)}
 
 
 def count_column(plan: ModelPlan, own: torch.nn.Module) -> int:

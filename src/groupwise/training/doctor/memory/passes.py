@@ -33,14 +33,21 @@ class MicroBatchShape:
 class PassBytes:
     """Bytes of a pass there and back, beside weights, and gradients that are there already."""
 
-    kept: int
+    kept: float
     """What is kept from the way there for the way back."""
-    peak: int
-    """Most at a time."""
+    there: float
+    """Most at a time on the way there; copies of weights in a narrower type are among it."""
+    back: float
+    """Most at a time on the way back."""
+
+    @property
+    def peak(self) -> float:
+        """Most at a time."""
+        return max(self.there, self.back)
 
 
 def rehearse_learning(
-    model: Any, settings: ForwardSettings, shape: MicroBatchShape, *, adds_gradients: bool
+    model: Any, settings: ForwardSettings, shape: MicroBatchShape, *, adds_gradients: bool, keeps_gradients: bool = True
 ) -> PassBytes:
     """Run the learner's pass over an outline of its model, there and back.
 
@@ -49,6 +56,7 @@ def rehearse_learning(
         settings: How the learner runs it.
         shape: Of the micro-batch.
         adds_gradients: Whether gradients of an earlier micro-batch are there to be added to; they are not counted.
+        keeps_gradients: Whether gradients stay; otherwise each goes as soon as it is there.
     """
     on_gpu.register()
     halves = CausalLM.of(Forward(model, settings).model)
@@ -56,6 +64,8 @@ def rehearse_learning(
     with count_live_bytes(model) as live:
         for value in model.parameters():
             value.grad = torch.empty_like(value) if adds_gradients and value.requires_grad else None
+            if value.requires_grad and not keeps_gradients:
+                value.register_post_accumulate_grad_hook(_drop_gradient)
         live.start()
         inputs = _make_inputs(shape)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
@@ -63,11 +73,16 @@ def rehearse_learning(
             hidden = hidden.index_select(0, torch.empty(shape.predicting, dtype=torch.long))
             if settings.precision == "bfloat16":
                 hidden = hidden.to(torch.bfloat16)
-        kept = live.now
+        kept, there = live.now, live.peak
+        live.peak = live.now
         score = cast(Callable[..., torch.Tensor], HeadOutline.apply)(hidden, halves.head.weight, shape.chunk).sum()
         del hidden
         score.backward()
-        return PassBytes(kept=kept, peak=live.peak)
+        return PassBytes(kept=kept, there=there, back=live.peak)
+
+
+def _drop_gradient(value: torch.Tensor) -> None:
+    value.grad = None
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ from typing import Any
 from groupwise.core.parts.part import Part
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.training.doctor import hardware
-from groupwise.training.doctor.memory.engine import EngineMemory, estimate_engine
+from groupwise.training.doctor.memory.engine import estimate_engine
 from groupwise.training.doctor.memory.outline import ModelPlan
-from groupwise.training.doctor.memory.passes import rehearse_learning
+from groupwise.training.doctor.memory.passes import PassBytes, rehearse_learning
 from groupwise.training.doctor.memory.rehearsal import Rehearsal, assume_longest, rehearse_attempts
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.learner.config import LearnerConfig
@@ -24,8 +24,8 @@ ROLLOUT = ("weights", "reference", "optimiser", "engine", "keys and values", "re
 """Parts that are there while attempts are played."""
 UNKNOWN_CONTEXT = 4096
 """Positions of a model that does not say how many it has."""
-MOMENT_BYTES = 8
-"""Of AdamW's two moments of a weight."""
+EIGHT_BIT_BLOCK = 256
+"""Moments of eight bits that share a scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,30 +64,73 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
         rehearsal = rehearse_attempts(config, tokenizer, context=context, token_budget=learner.token_budget)
     else:
         rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
-    model = plan.draw()
-    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in model.parameters()]
-    trained = sum(num for num, _, trains in weights if trains)
-    adds_gradients = rehearsal.num_micro_batches > 1
-    passed = rehearse_learning(model, learner, rehearsal.micro_batch, adds_gradients=adds_gradients)
-    gradients = trained * 4
-    # Where no gradients were there before, those of the pass are in its peak already.
-    work_space = passed.peak - passed.kept - (0 if adds_gradients else gradients)
-    shares = count_shares(config)
-    engine = _estimate_engine(config, plan, rehearsal)
-    return RunMemory(
-        is_rehearsed=rehearsal.is_played,
-        parts={
-            "weights": sum(num * width for num, width, _ in weights) / shares,
-            "reference": trained * 4 / shares if _has_reference(config) else 0,
-            "gradients": gradients / shares,
-            "optimiser": trained * MOMENT_BYTES / shares,
-            "activations": passed.kept,
-            "work space": work_space,
-            "engine": engine.weights,
-            "keys and values": engine.lanes,
-            "reading": engine.reading,
-        },
+    of_learner = estimate_learner(
+        plan, learner, rehearsal, has_reference=_has_reference(config), shares=count_shares(config)
     )
+    of_engine = _estimate_engine(config, plan, rehearsal)
+    return RunMemory(parts={**of_learner, **of_engine}, is_rehearsed=rehearsal.is_played)
+
+
+def estimate_learner(
+    plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal, *, has_reference: bool = False, shares: int = 1
+) -> dict[str, float]:
+    """Estimate what the learner holds, by part.
+
+    Args:
+        plan: Its model.
+        learner: Its settings.
+        rehearsal: What attempts come to.
+        has_reference: Whether it keeps the weights that it began with.
+        shares: Over how many processes weights, gradients and moments are divided.
+    """
+    parts = count_weights(plan, learner, has_reference=has_reference)
+    passed = rehearse_update(plan, learner, rehearsal)
+    adds_gradients = _adds_gradients(learner, rehearsal)
+    # Where no gradients were there before, those of the pass are in its peak already.
+    new = 0 if adds_gradients else parts["gradients"]
+    return {
+        **{name: size / shares for name, size in parts.items()},
+        "activations": passed.kept,
+        "work space": max(passed.there, passed.back - new) - passed.kept,
+    }
+
+
+def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
+    """Count the bytes that a learner keeps from update to update, and the gradients, by part."""
+    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.draw().parameters()]
+    trained = sum(num * width for num, width, trains in weights if trains)
+    return {
+        "weights": sum(num * width for num, width, _ in weights),
+        "reference": trained if has_reference else 0,
+        "gradients": 0 if _is_applied_at_once(learner) else trained,
+        "optimiser": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
+    }
+
+
+def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal) -> PassBytes:
+    """Rehearse a pass over the largest micro-batch of an update."""
+    return rehearse_learning(
+        plan.draw(),
+        learner,
+        rehearsal.micro_batch,
+        adds_gradients=_adds_gradients(learner, rehearsal),
+        keeps_gradients=not _is_applied_at_once(learner),
+    )
+
+
+def _is_applied_at_once(learner: LearnerConfig) -> bool:
+    return getattr(learner, "apply_gradients", "") == "as_they_come"
+
+
+def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
+    return rehearsal.num_micro_batches > 1 and not _is_applied_at_once(learner)
+
+
+def count_moment_bytes(learner: LearnerConfig, width: int) -> float:
+    """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
+    moments = 2 * (1 + 4 / EIGHT_BIT_BLOCK) if getattr(learner, "optimiser", "") == "adamw_8bit" else 8
+    has_master = width < 4 and getattr(learner, "bfloat16_weights", "") == "float32_masters"
+    return moments + (4 if has_master else 0)
 
 
 def find_local_learner(config: RunConfig) -> LearnerConfig:
@@ -109,10 +152,10 @@ def _has_reference(config: RunConfig) -> bool:
     return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
 
 
-def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -> EngineMemory:
+def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -> dict[str, float]:
     local = config.engine
     if not isinstance(local, LocalEngine):
-        return EngineMemory(weights=0, lanes=0, reading=0)
+        return {"engine": 0, "keys and values": 0, "reading": 0}
     requests = max(
         config.training.tasks * config.rollout.plan.attempts, config.evaluation.tasks * config.evaluation.attempts
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.core.parts.slots import Loss
 from groupwise.training.learner.config import LearnerConfig
@@ -28,6 +28,16 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     there are others to wait for."""
     timeout: Annotated[float, Field(gt=0, le=604_800)] = 600.0
     """Seconds that a rank waits for the others within a pass before it gives up; a week at most."""
+
+    @model_validator(mode="after")
+    def _is_plain(self) -> ShardedLearnerConfig:
+        for name, only in (("optimiser", "adamw"), ("bfloat16_weights", "refused"), ("apply_gradients", "together")):
+            if getattr(self, name) != only:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, which a sharded learner does not know; set {only!r}, or take "
+                    'the local learner (kind = "local")'
+                )
+        return self
 
     def open(self, model: Any, loss: Loss, *, temperature: float, device: Any = None) -> Learner:
         """The learner on a model, over all ranks that were started; None = shares lie where the model is."""

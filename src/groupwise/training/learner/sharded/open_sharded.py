@@ -65,10 +65,11 @@ def check_gpus(device: torch.device) -> None:
     """Refuse more processes on a machine than it has GPUs."""
     started = read_started_rank()
     gpus = torch.cuda.device_count() if device.type == "cuda" else None
-    if gpus is not None and started.local_rank >= gpus:
+    if gpus is not None and started.local_world > gpus:
         raise ConfigError(
-            f"rank {started.rank} asks for GPU {started.local_rank} of its machine, which has {gpus}; start at most "
-            f"{gpus} processes a machine (torchrun --nproc-per-node {gpus})"
+            f"rank {started.rank} is one of {started.local_world} on its machine, which shows {gpus} "
+            f"GPU{'s' if gpus != 1 else ''}; start at most one process for each (torchrun --nproc-per-node), or ask "
+            "for more GPUs"
         )
 
 

@@ -25,7 +25,7 @@ from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.device import read_memory_size
 from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
-from groupwise.training.learner.local import LocalLearner, check_trainable, find_cause
+from groupwise.training.learner.local import LocalLearner, find_cause
 from groupwise.training.learner.local_files import read_weights
 from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.learner.protocol import ReportEpoch
@@ -41,6 +41,7 @@ from groupwise.training.learner.sharded.whole_files import (
     write_merged,
     write_whole,
 )
+from groupwise.training.learner.trainable import check_trainable
 
 if TYPE_CHECKING:
     from groupwise.training.run_config import WarmStartConfig
@@ -94,7 +95,7 @@ class RankLearner(LocalLearner):
         keeps_whole: bool,
     ) -> None:
         self.ranks, self._outline = ranks, outline
-        check_trainable(outline.model)
+        check_trainable(outline.model, config)
         forward = ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
         super().__init__(outline.model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole

@@ -63,9 +63,32 @@ def test_a_run_of_a_single_rank_is_the_run_of_the_local_learner(tmp_path: Path) 
 SHARDED_ONLY = {"kind", "ranks", "gather", "timeout"}
 
 
+def start_as(monkeypatch: pytest.MonkeyPatch, *, rank: int | str, world: int) -> None:
+    """Set what torchrun would."""
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_fewer_gpus_than_processes_of_a_machine_are_named_by_each_before_anything_opens(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for rank in (0, 1):
+        start_as(monkeypatch, rank=rank, world=2)
+        with pytest.raises(ConfigError) as caught:
+            is_follower(make_config(1).model_copy(update={"device": device}))
+        assert str(caught.value) == (
+            f"rank {rank} is one of 2 on its machine, which shows 1 GPU; start at most one process for each (torchrun "
+            "--nproc-per-node), or ask for more GPUs"
+        )
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert is_follower(make_config(1).model_copy(update={"device": device}))
+
+
 def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    start_as(monkeypatch, rank=1, world=2)
     with pytest.raises(ConfigError, match=r"2 processes were started, but the learner .* is in one"):
         is_follower(small_config())
     assert is_follower(make_config(1))
@@ -79,13 +102,13 @@ def test_other_numbers_of_processes_than_asked_for_are_refused_where_a_run_train
 
 
 def test_ranks_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "first")
+    start_as(monkeypatch, rank="first", world=2)
     with pytest.raises(ConfigError, match="start the run with torchrun"):
         is_follower(make_config(1))
 
 
 def test_every_process_of_a_run_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    start_as(monkeypatch, rank=0, world=2)
     config = make_config(1).model_copy(update={"device": "cuda:1"})
     with pytest.raises(ConfigError, match="would put every process on one GPU"):
         is_follower(config)

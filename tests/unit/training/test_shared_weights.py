@@ -1,0 +1,216 @@
+"""An engine that reads the learner's own weights: the same run to the bit, one copy in memory, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from groupwise import ConfigError  # noqa: E402
+from groupwise.core.errors import TrainingError  # noqa: E402
+from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.engines.model_source import ModelSource  # noqa: E402
+from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
+from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.training.engine.check import check_run_engine  # noqa: E402
+from groupwise.training.engine.config import LocalEngine  # noqa: E402
+from groupwise.training.learner.eight_bit import find_spec  # noqa: E402
+from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.open_run import open_run  # noqa: E402
+from groupwise.training.run import Run  # noqa: E402
+from groupwise.training.run_config import RunConfig  # noqa: E402
+from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from tests.unit.training.learners import attempts, learner, tiny, totals  # noqa: E402
+from tests.unit.training.runs import small_config  # noqa: E402
+
+LEAN = {"optimiser": "adamw_8bit" if find_spec("torchao") else "adamw", "bfloat16_weights": "float32_masters"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model, tokenizer = TinyModel(hidden=64, layers=1, heads=2).open(words=small_config().words(), seed=0)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def narrow_config(folder: Path, *, share: bool, updates: int = 3, recipe: str = "dr_grpo", **changes: Any) -> RunConfig:
+    """A run of a model in bfloat16, all of whose weights train."""
+    config = small_config(updates=updates, recipe=recipe, learner={**LEAN, "checkpoint_layers": True})
+    return config.model_copy(
+        update={
+            "model": PretrainedModel(path=str(folder), dtype="bfloat16"),
+            "engine": LocalEngine(precision="bfloat16", share_weights=share),
+            **changes,
+        }
+    )
+
+
+def engine_weights(run: Run) -> dict[str, torch.Tensor]:
+    return dict(run.engine._model.named_parameters())  # type: ignore[attr-defined]
+
+
+def journal_digest(run: Run) -> str:
+    return run.journal.check_digest_chain(run.journal.last_number()).digests[-1]
+
+
+@pytest.mark.parametrize("recipe", ["dr_grpo", "gigpo"])
+def test_a_run_with_shared_weights_is_the_run_with_a_copy_to_the_bit(folder: Path, tmp_path: Path, recipe: str) -> None:
+    """Also with a reference, which takes the place of the weights for a while (`gigpo` has one)."""
+    hashes = []
+    for share in (True, False):
+        run = open_run(narrow_config(folder, share=share, recipe=recipe), tmp_path / str(share))
+        train(run)
+        hashes.append((hash_weights(run.learner.weights()), journal_digest(run)))
+    assert hashes[0] == hashes[1]
+
+
+def test_there_is_one_copy_of_the_weights_after_training_too(folder: Path, tmp_path: Path) -> None:
+    run = open_run(narrow_config(folder, share=True, updates=1), tmp_path / "run")
+    places = {name: value.data_ptr() for name, value in run.learner.weights().items()}
+    assert {name: value.data_ptr() for name, value in engine_weights(run).items()} == places
+    before = hash_weights(run.learner.weights())
+    train(run)
+    assert {name: value.data_ptr() for name, value in run.learner.weights().items()} == places
+    assert {name: value.data_ptr() for name, value in engine_weights(run).items()} == places
+    assert hash_weights(run.learner.weights()) != before
+    copied = open_run(narrow_config(folder, share=False), tmp_path / "copied")
+    others = {value.data_ptr() for value in engine_weights(copied).values()}
+    assert not others & {value.data_ptr() for value in copied.learner.weights().values()}
+
+
+def test_a_killed_run_with_shared_weights_resumes_to_the_bit(folder: Path, tmp_path: Path) -> None:
+    whole = open_run(narrow_config(folder, share=True, updates=4), tmp_path / "whole")
+    train(whole)
+    train(open_run(narrow_config(folder, share=True, updates=2), tmp_path / "killed"))
+    resumed = open_run(narrow_config(folder, share=True, updates=4), tmp_path / "killed")
+    train(resumed, resume=True)
+    assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
+    assert journal_digest(resumed) == journal_digest(whole)
+
+
+def test_the_canary_notices_a_weight_that_changed_in_one_way_through_the_model_only(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = open_run(narrow_config(folder, share=True), tmp_path / "run")
+    run.hand_over(0)
+    norm = run.engine._model.model.norm  # type: ignore[attr-defined]
+    norm.weight = torch.nn.Parameter(-3 * norm.weight.detach())  # no longer the learner's
+    with pytest.raises(TrainingError, match=r"after the hand-over of version 0 the engine and the learner disagree by"):
+        run.canary.check(run.engine, run.learner, version=0)
+
+
+@pytest.mark.parametrize("step", [0.02, 1.0], ids=["a small one", "a large one"])
+def test_the_canary_notices_decoding_that_stayed_with_the_old_weights(step: float) -> None:
+    """As a captured graph would that reads where weights were: scores are right, what is sampled is not."""
+    made = learner(learning_rate=step)
+    source = ModelSource(model=made.model, tokenizer=None, path=None)
+    engine, stale = TransformersEngine(source.share_model()), TransformersEngine(source.copy_model())
+    for decodes in (False, True):
+        canary = Canary((2, 4, 5), (6, 3, 5), decodes=decodes)
+        engine.load(made.weights(), version=0)
+        assert canary.check(engine, made, version=0) < 1e-5
+        made.learn(attempts(), totals(attempts()))
+        engine.load(made.weights(), version=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "generate", stale.generate)
+            if not decodes:
+                assert canary.check(engine, made, version=1) < 1e-5  # nothing told it
+            else:
+                with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
+                    canary.check(engine, made, version=1)
+        stale.load(made.weights(), version=1)
+
+
+def test_modules_and_settings_are_not_shared() -> None:
+    """The learner runs layers again and the engine switches attention: neither must meet the other's."""
+    model, tokenizer = tiny()
+    shared = ModelSource(model=model, tokenizer=tokenizer, path=None).share_model()
+    assert shared.config is not model.config
+    assert not {id(module) for module in shared.modules()} & {id(module) for module in model.modules()}
+    assert all(value is own for value, own in zip(shared.parameters(), model.parameters(), strict=True))
+    assert shared.model.rotary_emb.inv_freq.data_ptr() != model.model.rotary_emb.inv_freq.data_ptr()
+
+
+def test_a_hand_over_of_shared_weights_forgets_what_was_computed_with_the_old_ones() -> None:
+    model, tokenizer = tiny()
+    source = ModelSource(model=model, tokenizer=tokenizer, path=None)
+    engine = StaticCacheEngine(source.share_model(), use_graphs=False)
+    request = Request(prompt_ids=(2, 4, 5, 6), seed=1, max_tokens=6, session="a")
+    engine.generate([request])
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(1.5)
+    engine.load({name: value.detach() for name, value in model.named_parameters()}, version=1)
+    fresh = StaticCacheEngine(source.copy_model(), use_graphs=False, version=1)
+    assert engine.generate([request]) == fresh.generate([request])
+
+
+def test_an_adapter_shares_the_model_that_it_sits_on(folder: Path, tmp_path: Path) -> None:
+    model = PretrainedModel(path=str(folder), dtype="bfloat16", lora_rank=2)
+    engine = LocalEngine(share_weights=True)
+    config = small_config(updates=1).model_copy(update={"model": model, "engine": engine})
+    run = open_run(config, tmp_path / "run")
+    train(run)
+    adapter = run.learner.weights()
+    assert {name: value.data_ptr() for name, value in engine_weights(run).items() if name in adapter} == {
+        name: value.data_ptr() for name, value in adapter.items()
+    }
+
+
+def test_the_rules_are_checked_on_a_copy() -> None:
+    results = check_run_engine(small_config().model_copy(update={"engine": LocalEngine(share_weights=True)}))
+    assert [result.rule for result in results if result.status == "broken"] == []
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "message"),
+    [
+        ("rollout", {"lag": 1}, "attempts are played while these change (rollout.lag = 1); set rollout.lag to 0"),
+        (
+            "training",
+            {"learner": {"kind": "sharded"}},
+            'the learner ShardedLearnerConfig does not have them whole in one place; use kind = "local"',
+        ),
+        (
+            "training",
+            {"weight_transfer": {"kind": "through_file"}},
+            "ThroughFile would carry them from there to where they are; use the weight_transfer in_memory",
+        ),
+    ],
+)
+def test_what_cannot_share_is_refused_before_a_model_loads(
+    tmp_path: Path, section: str, changes: dict[str, Any], message: str
+) -> None:
+    plain = small_config()
+    settings = {"engine": {"share_weights": True}, "model": {"kind": "pretrained", "path": "nowhere"}}
+    settings[section] = changes
+    config = RunConfig(**{name: getattr(plain, name) for name in type(plain).model_fields} | settings)
+    with pytest.raises(ConfigError) as caught:
+        open_run(config, tmp_path)
+    assert (
+        str(caught.value) == f"engine.share_weights: the engine cannot read the learner's own weights, since {message}"
+    )
+
+
+def test_another_precision_is_refused_before_and_after_a_model_loads(tmp_path: Path) -> None:
+    engine = LocalEngine(precision="bfloat16", share_weights=True)
+    loaded = small_config().model_copy(update={"engine": engine, "model": PretrainedModel(path="nowhere")})
+    with pytest.raises(ConfigError, match="they are float32 and the engine would compute in bfloat16; set"):
+        open_run(loaded, tmp_path)
+    made = small_config().model_copy(update={"engine": engine})
+    with pytest.raises(ConfigError, match=r"but model\.embed_tokens\.weight of the learner is float32; load the model"):
+        open_run(made, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["server", "vllm", "vllm_in_process"])
+def test_other_engines_say_that_they_cannot(kind: str) -> None:
+    plain = small_config()
+    settings = {name: getattr(plain, name) for name in type(plain).model_fields}
+    with pytest.raises(ConfigError, match="share_weights: only the engine that computes in the trainer's own modules"):
+        RunConfig(**settings | {"engine": {"kind": kind, "share_weights": True}})
