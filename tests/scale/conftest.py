@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.warmup import warmup
 from tests.scale.environment import RUN_FILE
-from tests.vllm.environment import Numbers, read_versions
+from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
 
 NUMBERS = Numbers("make test-scale")
 STARTED = time.monotonic()
@@ -51,5 +51,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write down what was measured, where a file is named."""
     path = os.environ.get("GROUPWISE_SCALE_RECORD")
     if path and NUMBERS.measured:
-        NUMBERS.measured["versions"] = read_versions()
+        if find_reason_to_skip() is None:
+            NUMBERS.measured["versions"] = read_versions()
         NUMBERS.write(Path(path), is_complete=exitstatus == 0, seconds=time.monotonic() - STARTED)
