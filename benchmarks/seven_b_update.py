@@ -1,7 +1,7 @@
 """Full fine-tuning of a 7B model with its engine beside it on one GPU: memory, seconds by stage, tokens a second.
 
     python -m benchmarks.seven_b_update [--shape 7B] [--forms rounded masters] [--device cuda]
-                                        [--write benchmarks/results/seven_b_update.json]
+                                        [--write benchmarks/results/seven_b_update.json] [--predict]
 
 Random weights of Qwen2.5-7B's shape in bfloat16, one copy of them, which the engine decodes from and the learner trains
 (`engine.share_weights`); moments of 8 bits; layers run again in the backward pass. *rounded* trains the bfloat16
@@ -12,6 +12,8 @@ of history in a prompt). The recording has 4 tasks of 16 attempts: they make 8 g
 all four kinds with ids shifted apart, so that no two groups share a token. The engine answers all attempts' first step
 together, then their second, and so on, each with as many tokens as the recorded answer has; the learner trains on what
 was sampled, with credit drawn at random. The first update, of the first steps only, warms up and is not counted.
+
+With `--predict` nothing is measured: the peak that `groupwise doctor` would foretell is written beside what was.
 """
 
 from __future__ import annotations
@@ -29,14 +31,21 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.engine.shapes import make_model
+from benchmarks.engine.shapes import make_config, make_model
 from benchmarks.prefix.recordings import DATA, Recording, num_tokens
 from benchmarks.result_file import write_result
 from groupwise.batching import count_totals
+from groupwise.batching.chains import Chains
+from groupwise.batching.pack import pack
 from groupwise.core.sample import Sample
 from groupwise.engines.engine import Engine, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.losses import PolicyLoss
+from groupwise.training.doctor.memory.engine import estimate_engine
+from groupwise.training.doctor.memory.outline import ModelPlan
+from groupwise.training.doctor.memory.passes import MicroBatchShape
+from groupwise.training.doctor.memory.rehearsal import Rehearsal
+from groupwise.training.doctor.memory.run_memory import RunMemory, estimate_learner
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.local import LocalLearner
@@ -48,6 +57,8 @@ SHIFT = 25_000
 """By how much the ids of one set of groups lie above those of the one before; the recording's end below twice that."""
 FORMS = {"rounded": "stochastic_rounding", "masters": "float32_masters"}
 GIB = 2**30
+GPU_BYTES = 139.8 * GIB
+"""What an H200 has."""
 
 
 def make_update(*, tasks: int, steps: int | None, vocabulary: int) -> list[Sample]:
@@ -135,25 +146,54 @@ def play(engine: Engine, recorded: Sequence[Sample], *, number: int) -> list[Sam
     return sampled
 
 
+def make_engine_settings() -> LocalEngine:
+    """The engine: it reads the learner's own weights."""
+    return LocalEngine(precision="bfloat16", share_weights=True, rows=128, memory=0.1)
+
+
+def make_learner_settings(form: str, token_budget: int) -> LearnerConfig:
+    """The learner, with one form of the optimiser."""
+    return LearnerConfig(
+        optimiser="adamw_8bit",
+        bfloat16_weights=FORMS[form],
+        learning_rate=1e-6,
+        token_budget=token_budget,
+        precision="bfloat16",
+        checkpoint_layers=True,
+    )
+
+
+def predict_peak(form: str, options: argparse.Namespace) -> float:
+    """What doctor makes of the same: GiB of tensors at most."""
+    config = make_config(options.shape)
+    plan = ModelPlan(config=config, dtype=torch.bfloat16)
+    samples = make_update(tasks=options.tasks, steps=None, vocabulary=int(config.vocab_size))
+    packs = pack(samples, token_budget=options.token_budget)
+    largest = max(packs, key=len)
+    steps = [[sample for sample in samples if sample.step == step] for step in {sample.step for sample in samples}]
+    rehearsal = Rehearsal(
+        longest=max(len(sample.token_ids) for sample in samples),
+        read=max(sum(map(len, {sample.prompt_ids for sample in asked})) for asked in steps),
+        micro_batch=MicroBatchShape(
+            tokens=len(largest),
+            predicting=len(largest.predictions.node),
+            keys=len(Chains.of(largest.position_ids[0].numpy()).source),
+        ),
+        num_micro_batches=len(packs),
+    )
+    requests = options.tasks * ATTEMPTS
+    of_learner = estimate_learner(plan, make_learner_settings(form, options.token_budget), rehearsal)
+    of_engine = estimate_engine(make_engine_settings(), plan, rehearsal, requests=requests, gpu=GPU_BYTES)
+    return RunMemory(parts={**of_learner, **of_engine}, is_rehearsed=True).peak / GIB
+
+
 def measure_form(form: str, options: argparse.Namespace) -> dict[str, Any]:
     """Make updates with one form of the optimiser; what the last one took."""
     model = make_model(options.shape, options.device)
     weights, vocabulary = sum(value.nbytes for value in model.parameters()), int(model.config.vocab_size)
     source = ModelSource(model=model, tokenizer=None, path=None)
-    settings = LocalEngine(precision="bfloat16", share_weights=True, rows=128, memory=0.1)
-    engine = settings.open(source)
-    learner = LocalLearner(
-        model,
-        PolicyLoss(),
-        LearnerConfig(
-            optimiser="adamw_8bit",
-            bfloat16_weights=FORMS[form],
-            learning_rate=1e-6,
-            token_budget=options.token_budget,
-            precision="bfloat16",
-            checkpoint_layers=True,
-        ),
-    )
+    engine = make_engine_settings().open(source)
+    learner = LocalLearner(model, PolicyLoss(), make_learner_settings(form, options.token_budget))
     print(f"{form}: {weights / GIB:.1f} GiB of weights, engine {type(engine).__name__}", flush=True)
     plan = [options.warm_steps, *[None] * options.updates]
     canary, result = None, dict[str, Any]()
@@ -202,7 +242,7 @@ def time_update(
 
 
 def main() -> None:
-    """Measure the forms that are asked for; forms that a result has already are kept."""
+    """Measure or predict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="7B", help="a shape of benchmarks/engine/shapes.py")
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
@@ -211,11 +251,24 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=1, help="whole updates after the warm-up")
     parser.add_argument("--warm-steps", type=int, default=2, help="steps of an attempt in the warm-up")
     parser.add_argument("--token-budget", type=int, default=16_384)
+    parser.add_argument("--predict", action="store_true", help="measure nothing: what doctor would foretell")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    known = json.loads(options.write.read_text(encoding="utf-8")) if options.write and options.write.exists() else {}
+    if options.predict:
+        for form in options.forms:
+            predicted = predict_peak(form, options)
+            print(f"{form}: {predicted:.1f} GiB predicted", flush=True)
+            known.setdefault("forms", {}).setdefault(form, {})["predicted_peak_gib"] = predicted
+        write_result(known, options.write)
+        return
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("there is no CUDA device; give --device cpu --shape tiny to try the script without one")
-    known = json.loads(options.write.read_text(encoding="utf-8")) if options.write and options.write.exists() else {}
+    measure(options, known)
+
+
+def measure(options: argparse.Namespace, known: dict[str, Any]) -> None:
+    """Measure the forms that are asked for; those that are known stay."""
     forms = known.get("forms", {}) if known.get("shape") == options.shape else {}
     for form in options.forms:
         forms[form] = measure_form(form, options)

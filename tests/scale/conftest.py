@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.warmup import warmup
 from tests.scale.environment import RUN_FILE
-from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
+from tests.vllm.environment import Numbers, read_versions
 
 NUMBERS = Numbers("make test-scale")
 STARTED = time.monotonic()
@@ -42,15 +43,21 @@ def beginning(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def numbers() -> Numbers:
-    """Where a test writes down what it measured."""
-    return NUMBERS
+def numbers() -> Iterator[Numbers]:
+    """Where a test writes down what it measured; kept at once, since the whole takes long."""
+    yield NUMBERS
+    record(has_passed=False)
+
+
+def record(*, has_passed: bool) -> None:
+    """Write down what was measured so far, where a file is named."""
+    path = os.environ.get("GROUPWISE_SCALE_RECORD")
+    if path and NUMBERS.measured:
+        if "versions" not in NUMBERS.measured:
+            NUMBERS.measured["versions"] = read_versions()
+        NUMBERS.write(Path(path), is_complete=has_passed, seconds=time.monotonic() - STARTED)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write down what was measured, where a file is named."""
-    path = os.environ.get("GROUPWISE_SCALE_RECORD")
-    if path and NUMBERS.measured:
-        if find_reason_to_skip() is None:
-            NUMBERS.measured["versions"] = read_versions()
-        NUMBERS.write(Path(path), is_complete=exitstatus == 0, seconds=time.monotonic() - STARTED)
+    """Say whether everything passed."""
+    record(has_passed=exitstatus == 0)

@@ -162,10 +162,10 @@ class Numbers:
             "command": self._command,
             "machine": f"{os.cpu_count()} cores, {platform.machine()}",
             "python": platform.python_version(),
-            "versions": self.measured.pop("versions", {}),
+            "versions": self.measured.get("versions", {}),
             "all_passed": is_complete,
             "seconds": round(seconds),
-            "numbers": dict(sorted(self.measured.items())),
+            "numbers": {name: value for name, value in sorted(self.measured.items()) if name != "versions"},
         }
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -13,6 +13,7 @@ import typer
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError
+from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.started_rank import check_started_rank
@@ -71,7 +72,7 @@ def train(
     except KeyboardInterrupt:
         errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
-    _print_next(folder)
+    _print_next(folder, config)
 
 
 def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
@@ -100,14 +101,29 @@ def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
+def _describe_early_end(folder: Path, config: RunConfig) -> str:
+    """Why a run ended before its last update, in words; nothing where it did not."""
+    from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
+
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        last, rows = journal.last_number(), journal.evaluations()
+    if last >= config.training.updates or not is_out_of_patience(rows, config.evaluation):
+        return ""
+    return (
+        f"ended early, after update {last} of {config.training.updates}: no evaluation was better than that after "
+        f"update {find_best_number(rows, config.evaluation)}; to go on, raise evaluation.patience"
+    )
+
+
 def _print_finished(folder: Path, config: RunConfig) -> None:
     from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"
+    more = "training.updates" if int(last.name) >= config.training.updates else "evaluation.patience"
     output().print(
         f"{folder} is finished: it has made {int(last.name)} updates of {config.training.updates}; to go on, give it "
-        "more with --set training.updates=N",
+        f"more with --set {more}=N",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -155,8 +171,10 @@ def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> Non
             )
 
 
-def _print_next(folder: Path) -> None:
+def _print_next(folder: Path, config: RunConfig) -> None:
     console = output()
+    if ending := _describe_early_end(folder, config):
+        console.print(ending, highlight=False, markup=False, soft_wrap=True)
     console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):

@@ -45,14 +45,13 @@ def open_engine(
     rows: int = 256,
     memory: float = 0.3,
     compile_parts: CompileParts = "auto",
-    may_join_weights: bool = True,
     batch_tokens: int = 32768,
 ) -> Engine:
     """An engine over a model of its own, whose weights it may cast. `memory` is a share of the device's.
 
     With `auto`, a model that cannot decode in lanes on its device decodes eagerly, and the log says why. Parts are
     compiled with graphs only, by `auto` where there are no layers of our own for the model; what fails its trial is
-    left out, and the log says so. Weights that somebody else holds too must not be joined.
+    left out, and the log says so.
     """
     model = model.eval()
     if precision == "bfloat16":
@@ -70,7 +69,7 @@ def open_engine(
         memory=bytes_allowed,
         batch_tokens=batch_tokens,
     )
-    trials = _Trials(unwrap_adapter(model), make_engine, device, compile_parts, may_join_weights)
+    trials = _Trials(unwrap_adapter(model), make_engine, device, compile_parts)
     try:
         return _open_static_cache(trials)
     except (EngineFault, RuntimeError) as error:  # torch says what cannot be captured with a RuntimeError
@@ -93,7 +92,6 @@ class _Trials:
     make_engine: Callable[..., StaticCacheEngine]
     device: torch.device
     compile_parts: CompileParts
-    may_join_weights: bool
 
     def list_candidates(self) -> dict[str, Callable[[], StaticCacheEngine]]:
         """Those with the kernel of attention, the fastest first, by what computes the rest."""
@@ -114,7 +112,7 @@ class _Trials:
         return engine
 
     def _open_own_layers(self) -> StaticCacheEngine:
-        return self._open_plain(OwnLayers(self.model, may_join_weights=self.may_join_weights))
+        return self._open_plain(OwnLayers(self.model))
 
     def _open_compiled(self) -> StaticCacheEngine:
         compile_small_parts(self.model)

@@ -22,6 +22,8 @@ class EvaluationConfig(Part):
     """How many of its tasks, from the first; 0 = no evaluation."""
     every: Annotated[int, Field(ge=0)] = 0
     """Updates between evaluations; 0 = only before the first update and after the last."""
+    patience: Annotated[int, Field(ge=0)] = 0
+    """Evaluations in a row without a higher success after which the run ends early; 0 = it makes all its updates."""
     attempts: Annotated[int, Field(ge=1)] = 1
     """Attempts at each."""
     temperature: Annotated[float, Field(ge=0)] = 0.4

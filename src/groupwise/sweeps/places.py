@@ -31,8 +31,8 @@ class RunNeeds:
     """Threads that it computes with."""
     memory: float
     """Bytes of weights, gradients, optimiser and activations, on a GPU where there is one."""
-    is_alone: bool
-    """Whether no other run may be beside it: it hands its weights to servers that others would use too."""
+    alone_because: str = ""
+    """Why no other run may be beside it, in words; empty = others may."""
     fills_gpu: bool = False
     """Whether it has an engine that takes a GPU's memory for itself."""
 
@@ -52,12 +52,12 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
 
     A run on a GPU needs a core and the memory of that GPU; one on the CPU needs as many cores as it has threads.
 
-    >>> needs = RunNeeds(threads=2, memory=1e9, is_alone=False)
+    >>> needs = RunNeeds(threads=2, memory=1e9)
     >>> find_places(10, needs, Machine(cores=8, memory=64e9, gpus=()))
     Places(gpus=(None, None, None, None), reason='8 free cores for 2 threads each')
     """
-    if needs.is_alone:
-        return _take([*range(len(machine.gpus))] or [None], 1, "they hand their weights to the same servers")
+    if needs.alone_because:
+        return _take([*range(len(machine.gpus))] or [None], 1, needs.alone_because)
     limits = {"no more runs": num_runs} | _limit_by_memory(needs, machine)
     places: list[int | None] = [None] * num_runs
     if machine.gpus:

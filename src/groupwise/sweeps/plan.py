@@ -188,7 +188,9 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
             "with --out"
         )
     for name, arm in known.items():
-        for change in find_setting_differences(arm.settings, asked[name].settings):
+        # A newer version has settings that the recorded plan does not know: it gets their defaults.
+        before = _describe_settings(RunConfig(**arm.settings), recorded.threads)
+        for change in find_setting_differences(before, asked[name].settings):
             raise ConfigError(
                 f"{folder} holds a sweep whose arm {name!r} has {change.path} = {change.first!r}, but now it is "
                 f"{change.second!r}; put it back as it was, or give another folder with --out"

@@ -12,6 +12,8 @@ from groupwise.training.attempts.collect import UpdateAttempts
 from groupwise.training.attempts.pending import write_pending
 from groupwise.training.attempts.source import AttemptSource, open_source
 from groupwise.training.attempts.stepped import PlayedNow
+from groupwise.training.checkpoints.best_update import is_out_of_patience
+from groupwise.training.checkpoints.keeping import keep_evaluated, remove_others
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
@@ -58,6 +60,8 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
         done = start_run(run, observer)
     if done == 0 or _is_due(done, config.evaluation.every, run):
         _evaluate(run, done, observer)
+    if _ends_early(run):
+        return
     with open_source(run, done) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
@@ -65,10 +69,13 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
             if _is_due(number, config.training.checkpoint_every, run) or run.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
+                remove_others(run)
             observer.on_update(update)
             if _is_due(number, config.evaluation.every, run):
                 _evaluate(run, number, observer)
             yield update
+            if _ends_early(run):
+                return
 
 
 def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSource | None = None) -> Update:
@@ -142,9 +149,17 @@ def _is_due(number: int, every: int, run: Run) -> bool:
     return number == run.config.training.updates or (every > 0 and number % every == 0)
 
 
+def _ends_early(run: Run) -> bool:
+    """Whether the run's patience is at its end: the evaluations that it waited for were no better."""
+    settings = run.config.evaluation
+    return bool(settings.patience) and is_out_of_patience(run.journal.evaluations(), settings)
+
+
 def _evaluate(run: Run, number: int, observer: RunObserver) -> None:
     """Evaluate, unless that was done before the run was interrupted."""
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(row.number, row.split) for row in run.journal.evaluations()}:
         observer.on_stage("evaluate", number)
         observer.on_evaluation(evaluate_run(run))
+    if config.tasks:
+        keep_evaluated(run, number)

@@ -129,6 +129,22 @@ class TrainingConfig(Part):
     """Share of an update's attempts that must end without a fault; below it the run stops."""
 
 
+class CheckpointsConfig(Part):
+    """Which checkpoints stay in the run's folder."""
+
+    keep: Literal["all", "best"] | Annotated[int, Field(ge=1)] = "all"
+    """all = every one that `training.checkpoint_every` makes. A number = so many of the newest, and the best. best =
+    the latest and the best alone. The best has the highest success on the evaluation's panel; unless all are kept, it
+    is also saved where no checkpoint was due. The policy that a loss compares with always stays."""
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _is_known(cls, value: object) -> object:
+        if value not in ("all", "best") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f'found {value!r}; give "all", "best" or how many of the newest stay, 1 or more')
+        return value
+
+
 class WarmStartConfig(Part):
     """A supervised start from expert attempts."""
 
@@ -179,6 +195,8 @@ class RunConfig(Part):
     """How attempts are played."""
     training: TrainingConfig = TrainingConfig()
     """How long the run is and what an update holds."""
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    """Which checkpoints stay."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the policy is evaluated."""
     warm_start: WarmStartConfig | None = None

@@ -159,3 +159,77 @@ def test_a_model_that_cannot_decode_in_lanes_falls_back_and_says_why(
     with pytest.raises(ConfigError) as caught:
         open_engine(family("llama"), decoding="graphs")
     assert str(caught.value) == (f"engine.decoding: this model cannot decode in lanes ({reason}); set 'eager'")
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, as_if_on_gpu: None) -> list[str]:
+    """What was compiled, and taken back, in a process where kernel and layers pass their trials."""
+    calls: list[str] = []
+    monkeypatch.setattr(opening, "measure_kernel_gap", lambda *_, **__: 1e-6)
+    monkeypatch.setattr(StaticCacheEngine, "measure_layers_gap", lambda _: 1e-6)
+    monkeypatch.setattr(opening, "compile_small_parts", lambda _: calls.append("compiled"))
+    monkeypatch.setattr(opening, "leave_uncompiled", lambda _: calls.append("taken back"))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "compile_parts", "has_layers", "calls"),
+    [
+        ("llama", "auto", True, []),
+        ("llama", False, True, []),
+        ("llama", True, False, ["compiled"]),
+        ("gemma", "auto", False, ["compiled"]),
+        ("gemma", False, False, []),
+    ],
+)
+def test_parts_are_compiled_where_there_are_no_layers_of_our_own(
+    compiled: list[str],
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    compile_parts: Any,
+    has_layers: bool,
+    calls: list[str],
+) -> None:
+    engine = open_engine(family(name), compile_parts=compile_parts)
+    assert isinstance(engine, StaticCacheEngine)
+    assert ((engine._layers is not None), compiled) == (has_layers, calls)
+    assert caplog.messages == []
+
+
+def test_what_fails_its_trial_is_left_out_and_the_log_says_what(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compiled: list[str]
+) -> None:
+    monkeypatch.setattr(StaticCacheEngine, "measure_layers_gap", lambda engine: 0.5 if engine._layers else 0.0)
+    with caplog.at_level(logging.WARNING):
+        engine = open_engine(family("llama"))
+    assert isinstance(engine, StaticCacheEngine)
+    assert (engine._layers, engine._use_kernel, compiled) == (None, True, ["compiled"])
+    reason = (
+        "layers of our own failed the trial (layers of our own and the model's differ by 0.5 of the last hidden states)"
+    )
+    assert caplog.messages == [f"engine: compiled parts decode, since {reason}"]
+    caplog.clear()
+
+    def refuse(engine: StaticCacheEngine) -> None:
+        if compiled[-1] == "compiled":
+            raise RuntimeError("no compiler")
+
+    compiled.clear()
+    monkeypatch.setattr(opening, "check_lanes", refuse)
+    with caplog.at_level(logging.WARNING):
+        engine = open_engine(family("llama"))
+    assert isinstance(engine, StaticCacheEngine)
+    assert (engine._layers, engine._use_kernel, compiled) == (None, True, ["compiled", "taken back"])
+    assert caplog.messages == [
+        f"engine: the model's own parts decode, since {reason}; compiled parts failed the trial (no compiler)"
+    ]
+
+
+def test_parts_that_were_to_be_compiled_can_be_taken_back() -> None:
+    model = family("llama")
+    parts = [module for module in model.modules() if type(module).__name__ in {"LlamaRMSNorm", "LlamaMLP"}]
+    assert len(parts) == 7, "two norms and a feed-forward part a layer, and the last norm"
+    for module in parts:
+        module._compiled_call_impl = lambda *_: None
+    opening.leave_uncompiled(model)
+    assert all(module._compiled_call_impl is None for module in model.modules())

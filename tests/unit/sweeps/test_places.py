@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.sweeps.places import Machine, Places, RunNeeds, find_places
 
-SMALL = RunNeeds(threads=1, memory=0.2e9, is_alone=False)
+SMALL = RunNeeds(threads=1, memory=0.2e9)
 CPU = Machine(cores=8, memory=64e9, gpus=())
 
 
@@ -43,6 +43,6 @@ def test_an_engine_that_takes_a_gpu_for_itself_is_alone_on_it() -> None:
     assert find_places(20, dataclasses.replace(SMALL, fills_gpu=True), machine).gpus == (0, 1)
 
 
-def test_runs_that_share_servers_come_one_after_the_other() -> None:
-    places = find_places(20, dataclasses.replace(SMALL, is_alone=True), CPU)
-    assert places == Places(gpus=(None,), reason="they hand their weights to the same servers")
+def test_runs_that_share_something_come_one_after_the_other() -> None:
+    places = find_places(20, dataclasses.replace(SMALL, alone_because="they share a server"), CPU)
+    assert places == Places(gpus=(None,), reason="they share a server")

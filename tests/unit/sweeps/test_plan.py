@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def test_threads_of_the_run_file_stay(tmp_path: Path) -> None:
 def test_the_same_plan_adds_nothing(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, RECIPES)
     assert extend_plan(plan, make_plan(tmp_path, RECIPES), tmp_path) == (plan, "")
+
+
+def test_a_setting_that_a_newer_version_has_is_no_change(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    [arm] = plan.arms
+    older = {name: value for name, value in arm.settings.items() if name != "panel"}
+    assert len(older) < len(arm.settings)
+    recorded = dataclasses.replace(plan, arms=(dataclasses.replace(arm, settings=older),))
+    assert extend_plan(recorded, plan, tmp_path) == (recorded, "")
 
 
 def test_more_seeds_and_more_values_extend_a_sweep(tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def _check_packages() -> Iterator[Finding]:
 def _check_disk(folder: Path) -> Finding:
     free, whole = machine.read_free_disk(folder)
     what = f"{format_bytes(free)} of {format_bytes(whole)} free for {folder}"
+    if folder.is_dir():
+        what += f", which holds {format_bytes(machine.measure_folder(folder))}"
     if free < MIN_DISK:
         return Finding("warning", "disk", what, "free some space, or write runs elsewhere with --out")
     return Finding("ok", "disk", what)
@@ -201,6 +203,6 @@ def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:
     whole = sizes.checkpoint * sizes.checkpoints
     what = f"{sizes.checkpoints} of {format_bytes(sizes.checkpoint)}"
     if whole > free:
-        fix = "raise training.checkpoint_every, or write the run to a larger disk with --out"
+        fix = 'set checkpoints.keep = "best", or write the run to a larger disk with --out'
         return Finding("warning", "checkpoints", f"{what}, but {format_bytes(free)} of disk are free", fix)
     return Finding("ok", "checkpoints", what)

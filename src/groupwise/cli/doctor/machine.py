@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -84,3 +85,12 @@ def read_free_disk(folder: Path) -> tuple[float, float]:
     there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     usage = shutil.disk_usage(there)
     return float(usage.free), float(usage.total)
+
+
+def measure_folder(folder: Path) -> float:
+    """Bytes of the files in a folder, at any depth; what is removed meanwhile does not count."""
+    size = 0.0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            size += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+    return size

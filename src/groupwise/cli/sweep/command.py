@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from groupwise.reports.runs.results import Results
     from groupwise.sweeps.places import Places
     from groupwise.sweeps.plan import PlannedRun, SweepPlan
+    from groupwise.training.run_config import RunConfig
 
 
 def sweep(
@@ -108,11 +109,18 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
     needs = RunNeeds(
         threads=max(config.threads for config in configs),
         memory=max(estimate_sizes(config).memory.peak for config in configs),
-        is_alone=any(getattr(config.engine, "urls", ()) for config in configs),
+        alone_because=next(filter(None, map(_find_obstacle, configs)), ""),
         fills_gpu=any(not isinstance(config.engine, LocalEngine) for config in configs),
     )
     cores = max(1, machine.count_usable_cores() - round(machine.read_load()))
     return find_places(len(waiting), needs, Machine(cores=cores, memory=machine.read_free_memory(), gpus=gpus))
+
+
+def _find_obstacle(config: RunConfig) -> str:
+    """Why a run cannot have others beside it, in words; nothing where it can."""
+    if getattr(config.engine, "urls", ()):
+        return "they hand their weights to the same servers"
+    return "they name the GPU that they compute on" if config.device.startswith("cuda:") else ""
 
 
 def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places | None) -> None:

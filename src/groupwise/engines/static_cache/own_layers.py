@@ -2,7 +2,7 @@
 
 The weights stay the model's. Those of products of the same input are laid side by side, so that one product does for
 queries, keys and values, and one for both halves of the feed-forward part: a weight is then a part of the joint one,
-under its own name, and what is handed over in place arrives in both. An adapter's products are the model's own modules.
+under its own name, and what is written into it arrives in both. An adapter's products are the model's own modules.
 
 Tokens come in one flat batch, each with its position and its lanes; a decoding step is such a batch too. Whether all of
 it says what the model says is tried before an engine uses it (`measure_layers_gap`).
@@ -66,8 +66,8 @@ def has_own_layers(model: PreTrainedModel) -> bool:
 class OwnLayers:
     """The body of a model: embedding, layers and the last norm."""
 
-    def __init__(self, model: PreTrainedModel, *, may_join_weights: bool = True) -> None:
-        """Weights that others hold too must not be joined: those of one storage would become those of another."""
+    def __init__(self, model: PreTrainedModel) -> None:
+        """The model's parameters stay the objects that they are, so that whoever shares them goes on sharing them."""
         body: Any = model.base_model
         self._body = body
         self.operations = _choose_operations(model.device)
@@ -77,7 +77,9 @@ class OwnLayers:
         """Queries that share a head of keys."""
         self.tile = TILE if model.dtype.itemsize <= 2 else TILE // 2
         """Queries of a tile of attention."""
-        self._layers = [_open_layer(layer, may_join=may_join_weights) for layer in body.layers]
+        self._layers = [_open_layer(layer) for layer in body.layers]
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()  # joint weights do not fit where the single ones were
 
     def read(self, batch: TokenBatch, cache: LaneCache, attend: Attend, *, is_needed: bool = True) -> torch.Tensor:
         """Put the keys and values of tokens into lanes; the last hidden states (N, E), where they are needed."""
@@ -139,27 +141,27 @@ def _choose_operations(device: torch.device) -> _Operations:
     return _Operations(layer_operations, layer_operations.attend_rows, layer_operations.attend_step)
 
 
-def _open_layer(layer: Any, *, may_join: bool) -> OwnLayer:
+def _open_layer(layer: Any) -> OwnLayer:
     attention, wide = layer.self_attn, layer.mlp
     head_norms = None
     if hasattr(attention, "q_norm"):
         head_norms = (attention.q_norm.weight, attention.k_norm.weight, attention.q_norm.variance_epsilon)
     return OwnLayer(
         norms=(layer.input_layernorm, layer.post_attention_layernorm),
-        project=_choose_project([attention.q_proj, attention.k_proj, attention.v_proj], may_join=may_join),
+        project=_choose_project([attention.q_proj, attention.k_proj, attention.v_proj]),
         head_norms=head_norms,
         output=attention.o_proj,
         scaling=float(attention.scaling),
-        project_wide=_choose_project([wide.gate_proj, wide.up_proj], may_join=may_join),
+        project_wide=_choose_project([wide.gate_proj, wide.up_proj]),
         narrow=wide.down_proj,
     )
 
 
-def _choose_project(modules: Sequence[Any], *, may_join: bool) -> Project:
+def _choose_project(modules: Sequence[Any]) -> Project:
     """One product where the modules are plain ones, else theirs, one by one."""
     is_plain = all(type(module) is torch.nn.Linear for module in modules)
     biases = [module.bias for module in modules] if is_plain else []
-    if may_join and is_plain and len({bias is None for bias in biases}) == 1:
+    if is_plain and len({bias is None for bias in biases}) == 1:
         weight = _join([module.weight for module in modules])
         bias = None if biases[0] is None else _join(biases)
         return partial(_project_at_once, weight, bias, [module.out_features for module in modules])

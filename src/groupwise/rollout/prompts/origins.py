@@ -46,8 +46,8 @@ class AttributedIds(NamedTuple):
 
 ORIGINS = tuple(TokenOrigin)
 FIRST_MARK, LAST_MARK = 0xF0000, 0xF00FF
-"""Characters for private use: the first is put before a text, as many after it as its origin has before it in the list,
-and the last one ends it."""
+"""Characters of Unicode's private use. Before a text stands the first one, or as many after it as its origin has before
+it in `ORIGINS`; behind the text stands the last."""
 
 Write = Callable[[Callable[[TokenOrigin, str], str]], str]
 """Writes a text with a function that marks what comes from elsewhere, or does not."""

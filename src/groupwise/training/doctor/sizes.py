@@ -31,7 +31,7 @@ class Sizes:
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
-    """Checkpoints that the run writes."""
+    """Checkpoints that are there at a time."""
 
 
 def estimate_sizes(config: RunConfig) -> Sizes:
@@ -56,5 +56,15 @@ def estimate_sizes(config: RunConfig) -> Sizes:
         trained=trained,
         memory=estimate_memory(config, plan, tokenizer),
         checkpoint=sum(num * (width + count_moment_bytes(learner, width)) for num, width in stored),
-        checkpoints=1 + -(-config.training.updates // config.training.checkpoint_every),
+        checkpoints=_count_checkpoints(config),
     )
+
+
+def _count_checkpoints(config: RunConfig) -> int:
+    """How many checkpoints a run has at the most, besides the one that it is about to remove."""
+    every, keep = config.training.checkpoint_every, config.checkpoints.keep
+    written = 1 + -(-config.training.updates // every)
+    if keep == "all":
+        return written
+    always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
+    return min(written, always)

@@ -15,6 +15,8 @@ from groupwise.reports.runs.page.cost_axes import TITLES, CostAxis, make_cost_ax
 
 NUM_COLOURS = 8
 """After so many arms colours come again, with dashed lines."""
+MAX_SPOTS = 20
+"""How many points of a curve say their number when pointed at."""
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 10.0, 10.0, 24.0
 
 
@@ -130,7 +132,7 @@ def _draw_hints(chart: ArmChart, axis: str, across: CostAxis, up: Axis) -> Html:
             tag("circle", cx=across.axis.place(point.places[axis]), cy=up.place(point.mean.value), r="6"),
         )
         for curve in chart.curves
-        for point in curve.points
+        for point in curve.points[:: -max(1, -(-len(curve.points) // MAX_SPOTS))]  # the last one is among them
     ]
     return tag("g", pieces, class_="spots")
 

@@ -93,8 +93,8 @@ def _write_results_section(results: Results | None, arms: Sequence[ArmRuns], col
         return tag("section", tag("p", words, class_="sentence"), id="verdict", class_="verdict")
     what = "Success" if results.measure == "success" else "Mean outcome"
     lead = (
-        f"{what} on the {results.split} panel: interquartile mean over seeds, with {INTERVAL_LEVEL} bootstrap intervals "
-        "over seeds. Last: at the last evaluation. Best: at each run's best one, which the same panel chose, so it "
+        f"{what} on the {results.split} panel: interquartile mean over seeds, with {INTERVAL_LEVEL} bootstrap "
+        "intervals. Last: at the last evaluation. Best: at each run's best one, which the same panel chose, so it "
         "flatters."
     )
     return tag(

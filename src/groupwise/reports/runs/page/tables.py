@@ -101,7 +101,7 @@ def write_family_table(arms: Sequence[ArmRuns], results: Results, colours: dict[
 def write_run_table(results: Results, colours: dict[str, int]) -> Html:
     """A row for each run that was evaluated."""
     rows = [_write_run_row(results, arm, seed, colours) for arm in results.arms for seed in arm.seeds]
-    return _make_table(("arm", "seed", "updates", "first", "last", "best", "after update"), rows, "runs")
+    return _make_table(("arm", "seed", "updates", "first", "last", "best", "best after"), rows, "runs")
 
 
 def write_setting_table(arms: Sequence[ArmRuns]) -> Html | None:
