@@ -122,6 +122,23 @@ def test_tables_are_what_the_script_would_write(script: str) -> None:
         assert module.page(text) == text, f"run `python docs/{script}.py`"
 
 
+@pytest.mark.parametrize("kind", ["all weights, float32", "all weights, lean", "LoRA, rank 16", "QLoRA, rank 16"])
+def test_the_memory_table_is_what_the_script_would_write(kind: str) -> None:
+    """One size of each kind: all twenty lines take a minute."""
+    pytest.importorskip("peft")
+    module = load_script("build_memory")
+    lines = [
+        line
+        for line in text_of("docs/scale.md").splitlines()
+        if line.startswith(tuple(f"| {size}, " for size in module.SHAPES))
+    ]
+    assert [line.split(" | ")[0][2:] for line in lines] == [
+        f"{size}, {kind}" for size in module.SHAPES for kind in module.KINDS
+    ]
+    expected = f"| {' | '.join(module.row('0.5B', kind))} |"
+    assert expected in lines, "run `python docs/build_memory.py`"
+
+
 def test_the_tables_of_results_are_all_on_a_page_and_changed_numbers_are_found() -> None:
     module = load_script("build_results")
     texts = [text_of(name_of(path)) for path in module.PAGES]

@@ -78,7 +78,10 @@ class Forward:
 
     def _autocast(self) -> torch.autocast:
         narrow = self._settings.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow)
+        # A pass uses each weight once: narrow copies of all of them, kept to its end, would be there for nothing where
+        # layers are run again on the way back.
+        keeps_casts = not self._settings.checkpoint_layers
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow, cache_enabled=keeps_casts)
 
 
 def find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:

@@ -45,10 +45,10 @@ def follow_run(config: RunConfig) -> None:
     """Take this rank's share of the model that rank 0 opens, and do what rank 0 asks for until the run ends."""
     part = config.training.learner
     assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
+    if config.device in ("auto", "cuda") and torch.cuda.is_available():
+        check_gpus(torch.device("cuda"))
+        torch.cuda.set_device(read_started_rank().local_rank)  # what is put on a GPU before goes to the first
     loss, device = check_algorithm(config), choose_device(config.device)
-    check_gpus(device)
-    if device.type == "cuda":
-        torch.cuda.set_device(read_started_rank().local_rank)
     if config.threads:
         torch.set_num_threads(config.threads)
     follow(open_rank(None, loss, part, temperature=config.rollout.temperature, device=device))

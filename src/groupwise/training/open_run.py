@@ -112,8 +112,7 @@ def _open_with_host(
     model, tokenizer = model_and_tokenizer or config.model.open(
         words=config.words(), seed=seed_of(config.seed, "model")
     )
-    if not isinstance(config.training.learner, ShardedLearnerConfig):  # whose model need not fit on one device
-        model = model.to(device)
+    model = _place_model(config, model, device)
     engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
         opened.callback(engine.close)
@@ -145,6 +144,14 @@ def _open_with_host(
         part_states=part_states,
         judge=judge,
     )
+
+
+def _place_model(config: RunConfig, model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Put the model on its device; not one that a sharded learner will divide, which need not fit there."""
+    if isinstance(config.training.learner, ShardedLearnerConfig):
+        return model
+    placed: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
+    return placed
 
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:

@@ -211,4 +211,4 @@ def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_extras_are_those_of_the_package() -> None:
     content = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(machine.EXTRAS.values()) == set(content["project"]["optional-dependencies"]) - {"dev"}
+    assert set(machine.EXTRAS.values()) == set(content["project"]["optional-dependencies"]) - {"dev", "docs"}

@@ -37,6 +37,7 @@ EXTRAS = {
     "websockets": "openenv",
     "vllm": "vllm",
     "bitsandbytes": "qlora",
+    "torchao": "lean",
     "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",

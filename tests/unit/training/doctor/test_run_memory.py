@@ -143,10 +143,12 @@ def test_an_environment_from_elsewhere_is_not_played(monkeypatch: pytest.MonkeyP
     assert memory.peak > 0
 
 
-def test_checkpointed_layers_keep_less_and_a_larger_budget_more() -> None:
+def test_checkpointed_and_compiled_layers_keep_less_and_a_larger_budget_more() -> None:
     def count_kept(**learner: Any) -> float:
         sections = {**dict(small_config(learner=learner)), "device": "cpu"}
         sections["training"] = sections["training"].model_copy(update={"tasks": 64})
         return estimate_sizes(RunConfig.model_validate(sections)).memory.parts["activations"]
 
+    assert count_kept(compile_layers=True) == pytest.approx(0.71 * count_kept())
+    assert count_kept(checkpoint_layers=True, compile_layers=True) == count_kept(checkpoint_layers=True)
     assert count_kept(checkpoint_layers=True) < count_kept() < 0.7 * count_kept(token_budget=512)

@@ -46,7 +46,7 @@ def estimate_engine(
         lanes = column * rows * width
     reading = rehearse_reading(own, min(settings.batch_tokens, rehearsal.read))
     drawing = rows * plan.config.get_text_config().vocab_size * DRAWING_BYTES
-    if getattr(settings, "share_weights", False):
+    if settings.share_weights:
         weights = 0
     return {"engine": weights, "keys and values": lanes, "reading": max(reading, drawing)}
 

@@ -68,7 +68,8 @@ def rehearse_learning(
                 value.register_post_accumulate_grad_hook(_drop_gradient)
         live.start()
         inputs = _make_inputs(shape)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        narrow, keeps_casts = settings.precision == "bfloat16", not settings.checkpoint_layers  # as `Forward` does
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow, cache_enabled=keeps_casts):
             hidden = halves.run_body(**inputs).flatten(0, 1)
             hidden = hidden.index_select(0, torch.empty(shape.predicting, dtype=torch.long))
             if settings.precision == "bfloat16":

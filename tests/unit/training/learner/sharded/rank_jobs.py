@@ -44,6 +44,10 @@ UNEVEN = (7, 1)
 """Attempts of each group: many more for one rank than for the other."""
 
 
+UNCLIPPED: dict[str, Any] = {"max_grad_norm": "off", "eps": 1.0}
+"""A step in which the length of the gradient shows: AdamW's own is the same whatever the length where eps is small."""
+
+
 def tiny_model(*, tied: bool = False, hidden: int = 32, seed: int = 0) -> Any:
     model, _ = TinyModel(hidden=hidden, layers=2, heads=2).open(words=WORDS, seed=seed)
     if tied:
@@ -300,6 +304,15 @@ def learn_compiled(rank: int) -> tuple[dict[str, float], Gradients]:
     return metrics, gradients
 
 
+def step_unclipped(rank: int) -> Gradients:
+    """The weights after a step whose gradient was not shortened."""
+    own, samples = open_own(PolicyLoss(), **UNCLIPPED), make_samples(UNEVEN)
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    weights = {name: value.numpy() for name, value in own.weights().items()}
+    own.ranks.leave()
+    return weights
+
+
 def open_unpackable(rank: int) -> None:
     model = tiny_model()
     model.set_attn_implementation("flex_attention")
@@ -308,7 +321,7 @@ def open_unpackable(rank: int) -> None:
 
 def open_unsendable(rank: int) -> None:
     model = tiny_model()
-    model.told_by = lambda: None
+    model.named_by = lambda: None
     open_own(PolicyLoss(), model=model)
 
 

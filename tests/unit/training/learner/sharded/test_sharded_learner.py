@@ -20,6 +20,7 @@ from groupwise.losses import PolicyLoss  # noqa: E402
 from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner.local_files import OPTIMISER  # noqa: E402
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.learner.sharded.ranks import check_same_places  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
@@ -191,6 +192,28 @@ def test_compiled_layers_have_the_same_gradient() -> None:
     _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(UNEVEN))
     for _, gradients in run_whole(rank_jobs.learn_compiled):
         assert distance(gradients, expected) < 2e-6
+
+
+def test_a_gradient_that_is_not_shortened_moves_weights_as_in_one_process() -> None:
+    local, samples = rank_jobs.open_local(PolicyLoss(), **rank_jobs.UNCLIPPED), rank_jobs.make_samples(UNEVEN)
+    before = {name: value.clone().numpy() for name, value in local.weights().items()}
+    local.learn(samples, count_totals(samples, max_tokens=8))
+    expected = {name: value.numpy() - before[name] for name, value in local.weights().items()}
+    for weights in run_whole(rank_jobs.step_unclipped):
+        assert distance({name: value - before[name] for name, value in weights.items()}, expected) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"optimiser": "adamw_8bit"},
+        {"bfloat16_weights": "float32_masters"},
+        {"apply_gradients": "as_they_come", "max_grad_norm": "off"},
+    ],
+)
+def test_settings_for_one_gpu_are_refused_in_shares(setting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(setting))} is .*, which a sharded learner does not know"):
+        ShardedLearnerConfig(**setting)
 
 
 def test_a_model_that_cannot_be_packed_is_refused_on_every_rank() -> None:
