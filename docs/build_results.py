@@ -332,12 +332,38 @@ def own_envs() -> str:
     return table(list(speeds), [[f"{speed:,.0f}" for speed in speeds.values()]])
 
 
+def engine_vllm() -> str:
+    """The agent load on a GPU, beside vLLM."""
+    sides = ("ours", "vLLM, a seed a request", "vLLM, no seeds")
+    rows = []
+    for shape, measured in result("engine_vllm")["shapes"].items():
+        case = measured["cases"]["agent"]
+        speeds = [f"{case[side]['median_seconds']:.2f} ({case[side]['responses_per_second']:,.0f})" for side in sides]
+        rows.append([shape, *speeds, *(f"**{case[side]['ours_is_faster']['ours']:.2f}x**" for side in sides[1:])])
+    return table(("shape", *sides, "ours is faster than with seeds", "than without"), rows)
+
+
+def engine_profile() -> str:
+    """Where the agent load's time goes, by turn."""
+    parts = {shape: sides["ours"]["recorded"] for shape, sides in result("engine_profile")["shapes"].items()}
+    rows = [
+        [group, *(f"{1000 * part['seconds_by_group'][group] / part['turns']:.1f}" for part in parts.values())]
+        for group in next(iter(parts.values()))["seconds_by_group"]
+    ]
+    idle = [sum(part["idle_seconds"].values()) for part in parts.values()]
+    rows.append(
+        ["nothing runs", *(f"{1000 * gap / part['turns']:.1f}" for gap, part in zip(idle, parts.values(), strict=True))]
+    )
+    return table(("milliseconds a turn", *parts), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
+        *(engine_vllm, engine_profile),
     )
 }
 """Each table by the name that a page gives it."""

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from groupwise.cli.warmup import warmup
 from tests.scale.environment import RUN_FILE
-from tests.vllm.environment import Numbers, read_versions
+from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
 
 NUMBERS = Numbers("make test-scale")
 STARTED = time.monotonic()
@@ -53,7 +53,7 @@ def record(*, has_passed: bool) -> None:
     """Write down what was measured so far, where a file is named."""
     path = os.environ.get("GROUPWISE_SCALE_RECORD")
     if path and NUMBERS.measured:
-        if "versions" not in NUMBERS.measured:
+        if "versions" not in NUMBERS.measured and find_reason_to_skip() is None:
             NUMBERS.measured["versions"] = read_versions()
         NUMBERS.write(Path(path), is_complete=has_passed, seconds=time.monotonic() - STARTED)
 

@@ -21,7 +21,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 BATCH_FILE = (DEPLOY / "slurm" / "train.sbatch").read_text()
 TORCHRUN = {"standalone", "nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port", "max-restarts"}
 """Its options that the files use."""
-OWN = {"PYTHON", "RANKS_PER_NODE", "SERVER_NODES", "MODEL", "SERVE_OPTIONS", "PORT"}
+OWN = {"PYTHON", "RANKS_PER_NODE", "SERVER_NODES", "SERVERS_PER_NODE", "MODEL", "SERVE_OPTIONS", "PORT"}
 """What the batch file reads, and says so at its head."""
 SLURM = {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_GPUS_ON_NODE", "SLURM_NODEID"}
 

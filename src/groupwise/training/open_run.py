@@ -39,7 +39,7 @@ from groupwise.training.run import Run
 from groupwise.training.run_checks import check_algorithm, check_journal, check_model, check_panels, check_tasks
 from groupwise.training.run_config import RunConfig, is_ours
 from groupwise.training.settled_threads import settle_threads
-from groupwise.training.weight_transfer.canary import Canary, Tolerance, choose_tolerance
+from groupwise.training.weight_transfer.canary import Canary, choose_tolerance
 from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 CANARY_TOKENS = 64
@@ -133,12 +133,7 @@ def _open_with_host(
         host=host,
         journal=journal,
         panels=panels,
-        canary=_make_canary(
-            prompter,
-            engine,
-            choose_tolerance(config.engine.precision, model),
-            decodes=getattr(config.engine, "share_weights", False),
-        ),
+        canary=_make_canary(config, prompter, engine, model),
         tasks=tasks,
         curriculum=start_curriculum(config, tasks),
         part_states=part_states,
@@ -176,8 +171,8 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
     return judge
 
 
-def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance, *, decodes: bool) -> Canary:
-    """The canary of a run: the beginning of its own prompts; an engine that shares the weights `decodes` for it too.
+def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
+    """The canary of a run: the beginning of its own prompts; an engine that shares the weights decodes for it too.
 
     A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
     only what was kept can have been left behind by old weights.
@@ -187,7 +182,8 @@ def _make_canary(prompter: Prompter, engine: Engine, tolerance: Tolerance, *, de
     if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
         num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
         opening = (opening * (num // len(opening) + 1))[:num]
-    return Canary(opening, response, tolerance=tolerance, decodes=decodes)
+    tolerance = choose_tolerance(config.engine.precision, model)
+    return Canary(opening, response, tolerance=tolerance, decodes=getattr(config.engine, "share_weights", False))
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

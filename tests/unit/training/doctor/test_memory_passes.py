@@ -112,8 +112,8 @@ def test_what_is_kept_is_what_autograd_saves(
     assert counted.peak > counted.kept
 
 
-def test_layers_in_four_bits_are_outlined_as_they_are() -> None:
-    """In float32: peft casts an adapter's input unless CUDA's autocast is on, which it never is on a CPU."""
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_in_four_bits_are_outlined_as_they_are(precision: Any) -> None:
     pytest.importorskip("bitsandbytes")
     from groupwise.models.quantised import quantise_layers
 
@@ -128,7 +128,7 @@ def test_layers_in_four_bits_are_outlined_as_they_are() -> None:
     scales = sum(state.absmax.nbytes + state.state2.absmax.nbytes for state in states)
     real = sum(value.nbytes for value in model.parameters()) + scales
     assert sum(value.nbytes for value in plan.draw().parameters()) == pytest.approx(real, rel=0.01)
-    settings, shape = LearnerConfig(), MicroBatchShape(tokens=TOKENS, predicting=1, keys=TOKENS)
+    settings, shape = LearnerConfig(precision=precision), MicroBatchShape(tokens=TOKENS, predicting=1, keys=TOKENS)
     counted = rehearse_learning(plan.draw(), settings, shape, adds_gradients=True)
     assert counted.kept == pytest.approx(count_saved(model, settings), rel=0.02)
 

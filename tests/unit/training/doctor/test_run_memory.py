@@ -15,7 +15,7 @@ from groupwise.models import TinyModel  # noqa: E402
 from groupwise.training.doctor import hardware  # noqa: E402
 from groupwise.training.doctor.hardware import Gpu  # noqa: E402
 from groupwise.training.doctor.memory import run_memory  # noqa: E402
-from groupwise.training.doctor.memory.engine import choose_lanes  # noqa: E402
+from groupwise.training.doctor.memory.engine import choose_lanes, count_work_spaces  # noqa: E402
 from groupwise.training.doctor.memory.rehearsal import rehearse_attempts  # noqa: E402
 from groupwise.training.doctor.memory.run_memory import LEARN, ROLLOUT, RunMemory  # noqa: E402
 from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
@@ -93,7 +93,8 @@ def test_keys_and_values_are_as_many_as_the_engine_makes_room_for(
 ) -> None:
     width = 2 if engine.get("precision") == "bfloat16" else 4
     memory = estimate_sizes(config(device=device, **engine)).memory
-    assert memory.parts["keys and values"] == lanes * WIDTH * COLUMN * width
+    spaces = count_work_spaces(lanes, WIDTH)
+    assert memory.parts["keys and values"] == lanes * WIDTH * COLUMN * width + spaces
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from groupwise.training.engine.config import LocalEngine
 
 SESSION_TOKENS = 262_144
 """Tokens whose keys and values the engine that decodes eagerly keeps for later steps."""
+WORK_SPACE, STREAMS = 32 * 2**20, 32
+"""Bytes that cuBLAS keeps for a stream on a large GPU, and streams that torch has to give."""
 DRAWING_BYTES = 18
 """Bytes of a logit while tokens are drawn: as the model puts it out, scaled, as a probability, and in a sum of
 float64."""
@@ -43,7 +45,7 @@ def estimate_engine(
         rows = max(1, min(requests, settings.batch_tokens // rehearsal.longest))
     else:
         rows, width = choose_lanes(settings, column, rehearsal.longest, requests=requests, memory=settings.memory * gpu)
-        lanes = column * rows * width
+        lanes = column * rows * width + count_work_spaces(rows, width)
     reading = rehearse_reading(own, min(settings.batch_tokens, rehearsal.read))
     drawing = rows * plan.config.get_text_config().vocab_size * DRAWING_BYTES
     if settings.share_weights:
@@ -58,6 +60,12 @@ def count_column(plan: ModelPlan, own: torch.nn.Module) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     size = next(own.parameters()).element_size()
     return int(config.num_hidden_layers * heads * width * 2 * size)
+
+
+def count_work_spaces(rows: int, width: int) -> int:
+    """Bytes that cuBLAS keeps for the streams that steps are captured on: one a shape, as far as torch has streams."""
+    shapes = (1 + (rows // MIN_ROWS).bit_length()) * 2 * (width // MIN_WIDTH).bit_length()
+    return min(shapes, STREAMS) * WORK_SPACE
 
 
 def choose_lanes(settings: LocalEngine, column: int, longest: int, *, requests: int, memory: float) -> tuple[int, int]:

@@ -78,8 +78,7 @@ class _NarrowLayer(nn.Module):
             return put_out
         put_out = put_out.clone()  # as peft does
         down, up = self._adapter
-        hidden = hidden if torch.is_autocast_enabled("cpu") else hidden.to(down.weight.dtype)
-        scaled: torch.Tensor = up(down(hidden)) * 1.0
+        scaled: torch.Tensor = up(down(hidden.to(down.weight.dtype))) * 1.0
         return put_out + scaled.to(put_out.dtype)
 
 

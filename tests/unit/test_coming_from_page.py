@@ -1,0 +1,41 @@
+"""The page for those who come from elsewhere names settings that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise import recipes
+from groupwise.core.algorithm import Algorithm
+from groupwise.training.run_config import RunConfig
+
+PAGE = (Path(__file__).parents[2] / "docs" / "coming_from.md").read_text(encoding="utf-8")
+ROWS = [line.split("|")[2] for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| TRL")]
+PATHS = sorted({path for cell in ROWS for path in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)", cell)})
+SECTIONS = {"algorithm", "env", "model", "engine", "rollout", "training", "evaluation", "rewards", "trackers"}
+
+
+def find_fields(kind: Any) -> set[str]:
+    """The settings of a section, and of every part that can stand there."""
+    return set(getattr(kind, "model_fields", {}))
+
+
+def test_there_are_paths_to_look_at() -> None:
+    assert len(PATHS) > 20
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_setting_that_the_page_names_is_one(path: str) -> None:
+    section, name, *_ = path.split(".")
+    assert section in SECTIONS
+    if section == "algorithm":
+        options = {option for recipe in recipes.names() for option in recipes.summary(recipe).options}
+        assert name in options | {"recipe"} | set(Algorithm.model_fields)
+    elif section in ("env", "model", "engine"):
+        assert name in {"kind", "max_steps", "path"}
+    else:
+        annotation = RunConfig.model_fields[section].annotation
+        assert name in find_fields(annotation)
