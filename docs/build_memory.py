@@ -152,7 +152,7 @@ def memory() -> str:
 
 def page(text: str) -> str:
     """The page with its table as it is now."""
-    return TABLE.sub(lambda found: found.group(1) + memory(), text)
+    return TABLE.sub(lambda match: match.group(1) + memory(), text)
 
 
 def main() -> None:

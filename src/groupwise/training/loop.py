@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
-from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.attempts.pending import write_pending
 from groupwise.training.attempts.source import AttemptSource, open_source
 from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.checkpoints.best_update import is_out_of_patience
@@ -19,10 +16,10 @@ from groupwise.training.evaluate_run import evaluate_run
 from groupwise.training.folder_start import check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
-from groupwise.training.metrics.update import compute_update_metrics
+from groupwise.training.metrics.update import compute_update_metrics, describe_update
 from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.run import Run
-from groupwise.training.samples import CreditedBatch, count_update, credit_batch, make_samples
+from groupwise.training.samples import count_update, credit_batch, make_samples
 
 
 def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> None:
@@ -104,7 +101,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     )
     if run.reference is not None:
         metrics["learner/reference"] = float(run.reference)
-    update = _describe_update(number, attempts, batch, metrics, ahead)
+    update = describe_update(number, attempts, batch, metrics, ahead)
     run.lock.check()
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update
@@ -117,31 +114,6 @@ def _learn(run: Run, samples: Sequence[Sample], totals: Totals) -> dict[str, flo
     learned = run.learner.learn(samples, totals)
     check_learned(run.learner, learned)
     return learned.metrics
-
-
-def _describe_update(
-    number: int,
-    attempts: UpdateAttempts,
-    batch: CreditedBatch,
-    metrics: dict[str, float],
-    ahead: Mapping[int, UpdateAttempts],
-) -> Update:
-    """The update as the journal keeps it: each attempt with its credit, faults, what was set aside, states, metrics."""
-    credit, num = batch.by_trajectory(), batch.num_fresh
-    recalled = zip(attempts.recalled, credit[num:], strict=True)
-    return Update(
-        number=number,
-        version=number,
-        metrics=metrics,
-        trajectories=attempts.chosen,
-        credit=credit[:num],
-        faults=attempts.faults,
-        set_aside=attempts.set_aside,
-        request_words=attempts.request_words,
-        recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
-        states=batch.states,
-        pending={following: write_pending(pending) for following, pending in ahead.items()},
-    )
 
 
 def _is_due(number: int, every: int, run: Run) -> bool:

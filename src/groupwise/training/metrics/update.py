@@ -1,11 +1,14 @@
-"""The metrics of an update, all together: of its attempts, its credit, its learning and its speed."""
+"""The metrics of an update, all together (of its attempts, credit, learning and speed), and the update as a record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from groupwise.core.journal.journal import Update
 from groupwise.core.totals import Totals
 from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.training.attempts.pending import write_pending
 from groupwise.training.loss_context import NUM_PAIRS
 from groupwise.training.metrics.penalties import credit_rests_on_penalties
 from groupwise.training.metrics.rescue import compute_rescue_metrics
@@ -50,3 +53,28 @@ def compute_update_metrics(
     if algorithm.pairing is not None:
         metrics[NUM_PAIRS] = totals.pairs
     return check_metrics({**metrics, **seconds})
+
+
+def describe_update(
+    number: int,
+    attempts: UpdateAttempts,
+    batch: CreditedBatch,
+    metrics: dict[str, float],
+    ahead: Mapping[int, UpdateAttempts],
+) -> Update:
+    """The update as the journal keeps it: each attempt with its credit, faults, what was set aside, states, metrics."""
+    credit, num = batch.by_trajectory(), batch.num_fresh
+    recalled = zip(attempts.recalled, credit[num:], strict=True)
+    return Update(
+        number=number,
+        version=number,
+        metrics=metrics,
+        trajectories=attempts.chosen,
+        credit=credit[:num],
+        faults=attempts.faults,
+        set_aside=attempts.set_aside,
+        request_words=attempts.request_words,
+        recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
+        states=batch.states,
+        pending={following: write_pending(pending) for following, pending in ahead.items()},
+    )
