@@ -56,7 +56,7 @@ def engine_weights(run: Run) -> dict[str, torch.Tensor]:
 
 
 def read_attempts(run: Run) -> list[tuple[Any, ...]]:
-    """Every attempt with its steps and credit; the canary looks at more where weights are shared, and its gap differs."""
+    """Every attempt with its steps and credit; the canary looks at more where weights are shared: its gap differs."""
     return [
         (number, row["task"], row["attempt"], row["outcome"], row["steps"], row["credit"])
         for number in run.journal.update_numbers()
