@@ -31,6 +31,7 @@ def remove_others(run: Run) -> None:
     keep = run.config.checkpoints.keep
     if keep == "all":
         return
+    run.lock.check()
     numbers = _list_reached(run)
     kept = {*numbers[-1:], find_best_number(run.journal.evaluations(), run.config.evaluation, numbers)}
     kept |= set(numbers[-keep:]) if isinstance(keep, int) else set()
