@@ -57,7 +57,7 @@ def name_holder(content: bytes) -> str:
     try:
         holder = json.loads(content)
         words = {name: quote_line(str(holder[name]), limit=200) for name in ("pid", "host", "since", "command")}
-    except (ValueError, KeyError, TypeError):  # it has the lock and is about to say its name
+    except (ValueError, KeyError, TypeError, RecursionError):  # it has the lock and is about to say its name
         return "another process"
     return "process {pid} on {host} (`{command}`, since {since})".format(**words)
 
@@ -85,11 +85,14 @@ class RunLease:
     def end(self) -> bool:
         """Count no more; whether the file is still this process's."""
         self._ended.set()
-        return self._lost_to is None and self._find_taker() is None
+        return not self._is_lost()
 
     def check(self) -> None:
-        """Raise where somebody else has taken the lease, as after this process stood still for a minute."""
-        if self._lost_to is not None:
+        """Raise where somebody else has taken the lease, as after this process stood still for a minute.
+
+        The file is read each time: after standing still, the thread that counts need not be the first to go on.
+        """
+        if self._is_lost():
             raise TrainingError(
                 f"{self._path.parent} was taken over by {self._lost_to} while this process stood still; it stops here, "
                 "and what it had not written is not written"
@@ -120,11 +123,15 @@ class RunLease:
         number = 0
         while not self._ended.wait(BEAT_SECONDS):
             number += 1
-            self._lost_to = self._find_taker()
-            if self._lost_to is not None or self._ended.is_set():
+            if self._is_lost() or self._ended.is_set():
                 return
             with suppress(OSError):  # a disk that is away for a moment: the next beat tells
                 self._write(number)
+
+    def _is_lost(self) -> bool:
+        """Whether somebody else is named in the file, or once was: whoever followed may have ended since."""
+        self._lost_to = self._lost_to or self._find_taker()
+        return self._lost_to is not None
 
     def _find_taker(self) -> str | None:
         """Who else is named in the file; None where this process is, or where the file cannot be read just now."""
@@ -176,7 +183,7 @@ def _is_gone(content: bytes) -> bool:
     try:
         holder = json.loads(content)
         machine, pid, started = holder["machine"], holder["pid"], holder["started"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
     if not machine or machine != _read_machine() or not isinstance(pid, int):
         return False

@@ -113,8 +113,9 @@ class RunLock:
         try:
             yield
         except BaseException:
-            # Only the holder may: it could be somebody else's by now.
-            if self.is_held and (self._made_folder or self._is_draft):
+            # Only the holder may, and only while no other machine has followed it: it is somebody else's then.
+            is_ours = self.is_held and (self._lease is None or self._lease.end())
+            if is_ours and (self._made_folder or self._is_draft):
                 shutil.rmtree(self.folder, ignore_errors=True)
             self.release()
             raise

@@ -42,5 +42,6 @@ def evaluate_run(
     )
     if write:
         with run.lock.hold():
+            run.lock.check()
             run.journal.write_evaluation(evaluation.rows)
     return evaluation

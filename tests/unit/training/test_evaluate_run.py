@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError  # noqa: E402
+from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
+from groupwise.core.run_lock import RunLock  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
+from groupwise.training.checkpoints.keeping import remove_others  # noqa: E402
+from groupwise.training.checkpoints.run_checkpoints import open_run_at, save_run  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
+from groupwise.training.run_config import CheckpointsConfig  # noqa: E402
 from tests.unit.training.runs import small_config, small_run  # noqa: E402
 
 
@@ -37,6 +42,31 @@ def test_an_evaluation_is_written_for_the_version_of_the_weights_and_made_again_
     assert run.journal.evaluations() == list(evaluation.rows)
     evaluate_run(run, seeds=(5,), write=False)
     assert run.journal.evaluations() == list(evaluation.rows)
+
+
+def test_whoever_was_followed_writes_no_evaluation_and_no_checkpoint_and_removes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(tmp_path, updates=1)
+    train(run)
+    before, rows = run.paths.checkpoint_numbers(), run.journal.evaluations()
+    keeps_one = dataclasses.replace(
+        run, config=run.config.model_copy(update={"checkpoints": CheckpointsConfig(keep="best")})
+    )
+
+    def refuse(lock: RunLock) -> None:
+        raise TrainingError("taken over")
+
+    monkeypatch.setattr(RunLock, "check", refuse)
+    writers: list[Callable[[], object]] = [
+        lambda: evaluate_run(run, seeds=(9,)),
+        lambda: save_run(run, 2),
+        lambda: remove_others(keeps_one),
+    ]
+    for write in writers:
+        with pytest.raises(TrainingError, match="taken over"):
+            write()
+    assert (run.paths.checkpoint_numbers(), run.journal.evaluations()) == (before, rows)
 
 
 def test_sampled_tokens_are_counted_over_the_steps_of_an_attempt(tmp_path: Path) -> None:

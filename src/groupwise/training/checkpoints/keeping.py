@@ -30,6 +30,7 @@ def remove_others(run: Run) -> None:
     keep = run.config.checkpoints.keep
     if keep == "all":
         return
+    run.lock.check()
     numbers = run.paths.checkpoint_numbers()
     kept = {numbers[-1], find_best_number(run.journal.evaluations(), run.config.evaluation)}
     kept |= set(numbers[-keep:]) if isinstance(keep, int) else set()

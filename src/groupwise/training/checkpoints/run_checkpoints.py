@@ -26,6 +26,7 @@ def save_run(run: Run, number: int) -> Path:
         parts = run.part_states.state_dict()
     pending = run.journal.digest_pending(number)
     state |= {name: value for name, value in {"parts": parts, "drawn": drawn, "pending": pending}.items() if value}
+    run.lock.check()
     return save_checkpoint(run.checkpoints, number, run.learner, run.tokenizer, state)
 
 
