@@ -32,8 +32,8 @@ LAYERS_GAP = {torch.float32: 1e-3}
 """By how much layers of our own may differ from the model's, by precision, as a share of the last hidden states; 0.1 in
 narrower ones, in which every layer rounds."""
 MAX_ROUNDING = 3.0
-"""How many times as far from float32 the first layers of our own may be as the model's, in narrow precisions. Right ones
-were 0.9 to 1.0 times as far on a CPU, those without rotation or with attention scaled twice 8 to 94 times."""
+"""How many times as far from float32 the first layers of our own may be as the model's, in narrow precisions. Right
+ones were 0.9 to 1.0 times as far on a CPU, those without rotation or with attention scaled twice 8 to 94 times."""
 COMPILED = ("RMSNorm", "MLP")
 """Ends of the names of classes whose modules may be compiled."""
 

@@ -173,9 +173,11 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
 
 
 def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
-    """The canary of a run: the beginning of its own prompts; an engine that samples otherwise than it scores decodes too.
+    """The canary of a run: the beginning of its own prompts; some engines decode for it too.
 
-    So does one in lanes, whose scores are another code's, and one that shares the weights, whose scores cannot differ.
+    Those are engines in lanes, whose scores are another code's, and those that share the weights, whose scores cannot
+    differ.
+
     A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
     only what was kept can have been left behind by old weights.
     """

@@ -76,9 +76,9 @@ class LayersTrial:
 
     def _read_by(self, body: Any, sequences: Sequence[TokenIds], dtype: torch.dtype | None = None) -> torch.Tensor:
         """The same by a body like the model's, from the model's embeddings."""
-        states = []
+        states, embed = list[torch.Tensor](), self.model.get_input_embeddings()
         for ids in sequences:
-            embedded = self.model.base_model.embed_tokens(torch.tensor([ids], device=self.model.device))
+            embedded = embed(torch.tensor([ids], device=self.model.device))
             hidden = body(inputs_embeds=embedded.to(dtype or embedded.dtype)).last_hidden_state
             states.append(hidden[0, len(ids) // 2 :].double())
         return torch.cat(states)
