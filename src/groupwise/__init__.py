@@ -28,6 +28,7 @@ from groupwise.core.step_table import StepTable
 if TYPE_CHECKING:
     from groupwise.config.run_file import load_run
     from groupwise.config.runs import open_run, train
+    from groupwise.export.write_folder import export_run
     from groupwise.reports.run.recorded_run import read_run
     from groupwise.training.observer import RunObserver
     from groupwise.training.run_config import RunConfig
@@ -39,6 +40,7 @@ __getattr__ = import_when_asked(
     {
         "RunObserver": "groupwise.training.observer:RunObserver",
         "RunConfig": "groupwise.training.run_config:RunConfig",
+        "export_run": "groupwise.export.write_folder:export_run",
         "load_run": "groupwise.config.run_file:load_run",
         "open_run": "groupwise.config.runs:open_run",
         "read_run": "groupwise.reports.run.recorded_run:read_run",
@@ -63,6 +65,7 @@ __all__ = [
     "Task",
     "Trajectory",
     "__version__",
+    "export_run",
     "load_run",
     "open_run",
     "read_run",

@@ -116,6 +116,7 @@ def test_the_public_names_are_these() -> None:
         "Task",
         "Trajectory",
         "__version__",
+        "export_run",
         "load_run",
         "open_run",
         "read_run",

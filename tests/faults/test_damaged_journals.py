@@ -167,6 +167,14 @@ def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder:
     check_goes_on(said, folder, whole, "0000")
 
 
+def test_without_the_first_checkpoint_nobody_is_sent_there(folder: Path) -> None:
+    spoil_page(folder / "journal.sqlite", 1)
+    shutil.rmtree(folder / "checkpoints" / "0000")
+    said = refusal(folder, updates=7, recipe=R3)
+    assert "0000" not in said
+    assert said.endswith("put the journal back from a copy, or start the run again in another folder")
+
+
 class Killed(RunObserver):
     """Ends a run after its sixth update, once its checkpoint is written."""
 

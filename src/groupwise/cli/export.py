@@ -14,7 +14,9 @@ from groupwise.cli.terminal.screen import output, print_json
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     update: Annotated[int | None, typer.Option(min=0, help="After which update; the latest otherwise.")] = None,
-    best: Annotated[bool, typer.Option("--best", help="The checkpoint with the highest held-out success.")] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="The checkpoint with the highest success at an evaluation.")
+    ] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge an adapter into the model it sits on.")] = False,
     out: Annotated[Path | None, typer.Option(help="New folder; RUN-UPDATE beside the run otherwise.")] = None,
     push: Annotated[str | None, typer.Option(metavar="REPO", help="Send it to the hub, as account/name.")] = None,

@@ -25,11 +25,11 @@ def choose_threads(max_threads: int) -> int:
     Args:
         max_threads: how many at most; 0 = as many as there are free cores.
     """
-    limits = [max(1, count_usable_cores() - round(read_load())), max_threads, _read_environment()]
+    limits = [max(1, count_usable_cores() - round(read_load())), max_threads, read_thread_limit()]
     return min(limit for limit in limits if limit > 0)
 
 
-def _read_environment() -> int:
+def read_thread_limit() -> int:
     """What OMP_NUM_THREADS says, the first number of a list; 0 where it says nothing that is a number."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() else 0

@@ -24,7 +24,7 @@ def write_card(folder: Path, run: RunFolder, *, update: int, base: str | None, i
         folder: the exported folder.
         run: where the policy comes from.
         update: after which update.
-        base: the model that it began as, a folder's last name or a hub's; None = one made for the run.
+        base: the model that it began as, by its name on the hub; None = one that no hub has.
         is_adapter: whether the folder holds an adapter, which needs that model.
     """
     (folder / CARD).write_text(make_card(run, update=update, base=base, is_adapter=is_adapter), encoding="utf-8")
@@ -51,7 +51,8 @@ def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool
         *_describe_loading(is_adapter=is_adapter),
         "Prompts have to look as they did in training: "
         f"`rollout` in `{SETTINGS}` has the template, the memory of past steps and the rule that reads actions, and "
-        f"`groupwise preview {SETTINGS}` shows them.",
+        f"`groupwise preview {SETTINGS} --set model.path=.`, called in this folder, shows them where the run had a "
+        "pretrained model.",
         "",
     ]
     return "\n".join(lines)
@@ -67,7 +68,7 @@ def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:
     if not evaluations:
         return ["It was not evaluated on held-out tasks.", ""]
     lines = [
-        "| update | held-out success | 95 % interval | tasks | attempts | split | panel |",
+        "| update | success | 95 % interval | tasks | attempts | split | panel |",
         "|---:|---:|---|---:|---:|---|---|",
     ]
     for evaluation in evaluations:
@@ -77,7 +78,8 @@ def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:
             f"{evaluation.tasks} | {evaluation.attempts} | {evaluation.split} | `{evaluation.panel}` |"
         )
     note = "The panel is the SHA-256 of its tasks: only evaluations of equal panels can be compared. One run, one seed."
-    return [*lines, "", note, ""]
+    trained = " These are tasks that it was trained on." if evaluations[0].split == "train" else ""
+    return [*lines, "", note + trained, ""]
 
 
 def _describe_loading(*, is_adapter: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,12 @@ class Exported:
 
 
 def export_run(
-    run: Path, out: Path | None = None, *, update: int | None = None, best: bool = False, merge: bool = False
+    run: Path | str,
+    out: Path | str | None = None,
+    *,
+    update: int | None = None,
+    best: bool = False,
+    merge: bool = False,
 ) -> Exported:
     """Write a run's policy as a folder that transformers and vLLM load.
 
@@ -45,6 +51,7 @@ def export_run(
         best: whether to take the checkpoint with the highest held-out success.
         merge: whether to merge an adapter into the model that it sits on.
     """
+    run, out = Path(run), None if out is None else Path(out)
     with RunFolder(run) as folder:
         checkpoint = choose_checkpoint(folder, update=update, best=best)
         number = int(checkpoint.name)
@@ -112,13 +119,13 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
             file.chmod(0o644)  # a server may run as somebody else
         if adapter is not None:
             _name_base(draft / ADAPTER_CONFIG, adapter.base)
-        return Path(adapter.base).name if adapter is not None else None
+        return _name_model(adapter.base) if adapter is not None else None
     draft.mkdir(parents=True)
     merged = load_adapter(adapter, load_model(adapter.base, dtype=dtype)).merge_and_unload()
     merged.save_pretrained(draft)
     has_tokenizer = (checkpoint / "tokenizer_config.json").is_file()
     load_tokenizer(str(checkpoint) if has_tokenizer else adapter.base).save_pretrained(draft)
-    return Path(adapter.base).name
+    return _name_model(adapter.base)
 
 
 def _name_base(place: Path, base: str) -> None:
@@ -128,6 +135,12 @@ def _name_base(place: Path, base: str) -> None:
 
 
 def _find_start(run: RunFolder) -> str | None:
-    """The name of the model that the run began with, where it was not made for it."""
+    """The name of the model that the run began with, where a hub has it."""
     path = run.setting("model.path")
-    return Path(str(path)).name if path else None
+    return _name_model(str(path)) if path else None
+
+
+def _name_model(path: str) -> str | None:
+    """A model's name on the hub; None for a folder, which is nowhere else."""
+    is_folder = Path(path).expanduser().is_dir() or Path(path).is_absolute()
+    return None if is_folder or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) else path

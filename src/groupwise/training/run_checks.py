@@ -127,6 +127,11 @@ def check_journal(folder: Path) -> None:
     except FileError as error:
         if not paths.latest.exists():
             raise
+        if not paths.checkpoint(0).is_dir():  # no other goes on without the journal's updates
+            raise FileError(
+                f"{error}. Its first checkpoint, from which the run could begin again, was not kept: put the journal "
+                "back from a copy, or start the run again in another folder"
+            ) from None
         raise FileError(
             f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
             f"{folder}, write `0000` into {paths.latest} and resume"

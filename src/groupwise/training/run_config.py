@@ -225,6 +225,22 @@ class RunConfig(Part):
             )
         return self
 
+    @model_validator(mode="after")
+    def _evaluates_what_it_waits_for(self) -> RunConfig:
+        evaluation = self.evaluation
+        if evaluation.patience and not (evaluation.tasks and evaluation.every):
+            name = "every" if evaluation.tasks else "tasks"
+            raise ValueError(
+                f"evaluation: patience = {evaluation.patience} waits for evaluations between updates, and with {name} "
+                f"= 0 there are none; raise evaluation.{name}, or leave out evaluation.patience"
+            )
+        if self.checkpoints.keep == "best" and not evaluation.tasks:
+            raise ValueError(
+                'checkpoints: keep = "best" needs evaluations, and with evaluation.tasks = 0 there are none; raise '
+                "evaluation.tasks, or set checkpoints.keep = 1 for the latest alone"
+            )
+        return self
+
     @property
     def num_workers(self) -> int:
         """How many processes environments run in, with `auto` settled."""

@@ -22,7 +22,7 @@ from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.evaluation.summary import Evaluation  # noqa: E402
 from groupwise.export.choose_checkpoint import find_best_update  # noqa: E402
-from groupwise.export.write_folder import export_run  # noqa: E402
+from groupwise.export.write_folder import _name_model, export_run  # noqa: E402
 from groupwise.reports.run.run_folder import RunFolder  # noqa: E402
 from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
 from tests.faults.damaged_runs import flip_bit  # noqa: E402
@@ -86,7 +86,7 @@ def test_transformers_says_what_our_engine_says(place: Path, tmp_path: Path, run
 
 
 def test_an_adapter_goes_out_alone_and_goes_on_training(place: Path, tmp_path: Path) -> None:
-    exported = export_run(place / "adapted", tmp_path / "deep" / "out")
+    exported = export_run(str(place / "adapted"), str(tmp_path / "deep" / "out"))
     assert exported.is_adapter
     named = json.loads((exported.folder / "adapter_config.json").read_text())["base_model_name_or_path"]
     assert Path(named) == (place / "base").resolve()
@@ -105,10 +105,16 @@ def test_the_card_has_the_evaluation_the_panel_and_the_recipe(place: Path, tmp_p
     assert "grpo" in card
     assert "2 of 4 updates" in card
     assert "| 0 |" in card, "where it began"
+    assert "trained on" not in card
     assert card.startswith("---\nlibrary_name: transformers\n")
     merged = (export_run(place / "adapted", tmp_path / "merged", merge=True).folder / "README.md").read_text()
-    assert 'base_model: "base"' in merged, "a name, not a folder of this machine"
+    assert "base_model" not in merged, "a folder of this machine is nobody's model"
     assert str(place) not in merged
+
+
+def test_a_model_of_the_hub_keeps_its_whole_name() -> None:
+    assert _name_model("Qwen/Qwen2.5-1.5B-Instruct") == "Qwen/Qwen2.5-1.5B-Instruct"
+    assert _name_model("/models/policy") is None
 
 
 def test_the_best_is_the_earliest_of_the_highest(place: Path) -> None:

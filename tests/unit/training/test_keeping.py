@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
+from groupwise.core.run_paths import RunPaths
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.evaluation.summary import Evaluation
 from groupwise.training import loop
 from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
 from groupwise.training.checkpoints.progress import is_finished
+from groupwise.training.checkpoints.state_file import read_state
 from groupwise.training.doctor.sizes import estimate_sizes
 from groupwise.training.learner.weights import hash_weights
 from groupwise.training.run import Run
@@ -93,6 +95,34 @@ def test_a_resumed_run_keeps_the_same(tmp_path: Path) -> None:
     assert train(tmp_path / "halves", make_config(2), resume=True) == whole
 
 
+def go_back(folder: Path, number: int, *, damaged: list[int]) -> None:
+    """Damage checkpoints, and follow the advice to go on from an earlier one."""
+    for spoilt in damaged:
+        (RunPaths(folder).checkpoint(spoilt) / "model.safetensors").write_bytes(b"")
+    RunPaths(folder).latest.write_text(f"{number:04d}")
+
+
+def test_a_run_that_went_back_keeps_what_it_comes_to(tmp_path: Path) -> None:
+    whole, folder = train(tmp_path / "whole", make_config("best", every=2)), tmp_path / "run"
+    assert train(folder, make_config("best", every=2, updates=5))[0] == [2, 5]
+    go_back(folder, 2, damaged=[5])
+    assert train(folder, make_config("best", every=2, updates=4), resume=True)[0] == [2, 4, 5]
+    assert train(folder, make_config("best", every=2), resume=True) == whole
+
+
+def test_a_run_that_went_back_saves_the_best_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert train(folder, make_config("best", every=6, updates=2, recipe="grpo"))[0] == [0, 2]  # the first one stays
+    go_back(folder, 0, damaged=[2])
+    assert train(folder, make_config("best", every=6, recipe="grpo"), resume=True)[0] == [0, 2, 6]
+    assert read_state(RunPaths(folder).checkpoint(2))["update"] == 2
+
+
+def test_the_best_is_one_whose_checkpoint_is_there(tmp_path: Path) -> None:
+    assert train(tmp_path / "run", make_config("all", every=4, updates=4))[0] == [0, 4]  # and 2 did best
+    assert train(tmp_path / "run", make_config("best", every=4), resume=True)[0] == [4, 6]
+
+
 def test_patience_counts_evaluations_since_the_first_best() -> None:
     rows = [make_evaluated(number=number, success=float(wins > 2)) for number, wins in WINS.items()]
     settings = EvaluationConfig(split="test", patience=4)
@@ -110,6 +140,24 @@ def test_what_is_no_number_of_checkpoints_is_refused(keep: object) -> None:
         CheckpointsConfig(keep=keep)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("keep", "evaluation", "what"),
+    [
+        ("all", {"patience": 2}, r"patience = 2 waits .* with every = 0 there are none; raise evaluation\.every"),
+        ("all", {"patience": 2, "every": 1, "tasks": 0}, r"with tasks = 0 there are none; raise evaluation\.tasks"),
+        ("best", {"tasks": 0}, r"keep = \"best\" needs evaluations, .*set checkpoints\.keep = 1 for the latest alone"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(keep: str, evaluation: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        config(2, evaluation=EvaluationConfig(**evaluation), checkpoints=CheckpointsConfig(keep=keep))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("keep", "num"), [("all", 7), ("best", 3), (2, 4), (50, 7)])
 def test_doctor_counts_those_that_are_there_at_a_time(keep: str | int, num: int) -> None:
     assert estimate_sizes(make_config(keep)).checkpoints == num
+
+
+@pytest.mark.parametrize(("keep", "num"), [("all", 2), ("best", 3), (5, 7)])
+def test_doctor_counts_those_that_are_saved_for_being_the_best(keep: str | int, num: int) -> None:
+    assert estimate_sizes(make_config(keep, every=6)).checkpoints == num

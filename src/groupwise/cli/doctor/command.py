@@ -203,6 +203,6 @@ def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:
     whole = sizes.checkpoint * sizes.checkpoints
     what = f"{sizes.checkpoints} of {format_bytes(sizes.checkpoint)}"
     if whole > free:
-        fix = 'set checkpoints.keep = "best", or write the run to a larger disk with --out'
+        fix = "set checkpoints.keep = 1, or write the run to a larger disk with --out"
         return Finding("warning", "checkpoints", f"{what}, but {format_bytes(free)} of disk are free", fix)
     return Finding("ok", "checkpoints", what)

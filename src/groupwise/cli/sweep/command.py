@@ -15,6 +15,7 @@ from groupwise.cli.sweep.processes import FailedRun, start_process, train_runs
 from groupwise.cli.sweep.table import make_results_json, print_results
 from groupwise.cli.terminal.screen import errors, print_finite_json, print_line
 from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.free_cores import read_thread_limit
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 
@@ -73,7 +74,7 @@ def _make_plan(
     if recorded is None and RunPaths(folder).holds_run():
         raise ConfigError(f"{folder} holds a run, and is no sweep; choose another folder with --out")
     num_runs = len(list_choices(settings)) * num_seeds
-    threads = recorded.threads if recorded else max(1, machine.count_usable_cores() // num_runs)
+    threads = recorded.threads if recorded else _choose_threads(num_runs)
     wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads)
     if recorded is None:
         return wanted
@@ -81,6 +82,12 @@ def _make_plan(
     if added:
         print_line(f"the sweep in {folder} gets more: {added}", to=errors())
     return plan
+
+
+def _choose_threads(num_runs: int) -> int:
+    """Threads of each run: its share of the cores, and no more than OMP_NUM_THREADS says."""
+    share = max(1, machine.count_usable_cores() // num_runs)
+    return min(share, read_thread_limit() or share)
 
 
 def _is_finished(plan: SweepPlan, run: PlannedRun) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from groupwise.sweeps.plan import SweepPlan
 
 SCHEMA = 1
+ENOUGH_SEEDS = 3
+"""Seeds below which an interval says nothing: drawn anew, one seed is always itself."""
 MAX_MISSING = 5
 """How many missing runs a line names."""
 
@@ -48,6 +50,9 @@ def print_results(plan: SweepPlan, results: Results) -> None:
         print_line("\nprobability that a run of the first does better than one of the second, at the last evaluation:")
     for pair in results.improvements:
         print_line(f"  {pair.arm} > {pair.over}:  {_format_estimate(pair.probability, _format_number)}")
+    few = [arm.name for arm in results.arms if len(arm.seeds) < ENOUGH_SEEDS]
+    if few:
+        print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds says nothing: {', '.join(few)}")
     missing = list_missing(plan, results)
     if missing:
         rest = f" and {len(missing) - MAX_MISSING} more" if len(missing) > MAX_MISSING else ""

@@ -5,16 +5,21 @@ The best has the highest success on the run's own panel; of equals it is the ear
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from groupwise.core.journal.journal import EvaluatedAttempt
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.evaluation.verdict import PanelScore, make_verdict
 
 
-def find_best_number(rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig) -> int | None:
-    """After which update the policy did best on the run's panel, of equals the earliest; None = it was not played."""
-    scores = _list_scores(rows, settings)
+def find_best_number(
+    rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig, among: Container[int] | None = None
+) -> int | None:
+    """After which update the policy did best on the run's panel, of equals the earliest; None = it was not played.
+
+    `among` are the updates that count; None = all.
+    """
+    scores = [score for score in _list_scores(rows, settings) if among is None or score.number in among]
     return max(scores, key=lambda score: score.value).number if scores else None
 
 

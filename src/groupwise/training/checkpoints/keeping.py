@@ -12,15 +12,16 @@ from pathlib import Path
 
 from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
 from groupwise.training.checkpoints.run_checkpoints import save_run
+from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.run import Run
 
 
 def keep_evaluated(run: Run, number: int) -> None:
     """After an evaluation: save the policy where it is the best so far or the last, and remove what need not stay."""
     settings, rows = run.config.evaluation, run.journal.evaluations()
-    is_best = run.config.checkpoints.keep != "all" and find_best_number(rows, settings) == number
-    has_checkpoint = number in run.paths.checkpoint_numbers()
-    if not has_checkpoint and (is_best or is_out_of_patience(rows, settings)):
+    numbers = _list_reached(run)
+    is_best = run.config.checkpoints.keep != "all" and find_best_number(rows, settings, {*numbers, number}) == number
+    if number not in numbers and (is_best or is_out_of_patience(rows, settings)):
         save_run(run, number)
     remove_others(run)
 
@@ -31,12 +32,21 @@ def remove_others(run: Run) -> None:
     if keep == "all":
         return
     run.lock.check()
-    numbers = run.paths.checkpoint_numbers()
-    kept = {numbers[-1], find_best_number(run.journal.evaluations(), run.config.evaluation)}
+    numbers = _list_reached(run)
+    kept = {*numbers[-1:], find_best_number(run.journal.evaluations(), run.config.evaluation, numbers)}
     kept |= set(numbers[-keep:]) if isinstance(keep, int) else set()
     kept |= {run.reference or 0} if run.needs_reference else set()
     for number in set(numbers) - kept:
         _remove(run.paths.checkpoint(number))
+
+
+def _list_reached(run: Run) -> list[int]:
+    """The updates with a checkpoint up to the one that `latest` names.
+
+    A run that went back to an earlier checkpoint has not come again to those after it, which may be damaged.
+    """
+    latest = find_latest_checkpoint(run.checkpoints)
+    return [number for number in run.paths.checkpoint_numbers() if latest is not None and number <= int(latest.name)]
 
 
 def _remove(checkpoint: Path) -> None:

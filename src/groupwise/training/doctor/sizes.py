@@ -62,9 +62,11 @@ def estimate_sizes(config: RunConfig) -> Sizes:
 
 def _count_checkpoints(config: RunConfig) -> int:
     """How many checkpoints a run has at the most, besides the one that it is about to remove."""
-    every, keep = config.training.checkpoint_every, config.checkpoints.keep
-    written = 1 + -(-config.training.updates // every)
+    updates, keep, evaluation = config.training.updates, config.checkpoints.keep, config.evaluation
+    written = {*range(0, updates, config.training.checkpoint_every), updates}
     if keep == "all":
-        return written
+        return len(written)
+    if evaluation.tasks and evaluation.every:  # the best is also saved where no checkpoint was due
+        written |= set(range(0, updates, evaluation.every))
     always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
-    return min(written, always)
+    return min(len(written), always)
