@@ -65,7 +65,10 @@ class HostedRank:
         content = content if has_ended else content[: content.rfind(b"\n") + 1]
         self._read += len(content)
         is_done = has_ended and len(content) < 2**20
-        return content.decode("utf-8", "replace"), self._process.end() if is_done else None
+        status = self._process.end() if is_done else None
+        if status is not None and status < 0:  # the guardian itself was killed, with all that it guards
+            status = SIGNAL_STATUS - status
+        return content.decode("utf-8", "replace"), status
 
     def stop(self) -> None:
         """End the process."""
@@ -84,7 +87,7 @@ class Outcome:
     """How the ranks of a run ended."""
 
     statuses: tuple[int, ...]
-    """Of each; GONE where its node is."""
+    """Of each; GONE where its node is, 0 for the others where that was found before all had started."""
     died: tuple[int, ...]
     """The ranks that went with their node, or that a signal ended which was none of ours."""
 
@@ -140,10 +143,10 @@ def run_ranks(
         with_gpus: whether each rank sees a GPU of its own, which is its first then.
         show: prints what they write.
     """
-    nodes = [place.ask("describe", timeout=ASK_SECONDS) for place in places]
-    rank_variables = list_rank_variables([node for node, _ in nodes], port=nodes[0][1], with_gpus=with_gpus)
-    for place, own in zip(places, rank_variables, strict=True):
-        place.ask("start", list(arguments), {**variables, **own}, str(Path.cwd()), timeout=ASK_SECONDS)
+    lost = _start(places, arguments, variables, with_gpus=with_gpus, show=show)
+    if lost is not None:
+        _end([place for rank, place in enumerate(places) if rank != lost])
+        return Outcome(tuple(GONE if rank == lost else 0 for rank in range(len(places))), (lost,))
     statuses, ended_by_us, deadline = dict[int, int](), set[int](), None
     while len(statuses) < len(places):
         for rank in (rank for rank in range(len(places)) if rank not in statuses):
@@ -191,6 +194,25 @@ def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) ->
         )
         before[node.id] += 1
     return variables
+
+
+def _start(
+    places: Sequence[RankPlace], arguments: Sequence[str], variables: Mapping[str, str], *, with_gpus: bool, show: Show
+) -> int | None:
+    """Start the ranks in their order, up to one whose node is gone; which, or None where all have started."""
+    rank, nodes = 0, list[tuple[Node, int]]()
+    try:
+        for place in places:
+            rank = len(nodes)
+            nodes.append(place.ask("describe", timeout=ASK_SECONDS))
+        by_rank = list_rank_variables([node for node, _ in nodes], port=nodes[0][1], with_gpus=with_gpus)
+        for rank, place in enumerate(places):
+            own = {**variables, **by_rank[rank]}
+            place.ask("start", list(arguments), own, str(Path.cwd()), timeout=ASK_SECONDS)
+    except LostError as error:
+        show(rank, f"{error}\n")
+        return rank
+    return None
 
 
 def _look_at(place: RankPlace, rank: int, show: Show) -> int | None:

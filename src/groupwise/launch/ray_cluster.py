@@ -51,7 +51,7 @@ class RayCluster:
         Args:
             address: of its head, such as `10.0.0.1:6379`; `local` = start one on this machine.
         """
-        is_new = address == LOCAL
+        self._is_new = is_new = address == LOCAL
         self._ray = _import_ray(WHERE_IT_STARTS if is_new else {})
         settings = {"include_dashboard": False} if is_new else {}
         try:
@@ -98,7 +98,8 @@ class RayCluster:
         has, asked = self._ray.cluster_resources(), {"CPU": cpus, "GPU": float(gpus)}
         bundle = {kind: number for kind, number in asked.items() if number}
         group = placement_group([bundle] * count, strategy="PACK")
-        is_too_small = any(count * number > has.get(kind, 0.0) for kind, number in asked.items())
+        # A cluster that others started may get nodes back, or new ones, while it is waited for.
+        is_too_small = self._is_new and any(count * number > has.get(kind, 0.0) for kind, number in asked.items())
         if is_too_small or not group.wait(timeout):
             Room(group).give_back()
             waited = "" if is_too_small else f", of which not enough came free within {timeout:g} seconds"

@@ -26,6 +26,8 @@ print(f"rank {rank} of {os.environ['WORLD_SIZE']} in {os.getcwd()}, {os.environ[
 how = sys.argv[1:][int(rank)]
 if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+if how == "killed with its group":
+    os.killpg(0, signal.SIGKILL)
 if how == "stays":
     time.sleep(600)
 sys.exit(int(how))
@@ -104,6 +106,28 @@ def test_a_rank_that_a_signal_ended_has_died(places: list[Place]) -> None:
     outcome, _ = run(places, "stays", "killed")
     assert outcome.died == (1,)
     assert outcome.statuses[1] == 128 + signal.SIGKILL
+
+
+def test_a_rank_whose_whole_group_a_signal_ended_has_died(places: list[Place]) -> None:
+    outcome, _ = run(places, "stays", "killed with its group")
+    assert outcome == Outcome((128 + signal.SIGTERM, 128 + signal.SIGKILL), (1,))
+
+
+@pytest.mark.parametrize("when", ["describe", "start"])
+def test_a_node_that_is_gone_before_its_rank_has_started_counts_as_dead(
+    places: list[Place], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ask = Place.ask
+
+    def lose(self: Place, method: str, *arguments: Any, timeout: float) -> Any:
+        self.is_lost |= method == when and self is places[1]
+        return ask(self, method, *arguments, timeout=timeout)
+
+    monkeypatch.setattr(Place, "ask", lose)
+    outcome, texts = run(places, "stays", "stays")
+    assert outcome == Outcome((0, GONE), (1,))
+    assert texts == {1: "the process of rank 1 is gone\n"}
+    assert not places[0].rank._process.is_alive(), "a rank is left alone"
 
 
 def test_a_rank_whose_node_is_gone_has_died(places: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:

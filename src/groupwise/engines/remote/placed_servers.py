@@ -86,8 +86,8 @@ class HostedServer:
             self._is_decided.set()
             while self._process.is_running():  # waits a moment for its end
                 pass
-        except GroupwiseError as error:
-            self._fault = str(error)
+        except Exception as error:  # whoever waits must hear of it, whatever it is
+            self._fault = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
             self._is_decided.set()
             self._is_stopped.wait(HEAR_SECONDS)
         if not self._is_stopped.is_set():

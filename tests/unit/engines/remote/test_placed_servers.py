@@ -174,6 +174,27 @@ def test_a_server_that_fails_again_is_made_anew_until_it_is_stopped(
     wait_until(lambda: node.num_made >= 3, "it was not tried again")
 
 
+def test_whatever_keeps_a_server_from_starting_is_told_to_who_waits_and_it_is_made_anew(
+    tmp_path: Path, cluster: type[PlayedCluster]
+) -> None:
+    def fail(port: int) -> Command:
+        raise OSError("no space left")
+
+    left = threading.Event()
+    server = HostedServer(
+        fail,
+        name="server 0",
+        log=tmp_path / "log",
+        host="127.0.0.1",
+        start_timeout=PATIENCE,
+        leave=lambda status: left.set(),
+    )
+    assert server._is_decided.wait(PATIENCE), "who waits for it would wait for ever"
+    with pytest.raises(EngineFault, match=r"^OSError: no space left$"):
+        server.wait()
+    assert left.wait(PATIENCE)
+
+
 def test_servers_that_find_no_place_are_one_sentence(
     tmp_path: Path, cluster: type[PlayedCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
