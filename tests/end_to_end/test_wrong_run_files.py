@@ -31,8 +31,8 @@ kind = "identity"
 kind = "tiny"
 """
 SECTIONS = (
-    "Valid: algorithm, device, engine, env, evaluation, model, panel, rewards, rollout, seed, threads, trackers, "
-    "training, warm_start"
+    "Valid: algorithm, checkpoints, device, engine, env, evaluation, model, panel, rewards, rollout, seed, "
+    "shares_cores, threads, trackers, training, warm_start"
 )
 
 UNKNOWN = [

@@ -100,6 +100,24 @@ def test_the_same_settings_may_be_named_and_others_are_refused(place: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("layers_to_transform", [0]),
+        ("exclude_modules", ["q_proj"]),
+        ("rank_pattern", {"q_proj": 4}),
+        ("alpha_pattern", {"q_proj": 8}),
+    ],
+)
+def test_an_adapter_whose_layers_differ_is_not_the_one_that_is_asked_for(own: Path, name: str, value: Any) -> None:
+    content = json.loads((own / "adapter_config.json").read_text(encoding="utf-8"))
+    (own / "adapter_config.json").write_text(json.dumps({**content, name: value}), encoding="utf-8")
+    assert refusal(own, lora_rank=2) == (
+        f"model.lora_rank: the adapter in {own} has {name} = {value}, but none is asked for; leave lora_rank out to go "
+        "on with that adapter, or give the folder of a whole model"
+    )
+
+
 def test_a_run_with_named_targets_trains_resumes_and_is_compared_with_its_adapter(place: Path, tmp_path: Path) -> None:
     part = PretrainedModel(path=str(place / "base"), lora_rank=2, lora_targets=("q_proj", "v_proj"))
     whole = train_run(tmp_path / "whole", part, updates=2)

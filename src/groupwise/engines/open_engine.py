@@ -154,12 +154,15 @@ def check_decoding(decoding: Decoding, device: str) -> None:
 
 def check_shared_weights(model: PreTrainedModel, precision: Precision) -> None:
     """Refuse to share weights that the engine would have to cast: they are the learner's."""
-    wide = next((name for name, value in model.named_parameters() if value.dtype == torch.float32), None)
-    if precision == "bfloat16" and wide is not None:
-        raise ConfigError(
-            f"engine.share_weights: the engine would compute in bfloat16, but {wide} of the learner is float32; load "
-            "the model in bfloat16 (model.dtype), or set engine.precision = 'float32', which leaves weights as loaded"
-        )
+    if precision != "bfloat16":
+        return
+    for name, value in model.named_parameters():
+        if value.is_floating_point() and value.dtype != torch.bfloat16:
+            raise ConfigError(
+                f"engine.share_weights: the engine would compute in bfloat16, but {name} of the learner is "
+                f"{str(value.dtype).removeprefix('torch.')}; load the model in bfloat16 (model.dtype), or set "
+                "engine.precision = 'float32', which leaves weights as loaded"
+            )
 
 
 def compile_small_parts(model: PreTrainedModel) -> None:

@@ -11,16 +11,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.text.safe_text import quote_line
 from groupwise.models.folder import AS_DATA, Adapter, explain_unloadable
 
 ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output layer, in peft's words."""
+NARROWING: Final = ("exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern")
+"""Settings of an adapter that make some layers differ from the others, which a run file has no words for."""
 
 
 def list_linear_layers(path: str) -> list[str]:
     """Full names of the linear layers of a folder's or a hub name's model, in its order, without its output layer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
 
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
@@ -29,9 +33,8 @@ def list_linear_layers(path: str) -> list[str]:
     except Exception as error:  # transformers and the hub have no class in common
         raise explain_unloadable(path, error) from None
     head = model.get_output_embeddings()
-    return [
-        name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not head
-    ]
+    linear = (torch.nn.Linear, Conv1D)  # GPT-2's own linear layers are Conv1D
+    return [name for name, module in model.named_modules() if isinstance(module, linear) and module is not head]
 
 
 def check_targets(targets: str | Sequence[str], path: str) -> None:
@@ -41,7 +44,7 @@ def check_targets(targets: str | Sequence[str], path: str) -> None:
     layers = list_linear_layers(path)
     for name in targets:
         if not find_layers(layers, [name]):
-            there = ", ".join(dict.fromkeys(layer.rpartition(".")[2] for layer in layers))
+            there = ", ".join(dict.fromkeys(layer.rpartition(".")[2] for layer in layers)) or "none"
             raise ConfigError(
                 f"model.lora_targets: {path!r} has no linear layer {name!r} for an adapter to sit on; it has {there}"
             )
@@ -62,6 +65,9 @@ def check_same_adapter(adapter: Adapter, rank: int, scale: float, targets: str |
     for name, asked, stored in (("lora_rank", rank, adapter.rank), ("lora_scale", scale, adapter.scale)):
         if not math.isclose(asked, stored):
             raise _refuse(adapter, name, f"{stored:g}", f"{asked:g}")
+    for name in NARROWING:
+        if adapter.settings.get(name):
+            raise _refuse(adapter, "lora_rank", f"{name} = {quote_line(repr(adapter.settings[name]))}", "none")
     layers = list_linear_layers(adapter.base)
     of_asked, of_stored = (find_layers(layers, some) for some in (targets, adapter.settings.get("target_modules")))
     if of_asked != of_stored:

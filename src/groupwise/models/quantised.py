@@ -36,9 +36,15 @@ def quantise_layers(model: Any, *, dtype: torch.dtype) -> None:
     """
     linear = _import_bitsandbytes().nn
     head = model.get_output_embeddings()
-    for name, layer in [*model.named_modules()]:
-        if not isinstance(layer, nn.Linear) or layer is head:
-            continue
+    layers = [
+        (name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer is not head
+    ]
+    if not layers:
+        raise ConfigError(
+            f"model.quantise: {type(model).__name__} has no layers of torch's Linear, which alone can be kept in four "
+            "bits; leave model.quantise out, or take another model"
+        )
+    for name, layer in layers:
         has_bias = layer.bias is not None
         narrow = linear.Linear4bit(
             layer.in_features, layer.out_features, bias=has_bias, compute_dtype=dtype, quant_type="nf4", device="meta"
@@ -83,6 +89,7 @@ def merge_quantised(model: Any) -> Any:
             weight = weights[f"{name}.weight"]
             weights[f"{name}.weight"] = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
     whole.load_state_dict({**whole.state_dict(), **weights})
+    whole.generation_config = below.generation_config  # which its config does not hold
     return whole
 
 

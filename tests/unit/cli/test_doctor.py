@@ -197,6 +197,20 @@ def test_the_memory_of_a_run_is_told_part_by_part(groupwise: Run, tmp_path: Path
     assert table["engine"][2:] == ["always", "engine.precision"]
 
 
+def test_gradients_that_cannot_be_applied_as_they_come_are_warned_of(groupwise: Run, tmp_path: Path) -> None:
+    content = (tmp_path / small(tmp_path)).read_text(encoding="utf-8").replace("tasks = 2\ncheck", "tasks = 8\ncheck")
+    learner = 'token_budget = 32\napply_gradients = "as_they_come"\nmax_grad_norm = "off"\n'
+    (tmp_path / "small.toml").write_text(f"{content}\n[training.learner]\n{learner}", encoding="utf-8")
+    assert about(groupwise("doctor", "small.toml").out, "gradients") == [
+        "warning gradients: to be applied as they come, but attempts as long as they may be make several micro-batches "
+        "of a step",
+        "Fix: set training.learner: apply_gradients = 'together', or raise token_budget or minibatches",
+    ]
+    wide = content + "\n[training.learner]\n" + learner.replace("32", "4096")
+    (tmp_path / "small.toml").write_text(wide, encoding="utf-8")
+    assert " gradients: " not in groupwise("doctor", "small.toml").out
+
+
 def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert machine.count_usable_cores() >= 1

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError  # noqa: E402
 from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.models.lora_targets import find_layers, list_linear_layers  # noqa: E402
+from tests.unit.models.gpt2 import write_gpt2  # noqa: E402
 
 
 @pytest.fixture
@@ -105,3 +107,14 @@ def test_no_targets_at_all_and_targets_without_an_adapter(folder: Path) -> None:
         PretrainedModel(path=str(folder), lora_rank=2, lora_targets=())
     with pytest.raises(ConfigError, match="lora_targets names layers of an adapter, but lora_rank is 0"):
         PretrainedModel(path=str(folder), lora_targets=("q_proj",))
+
+
+def test_linear_layers_of_another_class_are_counted(tmp_path: Path) -> None:
+    """GPT-2 has Conv1D for linear layers."""
+    write_gpt2(tmp_path)
+    part = PretrainedModel(path=str(tmp_path), lora_rank=2, lora_targets=("c_attn",))
+    part.check()
+    assert list_linear_layers(str(tmp_path)) == [
+        f"transformer.h.0.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    ]
+    assert find_layers(list_linear_layers(str(tmp_path)), ["c_attn"]) == {"transformer.h.0.attn.c_attn"}

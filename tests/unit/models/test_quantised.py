@@ -15,6 +15,7 @@ from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
 from groupwise.models.folder import load_model  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
+from tests.unit.models.gpt2 import write_gpt2  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
 IDS = torch.tensor([[2, 4, 5, 3, 6, 4]])
@@ -77,6 +78,18 @@ def open_quantised(folder: Path, **settings: Any) -> Any:
     return model
 
 
+def test_a_model_without_layers_that_four_bits_can_hold_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    write_gpt2(tmp_path)
+    part = PretrainedModel(path=str(tmp_path), lora_rank=2, quantise="4bit")
+    with pytest.raises(ConfigError) as caught:
+        part.open(words=(), seed=0)
+    assert str(caught.value) == (
+        "model.quantise: GPT2LMHeadModel has no layers of torch's Linear, which alone can be kept in four bits; leave "
+        "model.quantise out, or take another model"
+    )
+
+
 def test_gradients_are_those_of_the_numbers_that_four_bits_stand_for(folder: Path) -> None:
     narrow = open_quantised(folder)
     from bitsandbytes.functional import dequantize_4bit
@@ -120,6 +133,7 @@ def test_a_run_trains_and_resumes_and_its_checkpoint_is_the_adapter(folder: Path
 def test_a_merged_model_says_what_the_quantised_one_said(folder: Path, tmp_path: Path) -> None:
     model = open_quantised(folder)
     run = open_run(plan_run(name_model(folder)), tmp_path / "run")
+    run.learner.model.get_base_model().generation_config.repetition_penalty = 1.25  # type: ignore[attr-defined]
     own = dict(run.learner.model.named_parameters())  # type: ignore[attr-defined]
     for name, value in model.named_parameters():
         if value.requires_grad:
@@ -127,5 +141,6 @@ def test_a_merged_model_says_what_the_quantised_one_said(folder: Path, tmp_path:
     run.learner.export(tmp_path / "merged")
     run.host.shutdown()
     whole = load_model(str(tmp_path / "merged"), dtype=torch.float32).eval()
+    assert whole.generation_config.repetition_penalty == 1.25
     with torch.no_grad():
         torch.testing.assert_close(whole(input_ids=IDS).logits, model(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)

@@ -24,7 +24,7 @@ from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
-from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from groupwise.training.weight_transfer.canary import TOLERANCES, Canary  # noqa: E402
 from tests.unit.training.learners import attempts, learner, tiny, totals  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
 
@@ -133,6 +133,38 @@ def test_the_canary_notices_decoding_that_stayed_with_the_old_weights(step: floa
         stale.load(made.weights(), version=1)
 
 
+def test_the_canary_notices_decoding_in_bfloat16_that_stayed_while_updates_moved_little() -> None:
+    """Each moves less than rounding might hide; what they move together is more."""
+    made = learner(model=tiny()[0].bfloat16(), learning_rate=2e-3, bfloat16_weights="float32_masters")
+    source = ModelSource(model=made.model, tokenizer=None, path=None)
+    engine, stale = TransformersEngine(source.share_model()), TransformersEngine(source.copy_model())
+    tolerance = TOLERANCES["bfloat16"]
+    honest, canary = (Canary((2, 4, 5), (6, 3, 5), tolerance=tolerance, decodes=True) for _ in range(2))
+    honest.check(engine, made, version=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "generate", stale.generate)
+        canary.check(engine, made, version=0)
+    [answer] = stale.generate([Request(prompt_ids=(2, 4, 5), seed=0, max_tokens=3)])
+    pair = (2, 4, 5), answer.response_ids
+    [first], moved = made.logps([pair]), [0.0]
+    while moved[-1] <= tolerance.visible:
+        [before] = made.logps([pair])
+        made.learn(attempts(), totals(attempts()))
+        engine.load(made.weights(), version=len(moved))
+        [now] = made.logps([pair])
+        assert max(abs(a - b) for a, b in zip(now, before, strict=True)) <= tolerance.visible
+        moved.append(max(abs(a - b) for a, b in zip(now, first, strict=True)))
+        honest.check(engine, made, version=len(moved) - 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "generate", stale.generate)
+            if moved[-1] <= tolerance.visible:
+                canary.check(engine, made, version=len(moved) - 1)
+                continue
+            with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
+                canary.check(engine, made, version=len(moved) - 1)
+    assert len(moved) > 3
+
+
 def test_modules_and_settings_are_not_shared() -> None:
     """The learner runs layers again and the engine switches attention: neither must meet the other's."""
     model, tokenizer = tiny()
@@ -174,6 +206,19 @@ def test_the_rules_are_checked_on_a_copy() -> None:
     assert [result.rule for result in results if result.status == "broken"] == []
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_rules_are_those_of_a_model_with_a_new_adapter(folder: Path, dtype: Any) -> None:
+    """It adds nothing yet, and a model in bfloat16 computes so whatever the engine's precision."""
+    model = PretrainedModel(path=str(folder), dtype=dtype, lora_rank=2)
+    broken = {
+        result.rule
+        for result in check_run_engine(small_config().model_copy(update={"model": model}))
+        if result.status == "broken"
+    }
+    in_bfloat16 = {"neighbours_change_nothing"}  # so few digits that a token can tip over with the rows beside it
+    assert broken <= (in_bfloat16 if dtype == "bfloat16" else set())
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
@@ -212,6 +257,17 @@ def test_another_precision_is_refused_before_and_after_a_model_loads(tmp_path: P
     made = small_config().model_copy(update={"engine": engine})
     with pytest.raises(ConfigError, match=r"but model\.embed_tokens\.weight of the learner is float32; load the model"):
         open_run(made, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_weights_that_the_engine_would_cast_are_refused_and_stay_as_they_are(dtype: torch.dtype) -> None:
+    model = tiny()[0].to(dtype)
+    source = ModelSource(model=model, tokenizer=None, path=None)
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(ConfigError, match=rf"but model\.embed_tokens\.weight of the learner is {name}; load the model"):
+        LocalEngine(precision="bfloat16", share_weights=True).open(source)
+    LocalEngine(share_weights=True).open(source)  # float32 = as loaded
+    assert {value.dtype for value in model.parameters()} == {dtype}
 
 
 @pytest.mark.parametrize("kind", ["server", "vllm", "vllm_in_process"])

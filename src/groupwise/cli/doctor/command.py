@@ -165,6 +165,10 @@ def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
     yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} attempts")
     yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens an update")
     yield _check_memory(sizes)
+    if sizes.memory.has_gradients_to_add:
+        what = "to be applied as they come, but attempts as long as they may be make several micro-batches of a step"
+        fix = "set training.learner: apply_gradients = 'together', or raise token_budget or minibatches"
+        yield Finding("warning", "gradients", what, fix)
     yield _check_checkpoints(sizes, out)
 
 

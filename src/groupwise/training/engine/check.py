@@ -13,10 +13,10 @@ from groupwise.training.engine.config import LocalEngine
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.open_run import open_run_engine
 from groupwise.training.run_config import RunConfig
-from groupwise.training.weight_transfer.canary import TOLERANCES
+from groupwise.training.weight_transfer.canary import choose_tolerance
 
 NUDGE = 0.02
-"""By how much of its size each weight is moved for the hand-over."""
+"""By how much of its size each weight is moved for the hand-over; one of nothing, as in a new adapter, by so much."""
 
 
 def check_run_engine(config: RunConfig) -> list[RuleResult]:
@@ -32,7 +32,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
             engine,
             token_ids=token_ids,
             weights=_nudge_weights(model, seed_of(config.seed, "engine check")),
-            max_gap=TOLERANCES[config.engine.precision].gap,
+            max_gap=choose_tolerance(config.engine.precision, model).gap,
         )
     finally:
         if isinstance(engine, ClosingEngine):
@@ -50,7 +50,8 @@ def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]
     """Make what a learner would hand over after learning a little: the trained weights, each moved by some noise."""
     draw = torch.Generator().manual_seed(seed % 2**63)
     return {
-        name: value.detach() * (1 + NUDGE * torch.randn(value.shape, generator=draw).to(value))
+        name: value.detach()
+        + NUDGE * torch.randn(value.shape, generator=draw).to(value) * torch.where(value == 0, 1, value.detach())
         for name, value in model.named_parameters()
         if value.requires_grad
     }

@@ -95,6 +95,7 @@ class LocalLearner:
 
     def hold_reference(self, folder: Path | None = None) -> None:
         """Keep a policy as the reference: that of a checkpoint; None = this one. Until then, the one it began with."""
+        self._check_whole()
         if self._reference is None:
             self._reference = self._make_reference()
         self._reference.hold(self.model.state_dict() if folder is None else read_weights(folder))
@@ -104,6 +105,7 @@ class LocalLearner:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, for the engine: the tensors themselves, which the next step changes."""
+        self._check_whole()
         return {name: value.detach() for name, value in self._trained.items()}
 
     @torch.no_grad()
@@ -111,6 +113,7 @@ class LocalLearner:
         self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
+        self._check_whole()
         if weights == "current":
             return [self._score_pair(prompt, response, temperature) for prompt, response in pairs]
         if self._reference is None:
@@ -134,6 +137,7 @@ class LocalLearner:
     def load(self, folder: Path, *, steps: int) -> None:
         """Load what `save` wrote."""
         load_model(folder, self.model, self.optimiser)
+        self.optimiser.zero_grad(set_to_none=True)  # a backward pass that ended early may have left some
         self.steps, self._torn = steps, None
 
     def export(self, folder: Path) -> None:
@@ -141,6 +145,7 @@ class LocalLearner:
 
         Layers in four bits are written as the numbers that these stand for.
         """
+        self._check_whole()
         model: Any = self.model
         if is_quantised(model):
             whole = merge_quantised(model)
@@ -160,6 +165,7 @@ class LocalLearner:
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        self._check_whole()
         body, states = CausalLM.of(self.model), []
         for prompt, response in pairs:
             ids = torch.tensor([[*prompt, *response]], device=self.forward.device)

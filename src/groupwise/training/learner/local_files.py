@@ -174,11 +174,11 @@ def _find_other_kind(
     model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
 ) -> str | None:
     """Find the first weight of which another kind of optimiser kept something, in words."""
-    stored: dict[str, set[str]] = {}
+    trained, stored = _list_trained(model), dict[str, set[str]]()
     for key in tensors:
         name, _, entry = key.rpartition("/")
-        stored.setdefault(name, set()).add(entry)
-    trained = _list_trained(model)
+        if name in trained:  # others are of another model
+            stored.setdefault(name, set()).add(entry)
     for name, entries in stored.items():
         planned = plan_state(optimiser, trained[name]).keys()
         strange, lacking = sorted(entries - planned), sorted(planned - entries)

@@ -2,7 +2,7 @@
 
 Weights that never arrive look like staleness for weeks. One short score a hand-over finds it at once, also where an
 update moves the weights so little that the old ones would pass for the new: then the engine agrees better with what the
-learner said before, or says to the last bit what it said itself.
+learner said before, or says to the last bit what it said itself, while updates together moved the learner.
 
 An engine that reads the learner's own weights has nothing to take over, and scores with them by construction. What it
 may have kept is a way of decoding that leads to where weights were: so it decodes too, and is compared in that.
@@ -33,7 +33,7 @@ class Tolerance:
     """What rounding alone makes of a difference: an update that moved the learner by less does not tell, by how far the
     two are apart, an engine that stayed behind from one that did not."""
     visible: float
-    """An update that moved the learner by more changes some bit of what an engine says that took it over."""
+    """Updates that together moved the learner by more change some bit of what an engine says that took them over."""
 
 
 TOLERANCES = {
@@ -74,6 +74,8 @@ class _Memory:
 
     of_learner: Sequence[float]
     of_engine: Sequence[float]
+    of_learner_then: Sequence[float]
+    """What the learner said when the engine first said this."""
     noise: float
 
 
@@ -147,7 +149,7 @@ class Canary:
         gap = _find_distance(of_engine, of_learner)
         moved = 0.0 if before is None else _find_distance(of_learner, before.of_learner)
         if not gap <= self._tolerance.gap or self._has_stayed_behind(
-            of_engine, before, gap, moved
+            of_engine, of_learner, before, gap
         ):  # NaN: no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} {name} and the learner disagree by {gap:.3g} "
@@ -155,20 +157,28 @@ class Canary:
                 f"{moved:.3g}): the engine did not take the weights over, or training.weight_transfer never gave them "
                 "to it"
             )
-        self._memories[name] = _Memory(of_learner, of_engine, max(gap, before.noise if before else 0.0))
+        then = before.of_learner_then if before and _is_same(of_engine, before.of_engine) else of_learner
+        self._memories[name] = _Memory(of_learner, of_engine, then, max(gap, before.noise if before else 0.0))
         return gap
 
-    def _has_stayed_behind(self, of_engine: Sequence[float], before: _Memory | None, gap: float, moved: float) -> bool:
+    def _has_stayed_behind(
+        self, of_engine: Sequence[float], of_learner: Sequence[float], before: _Memory | None, gap: float
+    ) -> bool:
         """Whether the learner moved and the engine did not.
 
-        Then the engine says the same to the last bit, or is about as far from the learner as the learner came, and
-        farther than it ever was.
+        Then the engine says the same to the last bit, however many updates the learner took for it, or is about as far
+        from the learner as the learner came, and farther than it ever was.
         """
         if before is None:
             return False
-        rounding, visible = self._tolerance.rounding, self._tolerance.visible
+        rounding, moved = self._tolerance.rounding, _find_distance(of_learner, before.of_learner)
         is_apart = moved > rounding and gap > max(0.5 * moved, rounding, 4 * before.noise)
-        return is_apart or (moved > visible and [*of_engine] == [*before.of_engine])
+        has_moved_visibly = _find_distance(of_learner, before.of_learner_then) > self._tolerance.visible
+        return is_apart or (has_moved_visibly and _is_same(of_engine, before.of_engine))
+
+
+def _is_same(some: Sequence[float], others: Sequence[float]) -> bool:
+    return [*some] == [*others]
 
 
 def _find_distance(some: Sequence[float], others: Sequence[float]) -> float:

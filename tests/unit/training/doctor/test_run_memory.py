@@ -123,6 +123,16 @@ def test_a_rehearsal_comes_to_what_the_attempts_of_a_run_come_to(tmp_path: Any) 
     assert shape.tokens < shape.keys < 2 * shape.tokens, "what the tasks begin with is computed once and read twice"
 
 
+def test_a_system_prompt_is_read_too(tmp_path: Any) -> None:
+    longest = []
+    for system in ("", "say nothing else"):
+        plain = small_config()
+        run = plain.model_copy(update={"rollout": plain.rollout.model_copy(update={"system": system})})
+        tokenizer = run.model.open(words=run.words(), seed=0)[1]
+        longest.append(rehearse_attempts(run, tokenizer, context=None, token_budget=256).longest)
+    assert longest[1] >= longest[0] + 3
+
+
 def test_tasks_that_are_not_played_are_like_those_that_are() -> None:
     run = small_config()
     tokenizer = run.model.open(words=run.words(), seed=0)[1]

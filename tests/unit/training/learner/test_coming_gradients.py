@@ -79,7 +79,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
         learn(made)
     hook.remove()
     assert torch.equal(broken, before)
-    assert all(bool(value.isfinite().all()) for value in made.weights().values())
+    assert all(bool(value.isfinite().all()) for value in made.model.parameters())
     sentence = str(caught.value)
     assert sentence.startswith(
         "optimiser step 1: the gradient of model.layers.0.mlp.up_proj.weight is not finite, and "
@@ -88,11 +88,37 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
         "go on from the last checkpoint with --resume, and lower the learning rate, or set "
         "training.learner.apply_gradients = 'together'"
     )
-    for refused in (lambda: learn(made), lambda: made.save(tmp_path)):
+    for refused in (
+        lambda: learn(made),
+        lambda: made.save(tmp_path),
+        lambda: made.export(tmp_path / "exported"),
+        made.weights,
+        made.hold_reference,
+        lambda: made.logps([((2, 4), (5, 3))]),
+        lambda: made.hidden_states([((2, 4), (5, 3))]),
+    ):
         with pytest.raises(TrainingError, match="had taken their step by then"):
             refused()
+    assert not (tmp_path / "exported").exists()
     made.load(tmp_path, steps=0)
     assert learn(made)["learner/optimiser_steps"] == 1
+
+
+def test_a_gradient_that_was_left_behind_is_not_applied_after_loading(tmp_path: Path) -> None:
+    """As where memory runs out while a weight takes its step."""
+    made, whole = learner(**COMING), learner(**COMING)
+    made.save(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise MemoryError
+
+        patch.setattr(made.optimiser, "step", fail)
+        with pytest.raises(MemoryError):
+            learn(made)
+    made.load(tmp_path, steps=0)
+    assert learn(made) == learn(whole)
+    assert hash_weights(made.weights()) == hash_weights(whole.weights())
 
 
 def test_a_backward_pass_that_ends_early_stops_the_learner() -> None:

@@ -17,12 +17,12 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.sample import Sample
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.envs.part_queries import ask_instruction, ask_panel
+from groupwise.envs.part_queries import ask_panel
 from groupwise.rollout.actions import Action, ActionRule, Admissible
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.training.doctor.memory.passes import MicroBatchShape
+from groupwise.training.open_run import open_prompter
 from groupwise.training.run_config import RunConfig
 
 MAX_TASKS = 4
@@ -135,9 +135,6 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
     def answer(request: Request) -> list[int]:
         return random.Random(request.seed).choices(words, k=request.max_tokens)
 
-    prompter = Prompter(
-        tokenizer, template=rollout.template, memory=rollout.memory, instruction=ask_instruction(config.env)
-    )
     attempts = [
         Attempt(task=task, number=number, seed=len(tasks) * number + place)
         for place, task in enumerate(tasks)
@@ -148,7 +145,7 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
             attempts,
             host=host,
             engine=_Reader(answer, context),
-            prompter=prompter,
+            prompter=open_prompter(config, tokenizer),
             rule=_DoWhatIsPossible(rollout.action_rule),
             sampling=Sampling(max_tokens=rollout.max_tokens, temperature=rollout.temperature),
         )

@@ -14,6 +14,7 @@ from groupwise.training.doctor.memory.outline import ModelPlan
 from groupwise.training.doctor.memory.passes import PassBytes, rehearse_learning
 from groupwise.training.doctor.memory.rehearsal import Rehearsal, assume_longest, rehearse_attempts
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.learner import eight_bit
 from groupwise.training.learner.config import LearnerConfig
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.run_config import RunConfig, is_ours
@@ -27,8 +28,6 @@ UNKNOWN_CONTEXT = 4096
 COMPILED_SHARE = 0.71
 """What compiled layers keep of what others keep: 0.713 and 0.708 of what is counted here for the 1.5B and 0.5B shapes
 of Qwen2.5, by the peaks in benchmarks/results/prefix_gpu.json."""
-EIGHT_BIT_BLOCK = 256
-"""Moments of eight bits that share a scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +41,8 @@ class RunMemory:
     """Bytes by part."""
     is_rehearsed: bool
     """Whether attempts were played to find out how long prompts become; otherwise they are as long as they may be."""
+    has_gradients_to_add: bool = False
+    """Whether gradients are to be applied as they come although a step has several micro-batches: a learner refuses."""
 
     @property
     def rollout(self) -> float:
@@ -71,7 +72,12 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
         plan, learner, rehearsal, has_reference=_has_reference(config), shares=count_shares(config)
     )
     of_engine = _estimate_engine(config, plan, rehearsal)
-    return RunMemory(parts={**of_learner, **of_engine}, is_rehearsed=rehearsal.is_played)
+    has_several = rehearsal.is_played and rehearsal.num_micro_batches > learner.minibatches
+    return RunMemory(
+        parts={**of_learner, **of_engine},
+        is_rehearsed=rehearsal.is_played,
+        has_gradients_to_add=_is_applied_at_once(learner) and has_several,
+    )
 
 
 def estimate_learner(
@@ -135,7 +141,7 @@ def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
 
 def count_moment_bytes(learner: LearnerConfig, width: int) -> float:
     """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
-    moments = 2 * (1 + 4 / EIGHT_BIT_BLOCK) if learner.optimiser == "adamw_8bit" else 8
+    moments = 2 * (1 + 4 / eight_bit.BLOCK) if learner.optimiser == "adamw_8bit" else 8
     has_master = width < 4 and learner.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 

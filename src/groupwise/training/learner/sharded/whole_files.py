@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -24,14 +25,17 @@ from groupwise.training.learner.sharded.shards import put_together, take_share
 
 
 def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
-    """Put weights together, one after the other, and let rank 0 write them; then the same with the moments."""
+    """Put weights together, one after the other, and let rank 0 write them; then the same with the moments.
+
+    While rank 0 writes, the others wait in `agree`, for as long as it takes: in the moments' shares they would wait no
+    longer than the learner's `timeout`.
+    """
     weights = _collect(ranks, dict(model.state_dict()))
-    fault = _try_to_write(folder, ranks, lambda: model.save_pretrained(folder, state_dict=weights))
+    ranks.agree(_try_to_write(folder, ranks, lambda: model.save_pretrained(folder, state_dict=weights)))
     weights.clear()  # before the moments, which take twice their memory
     if optimiser is not None:
         moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
-        fault = fault or _try_to_write(folder, ranks, lambda: save_optimiser(folder, moments))
-    ranks.agree(fault)
+        ranks.agree(_try_to_write(folder, ranks, lambda: save_optimiser(folder, moments)))
 
 
 def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
@@ -51,7 +55,7 @@ def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str 
     if ranks.is_leader:
         try:
             write()
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
             return f"{folder} could not be written: {error}"
     return None
 

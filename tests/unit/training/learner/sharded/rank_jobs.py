@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -226,6 +230,43 @@ def save_midway(rank: int, folder: Path) -> list[str]:
     hashes.append(hash_weights(own.weights()))
     own.ranks.leave()
     return hashes
+
+
+def save_slowly(rank: int, folder: Path) -> list[str]:
+    """A checkpoint whose weights take rank 0 longer to write than ranks wait for each other's shares; its weights."""
+    own, samples = open_own(make_loss("policy")), make_samples([2, 3])
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    _set_pg_timeout(timedelta(seconds=1))
+    write = own.model.save_pretrained
+
+    def write_slowly(*args: Any, **settings: Any) -> None:
+        time.sleep(2.5)
+        write(*args, **settings)
+
+    own.model.save_pretrained = write_slowly
+    own.save(folder)
+    hashes = [hash_weights(own.weights())]
+    own.ranks.leave()
+    return hashes
+
+
+def save_to_full_disk(rank: int, folder: Path) -> str:
+    """A checkpoint that the disk does not take, as safetensors says it, and another that it does; the fault."""
+    own = open_own(make_loss("policy"))
+    write, said = own.model.save_pretrained, ""
+
+    def meet_full_disk(*args: Any, **settings: Any) -> None:
+        raise SafetensorError("No space left on device")
+
+    own.model.save_pretrained = meet_full_disk
+    try:
+        own.save(folder)
+    except AgreedFault as fault:
+        said = str(fault)
+    own.model.save_pretrained = write
+    own.save(folder)
+    own.ranks.leave()
+    return said
 
 
 def go_on(rank: int, folder: Path) -> list[str]:

@@ -129,6 +129,19 @@ def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tm
     assert not list(tmp_path.glob("*.metadata"))
 
 
+def test_a_checkpoint_may_take_longer_to_write_than_ranks_wait_for_shares(tmp_path: Path) -> None:
+    [saved, again] = run_whole(rank_jobs.save_slowly, tmp_path)
+    assert saved == again
+    local = rank_jobs.open_local(PolicyLoss())
+    local.load(tmp_path, steps=1)
+    assert [hash_weights(local.weights())] == saved
+
+
+def test_a_full_disk_is_told_on_every_rank_and_all_stay_in_step(tmp_path: Path) -> None:
+    for said in run_whole(rank_jobs.save_to_full_disk, tmp_path):
+        assert said == f"rank 0 of 2: {tmp_path} could not be written: No space left on device"
+
+
 def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) -> None:
     local, samples = rank_jobs.open_local(rank_jobs.make_loss("reference")), rank_jobs.make_samples([2, 3])
     local.learn(samples, count_totals(samples, max_tokens=8))
