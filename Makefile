@@ -64,7 +64,7 @@ test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an enviro
 	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY) $(VALIDATORS)
 	@touch .ray/.ready
 
-test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; about 10 minutes)
+test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; then about 25 minutes)
 	OMP_NUM_THREADS=1 GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json .ray/bin/python -m pytest -m scale tests/scale
 
 .site/.ready: pyproject.toml constraints.txt
@@ -125,4 +125,4 @@ planted: $(READY)  ## plant the bugs that are listed by hand and see the tests n
 	OMP_NUM_THREADS=1 $(BIN)/python docs/plant_bugs.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .vllm .ray .peers .mutation mutants demo
+	rm -rf .venv .vllm .ray .site .peers .mutation mutants demo site dist

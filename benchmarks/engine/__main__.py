@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ MAX_SECONDS = 300
 """Seconds that a shape may take against vLLM."""
 
 
-def read_arguments() -> argparse.Namespace:
+def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """What is measured, and how often."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("generate", "vllm", "profile"), default="generate")
@@ -41,7 +42,7 @@ def read_arguments() -> argparse.Namespace:
     others.add_argument("--sides", nargs="+", choices=sides.NAMES, default=list(sides.COMPARED))
     others.add_argument("--batches", type=int, default=2, help="loads of batches beside the agents', vllm only")
     others.add_argument("--seconds", type=int, default=MAX_SECONDS, help="that a shape may take")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def compare_with_vllm(chosen: argparse.Namespace) -> None:
@@ -67,8 +68,7 @@ def compare_with_vllm(chosen: argparse.Namespace) -> None:
                 write=chosen.write,
             )
         }
-    conditions = against_vllm.describe_conditions(chosen.sides, list(by_shape), chosen.repeats)
-    write_result({**conditions, "shapes": by_shape}, chosen.write)
+    write_result({**against_vllm.describe_conditions(chosen), "shapes": by_shape}, chosen.write)
 
 
 def profile(chosen: argparse.Namespace) -> None:
@@ -81,7 +81,7 @@ def profile(chosen: argparse.Namespace) -> None:
             print(json.dumps({shape: {side: part}}, indent=1), flush=True)
             write_result(
                 {
-                    "command": f"python -m benchmarks.engine profile --shapes {' '.join(chosen.shapes)}",
+                    "command": against_vllm.describe_command(chosen),
                     "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
                     "shapes": by_shape,
                 },

@@ -9,10 +9,12 @@ repeat has prompts of its own, the same for every side.
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -133,7 +135,14 @@ def describe(case: dict[str, Any]) -> str:
     return "; ".join(f"{name} {result['median_seconds']:.3f} s" for name, result in case.items())
 
 
-def describe_conditions(names: Sequence[str], shapes: Sequence[str], repeats: int) -> dict[str, Any]:
+def describe_command(chosen: Namespace) -> str:
+    """The command with all that decides what is measured; not where the result was written."""
+    options = [f"--{name}={getattr(chosen, name)}" for name in ("repeats", "batches", "seconds", "device")]
+    lists = ["--shapes", *chosen.shapes, "--sides", *chosen.sides]
+    return shlex.join(["python", "-m", "benchmarks.engine", chosen.what, *lists, *options])
+
+
+def describe_conditions(chosen: Namespace) -> dict[str, Any]:
     """What a result was measured with."""
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     if sides.has_vllm():
@@ -141,8 +150,8 @@ def describe_conditions(names: Sequence[str], shapes: Sequence[str], repeats: in
 
         versions["vllm"] = version("vllm")
     return {
-        "command": f"python -m benchmarks.engine vllm --shapes {' '.join(shapes)} --repeats {repeats}",
-        "sides": list(names),
+        "command": describe_command(chosen),
+        "sides": list(chosen.sides),
         "precision": "bfloat16",
         "agent": {
             "attempts": loads.ATTEMPTS,

@@ -130,6 +130,24 @@ def test_the_batch_file_runs_commands_that_exist() -> None:
     assert {first or second for first, second in torchrun} & TORCHRUN >= {"nnodes", "node-rank", "nproc-per-node"}
 
 
+def test_servers_of_the_batch_file_listen_at_their_nodes_address_alone() -> None:
+    assert "0.0.0.0" not in BATCH_FILE
+    [serve] = [line for line in BATCH_FILE.replace("\\\n", " ").splitlines() if " serve " in line and "srun" in line]
+    assert '--host "$address"' in serve
+    assert 'address=$(getent ahostsv4 "$(find_address "$node")"' in BATCH_FILE
+
+
+def test_the_batch_file_takes_no_port_that_linux_gives_out_by_itself() -> None:
+    [(first, number)] = re.findall(r"\$\(\((\d+) \+ SLURM_JOB_ID % (\d+)\)\)", BATCH_FILE)
+    assert int(first) + int(number) + 500 <= 32768, "there are further ones for servers"
+
+
+def test_the_image_has_a_compiler_before_anything_else_is_installed() -> None:
+    trainer = (DEPLOY / "Dockerfile").read_text().partition(" AS trainer")[2].partition("FROM ")[0]
+    installed = trainer.partition("apt-get install")[2].partition("&&")[0].split()
+    assert {"gcc", "g++", "libc6-dev"} <= set(installed), "Triton compiles at run time"
+
+
 def test_files_name_no_registry_and_no_ones_folder() -> None:
     for path in sorted(DEPLOY.rglob("*")):
         if path.is_file():

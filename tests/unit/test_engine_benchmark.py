@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.engine import against_vllm, loads
+from benchmarks.engine.__main__ import read_arguments
 from benchmarks.engine.profiling import Kernel, choose_group, describe_kernels
 from groupwise.engines.engine import Generation, Request
 
@@ -63,6 +65,15 @@ def test_sides_take_turns_and_are_compared_with_ours(monkeypatch: pytest.MonkeyP
     assert order == ["ours", "vLLM, no seeds"] * 4
     assert case["vLLM, no seeds"]["median_seconds"] == 3.0
     assert case["vLLM, no seeds"]["ours_is_faster"] == {"ours": 1.5}
+
+
+def test_a_record_names_a_command_that_measures_the_same() -> None:
+    words = ["vllm", "--shapes", "7B", "--batches", "0", "--sides", "ours", "vLLM, no seeds", "--repeats", "2"]
+    chosen = read_arguments([*words, "--write", "result.json"])
+    command = shlex.split(against_vllm.describe_conditions(chosen)["command"])
+    assert command[:3] == ["python", "-m", "benchmarks.engine"]
+    assert read_arguments([*command[3:], "--write", "result.json"]) == chosen
+    assert "result.json" not in command
 
 
 def test_a_profile_knows_when_nothing_ran() -> None:

@@ -22,6 +22,7 @@ from groupwise.core.seeds import seed_of
 from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
+from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.models.device import choose_device
 from groupwise.rollout.hosts.host import Host, open_host
@@ -172,7 +173,10 @@ def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJud
 
 
 def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
-    """The canary of a run: the beginning of its own prompts; an engine that shares the weights decodes for it too.
+    """The canary of a run: the beginning of its own prompts; some engines decode for it too.
+
+    Those are engines in lanes, whose scores are another code's, and those that share the weights, whose scores cannot
+    differ.
 
     A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
     only what was kept can have been left behind by old weights.
@@ -183,7 +187,8 @@ def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: P
         num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
         opening = (opening * (num // len(opening) + 1))[:num]
     tolerance = choose_tolerance(config.engine.precision, model)
-    return Canary(opening, response, tolerance=tolerance, decodes=getattr(config.engine, "share_weights", False))
+    decodes = isinstance(engine, StaticCacheEngine) or getattr(config.engine, "share_weights", False)
+    return Canary(opening, response, tolerance=tolerance, decodes=decodes)
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

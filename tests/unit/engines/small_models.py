@@ -27,6 +27,7 @@ FAMILIES = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE, head_dim=16)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**SHAPE, sliding_window=WINDOW)),
     "gemma": lambda: transformers.GemmaForCausalLM(transformers.GemmaConfig(**SHAPE, head_dim=16)),
     "gemma2": lambda: transformers.Gemma2ForCausalLM(
         transformers.Gemma2Config(**SHAPE, head_dim=16, sliding_window=WINDOW, attn_logit_softcapping=2.0)

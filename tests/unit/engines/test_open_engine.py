@@ -15,6 +15,7 @@ from groupwise.engines import open_engine as opening  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
 from groupwise.engines.open_engine import cast_weights, check_lanes, open_engine  # noqa: E402
 from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
+from groupwise.engines.static_cache.layers_trial import LayersTrial  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.small_models import family  # noqa: E402
 
@@ -166,7 +167,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, as_if_on_gpu: None) -> list[str]:
     """What was compiled, and taken back, in a process where kernel and layers pass their trials."""
     calls: list[str] = []
     monkeypatch.setattr(opening, "measure_kernel_gap", lambda *_, **__: 1e-6)
-    monkeypatch.setattr(StaticCacheEngine, "measure_layers_gap", lambda _: 1e-6)
+    monkeypatch.setattr(LayersTrial, "measure_gap", lambda _: 1e-6)
     monkeypatch.setattr(opening, "compile_small_parts", lambda _: calls.append("compiled"))
     monkeypatch.setattr(opening, "leave_uncompiled", lambda _: calls.append("taken back"))
     return calls
@@ -199,7 +200,7 @@ def test_parts_are_compiled_where_there_are_no_layers_of_our_own(
 def test_what_fails_its_trial_is_left_out_and_the_log_says_what(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compiled: list[str]
 ) -> None:
-    monkeypatch.setattr(StaticCacheEngine, "measure_layers_gap", lambda engine: 0.5 if engine._layers else 0.0)
+    monkeypatch.setattr(LayersTrial, "measure_gap", lambda _: 0.5)
     with caplog.at_level(logging.WARNING):
         engine = open_engine(family("llama"))
     assert isinstance(engine, StaticCacheEngine)

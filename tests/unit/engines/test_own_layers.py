@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+import transformers  # noqa: E402
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from groupwise.core.errors import EngineFault  # noqa: E402
 from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.static_cache import layer_operations, own_layers  # noqa: E402
+from groupwise.engines.open_engine import cast_weights, check_layers  # noqa: E402
+from groupwise.engines.static_cache import layer_operations, layers_trial  # noqa: E402
 from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
 from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
 from groupwise.engines.static_cache.flat_prefill import FlatPrefill, list_unread, round_up_tokens  # noqa: E402
@@ -27,13 +30,19 @@ from groupwise.engines.static_cache.token_batch import UnreadRow, lay_out  # noq
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
 from tests.unit.engines.layer_kernel_cases import CASES, measure_gap  # noqa: E402
 from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
-from tests.unit.engines.small_models import FAMILIES, family, requests  # noqa: E402
+from tests.unit.engines.small_models import FAMILIES, SHAPE, family, requests  # noqa: E402
 
-KNOWN = ("llama", "qwen2", "qwen3")
+KNOWN = ("llama", "qwen2", "qwen3", "mistral")
 
 
 def open_own(model: Any, **settings: Any) -> StaticCacheEngine:
     return StaticCacheEngine(model, use_graphs=False, layers=OwnLayers(model), **settings)
+
+
+def measure_layers_gap(engine: StaticCacheEngine) -> float:
+    trial = engine.make_layers_trial()
+    assert trial is not None
+    return trial.measure_gap()
 
 
 def family_with_biases(name: str) -> Any:
@@ -76,7 +85,7 @@ def test_they_say_what_the_transformers_engine_says(name: str, light: int, monke
     plain = TransformersEngine(copy.deepcopy(model), session_tokens=0)
     monkeypatch.setattr("groupwise.engines.static_cache.engine.MAX_LIGHT_TOKENS", light)
     engine = open_own(model, rows=24)
-    assert engine.measure_layers_gap() < 1e-5
+    assert measure_layers_gap(engine) < 1e-5
     asked = requests(40, session=True, longest=18)
     for _ in range(3):
         expected = plain.generate(asked)
@@ -107,6 +116,20 @@ def test_weights_that_a_learner_shares_stay_shared() -> None:
     assert_same(engine.generate(requests()), TransformersEngine(copy.deepcopy(learner)).generate(requests()))
 
 
+def test_a_second_engine_over_the_same_weights_leaves_the_first_with_them() -> None:
+    model = family_with_biases("qwen2")
+    engine = open_own(model)
+    joint = model.model.layers[0].self_attn.q_proj.weight.untyped_storage().data_ptr()
+    second = open_own(model)
+    assert model.model.layers[0].self_attn.v_proj.weight.untyped_storage().data_ptr() == joint
+    with torch.no_grad():
+        for value in model.parameters():
+            value += 0.04 * torch.cos(900 * value)
+    expected = TransformersEngine(copy.deepcopy(model)).generate(requests())
+    assert_same(engine.generate(requests()), expected)
+    assert_same(second.generate(requests()), expected)
+
+
 def test_an_adapter_is_sampled_with() -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(family("llama"), peft.LoraConfig(r=4, target_modules=["q_proj", "up_proj"]))
@@ -126,8 +149,55 @@ def test_layers_that_compute_something_else_show_in_their_trial(monkeypatch: pyt
     engine = open_own(family("llama"))
     model = engine._model
     monkeypatch.setattr(model.model.layers[1].self_attn, "scaling", 0.2)
-    monkeypatch.setattr(own_layers, "TRIAL_LENGTHS", (9,))
-    assert engine.measure_layers_gap() > 1e-3
+    monkeypatch.setattr(layers_trial, "TRIAL_LENGTHS", (9,))
+    assert measure_layers_gap(engine) > 1e-3
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_right_layers_in_bfloat16_are_as_far_from_float32_as_the_model(name: str) -> None:
+    model = family_with_biases(name)
+    cast_weights(model, torch.bfloat16)
+    kept = {key: value.clone() for key, value in model.named_parameters()}
+    engine = open_own(model)
+    check_layers(engine)
+    trial = engine.make_layers_trial()
+    assert trial is not None
+    assert 0.5 < trial.compare_rounding() < 1.5
+    assert all(torch.equal(value, kept[key]) for key, value in model.named_parameters())
+
+
+def open_fresh_in_bfloat16() -> StaticCacheEngine:
+    """Over fresh weights, whose attention says so little that rounding nearly hides it."""
+    shape = {**SHAPE, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "num_attention_heads": 8}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**shape)).eval()
+    cast_weights(model, torch.bfloat16)
+    return open_own(model)
+
+
+def leave_unrotated(query: Any, key: Any, value: Any, angles: Any, *rest: Any) -> Any:
+    angles = torch.ones_like(angles[0]), torch.zeros_like(angles[1])
+    return layer_operations.rotate_and_store(query, key, value, angles, *rest)
+
+
+def attend_sharply(*values: Any, scaling: float, tile: int) -> Any:
+    return layer_operations.attend_rows(*values, scaling=2 * scaling, tile=tile)
+
+
+@pytest.mark.parametrize(
+    ("operation", "wrong"), [("rotate_and_store", leave_unrotated), ("attend_rows", attend_sharply)]
+)
+def test_wrong_layers_do_not_hide_in_the_rounding_of_bfloat16(
+    operation: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_fresh_in_bfloat16()
+    check_layers(engine)
+    assert engine._layers is not None
+    monkeypatch.setattr(engine._layers.operations, operation, wrong)
+    assert measure_layers_gap(engine) < 0.1, "so far apart that a look at all layers sees it"
+    with pytest.raises(EngineFault, match=r"^the first layers of our own are [\d.]+ times as far from float32 as the"):
+        check_layers(engine)
 
 
 def test_each_distinct_prompt_is_read_once_and_only_what_is_not_known() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
+from groupwise.engines.engine import Generation, Request  # noqa: E402
 from groupwise.engines.model_source import ModelSource  # noqa: E402
 from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
 from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
@@ -131,6 +133,26 @@ def test_the_canary_notices_decoding_that_stayed_with_the_old_weights(step: floa
                 with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
                     canary.check(engine, made, version=1)
         stale.load(made.weights(), version=1)
+
+
+def test_the_canary_of_a_run_looks_at_decoding_in_lanes_without_shared_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_lanes(_: LocalEngine, source: ModelSource) -> StaticCacheEngine:
+        return StaticCacheEngine(source.copy_model(), use_graphs=False)
+
+    monkeypatch.setattr(LocalEngine, "open", open_lanes)
+    run = open_run(small_config(updates=1), tmp_path / "run")
+    run.hand_over(0)
+    assert run.canary.check(run.engine, run.learner, version=0) < 1e-3
+    generate = run.engine.generate
+
+    def say_less(requests: Sequence[Request]) -> list[Generation]:
+        return [replace(answer, logp=[logp - 0.01 for logp in answer.logp]) for answer in generate(requests)]
+
+    monkeypatch.setattr(run.engine, "generate", say_less)
+    with pytest.raises(TrainingError, match=r"the engine, sampling \[.*\], and the learner disagree by 0\.01 nats"):
+        run.canary.check(run.engine, run.learner, version=0)
 
 
 def test_the_canary_notices_decoding_in_bfloat16_that_stayed_while_updates_moved_little() -> None:

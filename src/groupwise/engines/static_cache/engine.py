@@ -25,7 +25,8 @@ from groupwise.engines.static_cache.cache import HeadShape, LaneCache
 from groupwise.engines.static_cache.flat_prefill import FlatPrefill
 from groupwise.engines.static_cache.lane_state import LaneState
 from groupwise.engines.static_cache.lanes import LaneTable, Row
-from groupwise.engines.static_cache.own_layers import OwnLayers, measure_layers_gap
+from groupwise.engines.static_cache.layers_trial import LayersTrial
+from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
 from groupwise.engines.transformers.engine import TransformersEngine, positions_of
@@ -41,10 +42,6 @@ REFILL = 0.25
 """Share of the lanes that must be free before waiting prompts are read into them, together."""
 MIN_ROWS, MIN_WIDTH, MIN_TOKENS, MIN_STOPS = 16, 128, 64, 4
 """Smallest storage, and smallest shapes that are captured."""
-
-
-TRIAL_LANES = 4
-"""Lanes of the storage in which layers of our own are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +143,11 @@ class StaticCacheEngine:
         """Log-probability of each response token given its prompt."""
         return self._plain.score(sequences, temperature=temperature)
 
-    def measure_layers_gap(self) -> float:
-        """How far layers of our own are from the model's, as a share of the last hidden states; 0 without them."""
+    def make_layers_trial(self) -> LayersTrial | None:
+        """What compares layers of our own with the model's; None without them."""
         if self._layers is None:
-            return 0.0
-        cache = LaneCache.empty(self._heads, lanes=TRIAL_LANES, width=256, dtype=self._dtype, device=self.device)
-        return measure_layers_gap(self._model, self._layers, cache)
+            return None
+        return LayersTrial(self._model, self._layers, self._heads, self._dtype, self._limit)
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:

@@ -5,16 +5,18 @@ queries, keys and values, and one for both halves of the feed-forward part: a we
 under its own name, and what is written into it arrives in both. An adapter's products are the model's own modules.
 
 Tokens come in one flat batch, each with its position and its lanes; a decoding step is such a batch too. Whether all of
-it says what the model says is tried before an engine uses it (`measure_layers_gap`).
+it says what the model says is tried before an engine uses it (`layers_trial`).
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,8 +30,6 @@ KNOWN_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Q
 """Classes whose layers are norm, attention, norm and a gated feed-forward part, each half added to its input."""
 TILE = 128
 """Queries of a tile of attention, of narrow numbers; half of it of wide ones."""
-TRIAL_LENGTHS = (37, 5, 150, 1)
-"""Tokens of the sequences that are tried; each is read in two parts."""
 
 Attend = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor], float], torch.Tensor]
 """Attention of queries (N, H, D) to a layer's lanes."""
@@ -80,6 +80,12 @@ class OwnLayers:
         self._layers = [_open_layer(layer) for layer in body.layers]
         if model.device.type == "cuda":
             torch.cuda.empty_cache()  # joint weights do not fit where the single ones were
+
+    def take_first(self, num: int) -> OwnLayers:
+        """The same with the first layers only."""
+        shorter = copy.copy(self)
+        shorter._layers = self._layers[:num]
+        return shorter
 
     def read(self, batch: TokenBatch, cache: LaneCache, attend: Attend, *, is_needed: bool = True) -> torch.Tensor:
         """Put the keys and values of tokens into lanes; the last hidden states (N, E), where they are needed."""
@@ -182,6 +188,10 @@ def _project_apart(modules: Sequence[Any], inputs_NE: torch.Tensor) -> Sequence[
 @torch.no_grad()
 def _join(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     """One weight of several, which become parts of it; where they are parts of one already, that one."""
+    if _are_adjacent(weights):
+        first = weights[0].data
+        size = (sum(map(len, weights)), *first.shape[1:])
+        return first.as_strided(size, first.stride(), first.storage_offset())
     joint = torch.cat([weight.data for weight in weights])
     parts = joint.split([len(weight) for weight in weights])
     for weight, part in zip(weights, parts, strict=True):
@@ -189,19 +199,14 @@ def _join(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     return joint
 
 
-@torch.no_grad()
-def measure_layers_gap(model: PreTrainedModel, layers: OwnLayers, cache: LaneCache) -> float:
-    """How far our layers are from the model's, as a share of the size of the last hidden states."""
-    draw = torch.Generator().manual_seed(0)
-    vocabulary = int(model.config.get_text_config().vocab_size)
-    sequences = [tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()) for length in TRIAL_LENGTHS]
-    first = [UnreadRow(ids[: len(ids) // 2], 0, (lane,)) for lane, ids in enumerate(sequences) if len(ids) > 1]
-    rest = [UnreadRow(ids[len(ids) // 2 :], len(ids) // 2, (lane,)) for lane, ids in enumerate(sequences)]
-    layers.read_rows(first, cache)
-    ours = layers.read_rows(rest, cache, is_needed=True).double()
-    expected = []
-    for ids in sequences:
-        states = model.base_model(input_ids=torch.tensor([ids], device=model.device)).last_hidden_state
-        expected.append(states[0, len(ids) // 2 :].double())
-    theirs = torch.cat(expected)
-    return float((ours - theirs).norm() / theirs.norm())
+def _are_adjacent(weights: Sequence[torch.nn.Parameter]) -> bool:
+    """Whether each weight begins in the storage of the one before where that one ends."""
+    if not all(weight.is_contiguous() for weight in weights):
+        return False
+    return all(
+        weight.dtype == before.dtype
+        and weight.shape[1:] == before.shape[1:]
+        and weight.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
+        and weight.storage_offset() == before.storage_offset() + before.numel()
+        for before, weight in pairwise(weights)
+    )
