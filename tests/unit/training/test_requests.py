@@ -159,7 +159,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     """Make the attempts of an update earn these numbers, in the order in which they are played."""
     remaining = iter(scores)
 
-    def earn(trajectory: Trajectory, rewards: object) -> Trajectory:
+    def earn(trajectory: Trajectory, rewards: object, **_: object) -> Trajectory:
         amount = next(remaining)
         steps = (replace(trajectory.steps[0], reward=amount), *trajectory.steps[1:])
         return replace(trajectory, steps=steps, scores={"return": amount, "success": amount})

@@ -32,7 +32,7 @@ def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:
         )
 
 
-def check_packages(learner: object) -> None:
+def check_packages(settings: object) -> None:
     """Refuse settings of a learner for which a package is not installed, before a model loads."""
-    if isinstance(learner, LearnerConfig) and learner.optimiser == "adamw_8bit":
+    if isinstance(settings, LearnerConfig) and settings.optimiser == "adamw_8bit":
         check_torchao()

@@ -139,10 +139,10 @@ def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
     return rehearsal.num_micro_batches > 1 and not _is_applied_at_once(learner)
 
 
-def count_moment_bytes(learner: LearnerConfig, width: int) -> float:
+def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
     """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
-    moments = 2 * (1 + 4 / eight_bit.BLOCK) if learner.optimiser == "adamw_8bit" else 8
-    has_master = width < 4 and learner.bfloat16_weights == "float32_masters"
+    moments = 2 * (1 + 4 / eight_bit.BLOCK) if settings.optimiser == "adamw_8bit" else 8
+    has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 
 
