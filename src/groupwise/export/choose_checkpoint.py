@@ -6,8 +6,10 @@ from pathlib import Path
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.run_paths import RunPaths
+from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.evaluation.summary import Evaluation, group_rows
 from groupwise.reports.run.run_folder import RunFolder
+from groupwise.training.checkpoints.best_update import find_best_number
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
 
@@ -37,21 +39,20 @@ def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool =
 
 
 def find_best_update(run: RunFolder) -> int:
-    """The update with the highest held-out success of those whose checkpoint is there; of equals, the earliest."""
-    numbers = set(RunPaths(run.path).checkpoint_numbers())
-    scored = [
-        (evaluation.success, -evaluation.number) for evaluation in read_evaluations(run) if evaluation.number in numbers
-    ]
-    if not scored:
+    """The update that did best on the run's panel, of those whose checkpoint is there; of equals, the earliest."""
+    settings = EvaluationConfig(**(run.setting("evaluation") or {}))
+    among = set(RunPaths(run.path).checkpoint_numbers())
+    best = find_best_number(run.journal.evaluations(), settings, among)
+    if best is None:
         raise ConfigError(
             f"{run.path}: no checkpoint was evaluated, so none is the best; play one with `groupwise evaluate`, set "
             "evaluation.every to a multiple of training.checkpoint_every, or name an update"
         )
-    return -max(scored)[1]
+    return best
 
 
 def read_evaluations(run: RunFolder) -> list[Evaluation]:
-    """The evaluations of the run's own held-out panel, by update."""
+    """The evaluations of the run's own panel, by update."""
     split = run.setting("evaluation.split")
     rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
     return [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
