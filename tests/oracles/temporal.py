@@ -17,7 +17,7 @@ from tests.oracles.rows import Result, Row, Step, all_equal, by_attempt, by_task
 EPS = 1e-6
 
 Value = tuple[Fraction, bool]
-"""What a step's situation is worth, and whether another step told."""
+"""What a step's situation is worth, and whether another step tells."""
 
 
 def gagpo(
@@ -113,17 +113,17 @@ def differences(
     discount, share = Fraction(gamma), Fraction(gamma) * Fraction(lam)
     for path in by_attempt(steps).values():
         is_cut = path[-1].row.get("stop") == "truncated" and truncated == "value"
-        after_return, (after, told) = Fraction(0), values[path[-1]] if is_cut else (Fraction(0), False)
-        later, is_told = Fraction(0), False
+        after_return, (after, known) = Fraction(0), values[path[-1]] if is_cut else (Fraction(0), False)
+        later, is_known = Fraction(0), False
         for step in reversed(path):
             worth, own = values[step]
             reward = ahead[step] - discount * after_return
             later = reward + discount * after - worth + share * later
             # At lam 1 the values on the way cancel, but for the one after the limit; at lam 0 two are left.
-            is_told = bool((lam < 1 and gamma and told) or (share and is_told) or (is_cut and gamma and told))
-            credit[step], compared[step] = later, own or is_told
-            is_told, is_cut = is_told if lam == 1 else is_told or own, False
-            after_return, after, told = ahead[step], worth, own
+            is_known = bool((lam < 1 and gamma and known) or (share and is_known) or (is_cut and gamma and known))
+            credit[step], compared[step] = later, own or is_known
+            is_known, is_cut = is_known if lam == 1 else is_known or own, False
+            after_return, after, known = ahead[step], worth, own
     if scale_by == "none":
         return spread(rows, steps, lambda step: (float(credit[step]), compared[step]))
     return spread(rows, steps, lambda step: _divide(step, steps, credit, compared[step], scale_by))
