@@ -1,4 +1,4 @@
-"""Anybody's JSON Lines and Parquet by a map of columns: the rows that come of it, and what is said of files that do not."""
+"""Anybody's JSON Lines and Parquet by a map of columns: what comes of it, and what is said of files that do not fit."""
 
 from __future__ import annotations
 
