@@ -72,7 +72,7 @@ def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[s
 
     window = read_window(config.rollout.memory, config.env.max_steps)
     key: Any = getattr(config.env, "key", "situation")
-    recording, tools = record_condition(ListedCondition(env=config.env, window=window, key=key, **counts))
+    recording, tools = record_condition(ListedCondition(env=config.env, sees=window, key=key, **counts))
     algorithms = list_algorithms(recipes)
     return study_recording(recording, algorithms, tools=tools, seed=config.seed, tell=_tell)
 

@@ -6,8 +6,8 @@ sampler would give them. A prompt is one token, which stands for what the policy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -15,16 +15,21 @@ import numpy as np
 from groupwise.core.records import Step, StopReason, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import FloatArray, IntArray
-from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.lab.enumerate_task import enumerate_task
+from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState, View, remember
 from groupwise.lab.exact import ExactValues, solve_exactly
-from groupwise.lab.recording import Group, Recording, number_updates
+from groupwise.lab.recording import Recording, number_updates
 from groupwise.lab.tabular import SampledAttempts, TabularPolicy, sample_attempts
+from groupwise.rollout.plans.plan import Group
 
 END_ID = 0
 """The token that ends a response; action number n is token n + 1."""
 FIRST_PROMPT_ID = 1_000
 """Prompts are numbered from here, over all tasks."""
 Key = Literal["situation", "observation"]
+Sight = int | Literal["situation"]
+MakePolicy = Callable[[EnumeratedWorld], TabularPolicy]
 Number = TypeVar("Number", FloatArray, IntArray)
 
 
@@ -35,6 +40,8 @@ class ListedTask:
     task: Task
     world: EnumeratedWorld
     policy: TabularPolicy
+    texts: tuple[str, ...]
+    """What the environment shows in each state of the world; a policy may see more, or less."""
     first_prompt: int
     """The prompt id of its first view."""
 
@@ -42,6 +49,29 @@ class ListedTask:
     def next_prompt(self) -> int:
         """The first prompt id that is free after it."""
         return self.first_prompt + len(self.world.views)
+
+
+def list_task(
+    env: EnvironmentPart, task: Task, make_policy: MakePolicy, *, sees: Sight = 0, first_prompt: int = FIRST_PROMPT_ID
+) -> ListedTask:
+    """List a task for a policy.
+
+    Args:
+        env: an environment whose tasks can be listed.
+        task: the task.
+        make_policy: makes the policy, from the world as the policy sees it.
+        sees: how many past steps it sees beside the text of now; or "situation": the whole state, as a policy does
+            that remembers everything.
+        first_prompt: the first prompt id that is free.
+    """
+    world = enumerate_task(env, task)
+    if sees == "situation":
+        texts = tuple(world.views[view].text for view in world.view)
+        world = replace(world, views=tuple(View(str(name)) for name in world.states), view=np.arange(len(texts)))
+    else:
+        world = remember(world, sees)
+        texts = tuple(world.views[view].text for view in world.view)
+    return ListedTask(task=task, world=world, policy=make_policy(world), texts=texts, first_prompt=first_prompt)
 
 
 def record_listed(
@@ -91,7 +121,6 @@ def make_trajectories(
     names = [name.state if isinstance(name, RememberedState) else name for name in world.states]
     logp = np.log(np.maximum(probability, np.finfo(np.float64).tiny))
     entropy = -(probability * logp).sum(axis=1)
-    texts = [view.text for view in world.views]
     trajectories = []
     for number, length in enumerate(sampled.length.tolist()):
         states, actions = sampled.state[number, :length].tolist(), sampled.action[number, :length].tolist()
@@ -103,8 +132,8 @@ def make_trajectories(
                 Step(
                     index=index,
                     reward=reward,
-                    state_key=names[state] if key == "situation" else texts[view],
-                    observation=texts[view],
+                    state_key=names[state] if key == "situation" else listed.texts[state],
+                    observation=listed.texts[state],
                     action=world.actions[action],
                     prompt_ids=(listed.first_prompt + view,),
                     response_ids=(action + 1, END_ID),

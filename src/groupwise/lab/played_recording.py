@@ -16,8 +16,9 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import IntArray
 from groupwise.lab.continuations import PlayForks, RecordedStep, continue_steps
-from groupwise.lab.recording import Group, Recording, number_updates
+from groupwise.lab.recording import Recording, number_updates
 from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.plans.plan import Group
 
 PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
 """Plays attempts to their ends."""

@@ -14,9 +14,10 @@ from groupwise.core.parts.part import name_of
 from groupwise.core.parts.slots import Draw
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import FloatArray
-from groupwise.lab.recording import Group, Recording
+from groupwise.lab.recording import Recording
 from groupwise.lab.tools import LabTools
 from groupwise.rewards import shape_group
+from groupwise.rollout.plans.plan import Group
 from groupwise.training.attempts.admission import admit_attempts
 from groupwise.training.attempts.measuring import add_facts
 from groupwise.training.part_states import PartStates
@@ -99,12 +100,12 @@ def _read_credit(batch: CreditedBatch) -> dict[tuple[str, int], float]:
         if batch.tokens is not None:
             own = batch.tokens[row]
             had_choice = [entropy > 0 for entropy in step.entropy] or [True] * len(own.values)
-            told = [
+            chosen = [
                 number
                 for number, trains, chose in zip(own.values, own.trains, had_choice, strict=True)
                 if trains and chose
             ]
-            value = float(np.mean(told)) if told else 0.0
+            value = float(np.mean(chosen)) if chosen else 0.0
         credit[attempt.id, step.index] = value if batch.keep[row] else 0.0
     return credit
 

@@ -9,9 +9,7 @@ import numpy as np
 
 from groupwise.core.records import Trajectory, score_of
 from groupwise.core.segments import BoolArray, FloatArray, IntArray
-
-Group = Sequence[Trajectory]
-"""The attempts at one task in one update."""
+from groupwise.rollout.plans.plan import Group
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, GroupwiseError
 from groupwise.core.segments import FloatArray
 from groupwise.envs.environment import EnvironmentPart
-from groupwise.lab.enumerate_task import enumerate_task
-from groupwise.lab.enumerated import remember
-from groupwise.lab.listed_recording import FIRST_PROMPT_ID, Key, ListedTask, record_listed
+from groupwise.lab.listed_recording import FIRST_PROMPT_ID, Key, ListedTask, Sight, list_task, record_listed
 from groupwise.lab.measures import measure_credit
 from groupwise.lab.recipe_credit import credit_recording
 from groupwise.lab.recording import Recording
@@ -39,8 +38,9 @@ class ListedCondition:
     """How much likelier than by chance the policy does what is best."""
     roughness: float = 0.5
     """How different its habits are from one situation to the next."""
-    window: int = 0
-    """How many past steps the policy sees."""
+    sees: Sight = 0
+    """How many past steps the policy sees beside the text of now; or "situation": the whole state, as a policy does
+    that remembers everything."""
     key: Key = "situation"
     """What makes two steps comparable."""
     gamma: float = 1.0
@@ -51,12 +51,13 @@ class ListedCondition:
 
 def record_condition(condition: ListedCondition) -> tuple[Recording, LabTools]:
     """Play a condition and find the truth of its steps."""
+    make_policy = partial(
+        make_skilled_policy, skill=condition.skill, roughness=condition.roughness, seed=condition.seed
+    )
     tasks: list[ListedTask] = []
     for task in condition.env.panel("train")[: condition.tasks]:
-        world = remember(enumerate_task(condition.env, task), condition.window)
-        policy = make_skilled_policy(world, skill=condition.skill, roughness=condition.roughness, seed=condition.seed)
         first = tasks[-1].next_prompt if tasks else FIRST_PROMPT_ID
-        tasks.append(ListedTask(task=task, world=world, policy=policy, first_prompt=first))
+        tasks.append(list_task(condition.env, task, make_policy, sees=condition.sees, first_prompt=first))
     recording = record_listed(
         tasks,
         updates=condition.updates,

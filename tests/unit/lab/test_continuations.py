@@ -48,9 +48,9 @@ def continue_with(player: Player) -> Callable[[Sequence[Fork]], list[Trajectory]
 
 def find_exact(values: ExactValues, listed: ListedTask, step: RecordedStep) -> tuple[float, float]:
     steps = step.attempt.steps
-    texts = [str(each.observation) for each in steps]
-    actions = [str(each.action) for each in steps]
-    states = trace_attempt(listed.world, keys=[each.state_key for each in steps], texts=texts, actions=actions)
+    texts = [str(taken.observation) for taken in steps]
+    actions = [str(taken.action) for taken in steps]
+    states = trace_attempt(listed.world, keys=[taken.state_key for taken in steps], texts=texts, actions=actions)
     place = (step.index, states[step.index])
     action = listed.world.actions.index(actions[step.index])
     return float(values.value[place]), float(values.action_value[(*place, action)])
@@ -59,7 +59,7 @@ def find_exact(values: ExactValues, listed: ListedTask, step: RecordedStep) -> t
 @pytest.mark.parametrize(("env", "window"), [(SMALL_LAKE, 0), (CORRIDOR, 2)], ids=["lake", "corridor"])
 @pytest.mark.parametrize("gamma", [1.0, 0.8])
 def test_continuations_agree_with_enumeration_to_the_error_they_state(env: Any, window: int, gamma: float) -> None:
-    [listed] = list_tasks(env, num=1, window=window, skill=1.0)
+    [listed] = list_tasks(env, num=1, sees=window, skill=1.0)
     player = make_player(env, [listed], window=window)
     [attempt] = player.play([Attempt(task=listed.task, number=0, seed=3)], temperature=1.0)
     steps = [RecordedStep(attempt=attempt, index=index) for index in range(len(attempt.steps))]

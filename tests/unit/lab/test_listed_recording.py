@@ -24,11 +24,11 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("window", [0, 2])
-def test_records_are_those_of_the_environment(name: str, window: int) -> None:
+@pytest.mark.parametrize("sees", [0, 2, "situation"])
+def test_records_are_those_of_the_environment(name: str, sees: Any) -> None:
     env: Any = WORLDS[name]
     key = getattr(env, "key", "situation")
-    tasks = list_tasks(env, window=window)
+    tasks = list_tasks(env, sees=sees)
     recording = record_listed(tasks, updates=3, attempts=4, key=key)
     for attempt in recording.attempts:
         environment = env.open(attempt.task)
@@ -43,7 +43,7 @@ def test_records_are_those_of_the_environment(name: str, window: int) -> None:
 
 
 def test_every_step_has_the_exact_advantage_of_its_state_and_action() -> None:
-    tasks = list_tasks(window=1)
+    tasks = list_tasks(sees=1)
     recording = record_listed(tasks, updates=2, attempts=3, key="situation", gamma=0.9)
     expected = []
     for groups in recording.updates:
@@ -104,7 +104,7 @@ def test_a_policy_that_does_not_see_the_lamps_cannot_know_them() -> None:
     env = Aliased(hidden_bits=1, passages=1, num_doors=2, num_colours=2, max_steps=5)
     worth = {}
     for window in (0, 3):
-        [listed] = list_tasks(env, num=1, window=window, skill=20.0)
+        [listed] = list_tasks(env, num=1, sees=window, skill=20.0)
         policy = make_skilled_policy(listed.world, skill=20.0, roughness=0.0)
         worth[window] = solve_exactly(listed.world, policy).value[0, listed.world.start]
         is_remembered = isinstance(listed.world.states[0], RememberedState)
