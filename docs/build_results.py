@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aliased_tables import aliased_choices, aliased_depth, aliased_keys, aliased_levels, aliased_proposition
+from depth_tables import depth_choices, depth_gains, depth_keys, depth_levels, depth_proposition
 from line_tables import line_credit, line_learning, line_learning_by_episodes
 from table_text import RESULTS, interval, percent, result, table, times
 
@@ -365,7 +365,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
         *(engine_vllm, engine_profile),
-        *(aliased_depth, aliased_choices, aliased_keys, aliased_levels, aliased_proposition),
+        *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )
 }
 """Each table by the name that a page gives it."""

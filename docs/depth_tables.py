@@ -11,7 +11,7 @@ DEPTHS = (1, 2, 4)
 POLICIES = {0: "the text alone", 2: "two past steps too"}
 
 
-def aliased_depth() -> str:
+def depth_gains() -> str:
     """What depth gains over depth 0, for slices of the dial."""
     words = {"room told": "mistakes show the room", "one reply": "mistakes show one reply"}
     rows = []
@@ -31,7 +31,7 @@ def aliased_depth() -> str:
     return table(head, rows)
 
 
-def aliased_choices() -> str:
+def depth_choices() -> str:
     """What alpha and the deviation do to the cosine."""
     pairs = {
         "alpha 0 in the place of 1, depth 2": (_name_blend(2, 0), _name_blend(2)),
@@ -57,7 +57,7 @@ def aliased_choices() -> str:
     return table(("what is changed", *head), rows)
 
 
-def aliased_levels() -> str:
+def depth_levels() -> str:
     """Bias and variance of single levels, foreseen and measured, where the policy sees the text alone."""
     rows = []
     for size in (8, 64):
@@ -81,7 +81,7 @@ def aliased_levels() -> str:
     return table(head, rows)
 
 
-def aliased_proposition() -> str:
+def depth_proposition() -> str:
     """In how many settings the blend lies between the first and the last level."""
     settings = result("aliased")["settings"]
     rows = []
@@ -119,7 +119,7 @@ def aliased_proposition() -> str:
     return table(head, rows)
 
 
-def aliased_keys() -> str:
+def depth_keys() -> str:
     """What it gains to compare by the whole state instead of the text, at depth 0."""
     rows = []
     for window, policy in POLICIES.items():
