@@ -47,7 +47,7 @@ def test_the_best_of_one_is_the_mean_and_of_all_the_best(scores: list[float]) ->
 def test_it_is_the_prover_s_chance_on_average(rate: float, expected: float, num: int) -> None:
     """numbers, PAV: 1 - (1 - q)^4, whatever the number of continuations; the share of successes put in is too low."""
     chance = [math.comb(num, won) * rate**won * (1 - rate) ** (num - won) for won in range(num + 1)]
-    found = [find_best_of([1.0] * won + [0.0] * (num - won), 4) for won in range(num + 1)]
-    assert math.fsum(p * value for p, value in zip(chance, found, strict=True)) == pytest.approx(expected)
+    values = [find_best_of([1.0] * won + [0.0] * (num - won), 4) for won in range(num + 1)]
+    assert math.fsum(p * value for p, value in zip(chance, values, strict=True)) == pytest.approx(expected)
     plugged_in = math.fsum(p * (1 - (1 - won / num) ** 4) for won, p in enumerate(chance))
     assert plugged_in < expected

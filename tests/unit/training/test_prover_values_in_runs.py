@@ -32,13 +32,13 @@ def config(**changes: object) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def pav_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return runs.run_to_end(tmp_path_factory.mktemp("pav"), config())
 
 
-def test_progress_adds_up_to_success_less_the_value_of_the_beginning(played: Run) -> None:
+def test_progress_adds_up_to_success_less_the_value_of_the_beginning(pav_run: Run) -> None:
     values, beginnings = set(), set()
-    for trajectory in played.journal.trajectories(1):
+    for trajectory in pav_run.journal.trajectories(1):
         facts = [row["extra"] for row in trajectory["steps"]]
         success = sum(row["reward"] for row in trajectory["steps"])  # which is all that this world pays
         progress = sum(own["prover_progress"] for own in facts)
@@ -47,23 +47,23 @@ def test_progress_adds_up_to_success_less_the_value_of_the_beginning(played: Run
         beginnings.add((trajectory["steps"][0]["task"], facts[0]["prover_value"]))
     assert values == {0, 2, 3}  # thirds: of 3 continuations, the best of 2, with no success, one, or more
     assert len(beginnings) == 2  # tasks
-    (sampled,) = (value for _, value in played.journal.curve("measures/sampled_tokens"))
+    (sampled,) = (value for _, value in pav_run.journal.curve("measures/sampled_tokens"))
     assert sampled > 0
 
 
-def test_it_is_in_the_journal_and_credit_is_derived_from_there(played: Run) -> None:
-    trajectories = list(played.journal.trajectories(1))
+def test_it_is_in_the_journal_and_credit_is_derived_from_there(pav_run: Run) -> None:
+    trajectories = list(pav_run.journal.trajectories(1))
     table = make_step_table([row for trajectory in trajectories for row in trajectory["steps"]])
     recorded = [value for trajectory in trajectories for value in trajectory["credit"]]
     assert PAV.advantage(table).values.tolist() == pytest.approx(recorded)
     assert any(progress for progress in table.column("prover_progress"))
 
 
-def test_twice_the_same_seed_plays_the_same(played: Run, tmp_path: Path) -> None:
+def test_twice_the_same_seed_plays_the_same(pav_run: Run, tmp_path: Path) -> None:
     again = runs.run_to_end(tmp_path, config())
     first, second = (
         [[row["extra"] for row in trajectory["steps"]] for trajectory in run.journal.trajectories(1)]
-        for run in (played, again)
+        for run in (pav_run, again)
     )
     assert first == second
 
