@@ -19,7 +19,7 @@ from tests.golden.tables import attempts, credit
 from tests.golden.test_rescue_vectors import answer, near
 
 
-def ranked_group(num_cut: int, num: int = 8) -> list[Trajectory]:
+def make_ranked_group(num_cut: int, num: int = 8) -> list[Trajectory]:
     """Failed attempts of which the first were cut off: of these, each beats all that come after it."""
     peaked = [(9.0 - i, *[0.2 * i] * 9) for i in range(num_cut)]
     cut = [answer(i, entropy=entropies) for i, entropies in enumerate(peaked)]
@@ -45,7 +45,7 @@ def compute_credit(group: list[Trajectory], ranking: EntropyRanking, algorithm: 
 def test_being_cut_off_pays_where_the_finished_earn_nothing(
     num_cut: int, best: float, worst: float, mean: float, finished: float | None
 ) -> None:
-    values = compute_credit(ranked_group(num_cut), EntropyRanking(finished="zero"))
+    values = compute_credit(make_ranked_group(num_cut), EntropyRanking(finished="zero"))
     cut, rest = values[:num_cut], values[num_cut:]
     assert [max(cut), min(cut), sum(cut) / num_cut] == near([best, worst, mean])
     assert rest == near([] if finished is None else [finished] * len(rest))
@@ -53,7 +53,7 @@ def test_being_cut_off_pays_where_the_finished_earn_nothing(
 
 @pytest.mark.parametrize(("num_cut", "best"), [(2, 2.0), (3, 2.0), (4, 1.8974), (6, 1.6903), (8, 1.5275)])
 def test_the_mean_for_the_finished_takes_the_prize_for_being_cut_off_away(num_cut: int, best: float) -> None:
-    values = compute_credit(ranked_group(num_cut), EntropyRanking(finished="mean"))
+    values = compute_credit(make_ranked_group(num_cut), EntropyRanking(finished="mean"))
     assert max(values) == pytest.approx(best, abs=1e-4)
     assert sum(values[:num_cut]) == pytest.approx(0, abs=1e-9)
     assert values[num_cut:] == pytest.approx([0.0] * (8 - num_cut), abs=1e-9)
@@ -75,15 +75,15 @@ def use_fixed_scale(**settings: Any) -> Algorithm:
 
 @pytest.mark.parametrize("best", [0.5, 0.05])
 def test_a_fixed_scale_gives_a_ranked_group_credit_from_minus_best_to_best(best: float) -> None:
-    values = compute_credit(ranked_group(8), EntropyRanking(best=best), use_fixed_scale())
+    values = compute_credit(make_ranked_group(8), EntropyRanking(best=best), use_fixed_scale())
     assert (values[0], values[-1]) == pytest.approx((best, -best), abs=1e-12)
     assert values == sorted(values, reverse=True)
 
 
 def test_a_fixed_scale_leaves_groups_with_a_success_to_their_deviation() -> None:
-    group = [*ranked_group(3, 3), answer(3, 1.0)]
+    group = [*make_ranked_group(3, 3), answer(3, 1.0)]
     recalled = replace(answer(8, 1.0), off_policy=True)
-    for members in (group, [*ranked_group(8), recalled]):
+    for members in (group, [*make_ranked_group(8), recalled]):
         fixed, usual = (
             compute_credit(members, EntropyRanking(), algorithm) for algorithm in (use_fixed_scale(), recipes.r3())
         )

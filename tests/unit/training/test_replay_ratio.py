@@ -19,7 +19,7 @@ from tests.unit.training.learners import gradient, learner, logps, single_steps,
 from tests.unit.training.test_rescue import train_small_run  # noqa: E402
 
 
-def replaying(ratio: MeasuredAgainst) -> Algorithm:
+def make_replay(ratio: MeasuredAgainst) -> Algorithm:
     replay = CrossContextReplay(ratio=ratio, max_log_ratio=None)
     return recipes.r3(with_reflection=False, with_ranking=False).model_copy(update={"replay": replay})
 
@@ -27,7 +27,7 @@ def replaying(ratio: MeasuredAgainst) -> Algorithm:
 @pytest.mark.parametrize("ratio", ["stored", "recomputed"])
 def test_a_recalled_token_is_measured_against_what_was_asked_for(tmp_path: Path, ratio: MeasuredAgainst) -> None:
     """The record stays what it was: credit and journal see the log-probs that were sampled with."""
-    run = train_small_run(tmp_path, replaying(ratio), updates=7, rate=1e-2)
+    run = train_small_run(tmp_path, make_replay(ratio), updates=7, rate=1e-2)
     attempts = next(collected for number in range(8, 30) if (collected := collect_update(run, number)).recalled)
     batch = credit_batch(run.config.algorithm, attempts.chosen, attempts.recalled, version=7)
     samples = [sample for sample in make_samples(batch) if sample.off_policy]
@@ -52,7 +52,7 @@ def test_recomputed_ratios_begin_at_one(tmp_path: Path) -> None:
     recomputed, stored = (
         [
             value
-            for _, value in train_small_run(tmp_path / ratio, replaying(ratio), updates=8, rate=1e-2).journal.curve(
+            for _, value in train_small_run(tmp_path / ratio, make_replay(ratio), updates=8, rate=1e-2).journal.curve(
                 "loss/off_policy_ratio"
             )
         ]
@@ -82,5 +82,5 @@ def test_the_stored_ratio_weighs_what_is_recalled(ratio: float, credit: float, f
     recalled = replace(sample, advantage=credit, logp_behaviour=tuple(value - shift for value in now))
     plain = replace(sample, advantage=1.0, logp_behaviour=tuple(now))
     loss = recipes.dapo(low=0.2, high=0.2).loss
-    (_, grad), (_, unit) = (gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [one]) for one in (recalled, plain))
+    (_, grad), (_, unit) = (gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [own]) for own in (recalled, plain))
     assert grad.tolist() == pytest.approx((factor * unit).tolist(), abs=2e-4)
