@@ -22,6 +22,7 @@ FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if p
 NOT_HERE = {
     "sooner.py": "the reader's own, docs/your_own_method.md",
     "thermostat.py": "the reader's own, docs/your_own_environment.md",
+    "rewards.py": "the reader's own, docs/your_own_reward.md",
     "guess.py": "the reader's own, docs/environments.md",
     "json.py": "what somebody may have put beside a run, docs/security.md",
     "torch.py": "what somebody may have put beside a run, docs/security.md",
@@ -114,7 +115,7 @@ def is_importable(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("script", ["build_results", "build_slots", "build_facts"])
+@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
     module = load_script(script)
     for path in getattr(module, "PAGES", None) or [module.PAGE]:
