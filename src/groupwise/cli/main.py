@@ -8,7 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
-from groupwise.cli import check, evaluate, export, launch, panel, preview, recipes, report, schema, serve, train, warmup
+from groupwise.cli import (
+    check,
+    evaluate,
+    export,
+    lab,
+    launch,
+    panel,
+    preview,
+    recipes,
+    report,
+    schema,
+    serve,
+    train,
+    warmup,
+)
 from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
 from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
@@ -32,6 +46,7 @@ app.command("train")(train.train)
 app.command("launch")(launch.launch)
 app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
+app.command("lab")(lab.lab)
 app.command("warmup")(warmup.warmup)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
