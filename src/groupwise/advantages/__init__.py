@@ -27,7 +27,7 @@ from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
-from groupwise.advantages.scaled import Scaled
+from groupwise.advantages.scaled import RootMeanSquare, Scaled
 from groupwise.advantages.scales import (
     Deviation,
     DistinctDeviation,
@@ -35,7 +35,6 @@ from groupwise.advantages.scales import (
     MeanAbsoluteDeviation,
     MedianAbsoluteDeviation,
     NoScale,
-    RootMeanSquare,
 )
 from groupwise.advantages.set_shared import SetShared
 from groupwise.advantages.shrunk import Shrunk

@@ -1,15 +1,33 @@
-"""Credit divided by how far a group's credit spreads, and not centred. Axis: S steps."""
+"""Credit divided by how far a group's credit spreads, and not centred.
+
+Axes: S steps, N members, M groups.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from groupwise.advantages.scales import RootMeanSquare
+from groupwise.advantages.scales import Epsilon
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import EstimatorPart, GrouperPart, ScalePart
-from groupwise.core.segments import Segments
+from groupwise.core.segments import FloatArray, Segments
 from groupwise.core.step_table import StepTable
+
+
+class RootMeanSquare(Part, slot="scale"):
+    """How far members lie from 0: the root of their mean square, plus eps.
+
+        scale = sqrt(sum_i x_i^2 / n) + eps
+
+    For numbers that are differences already, and whose mean is not taken off. Credit divided by it is at most sqrt(n).
+    """
+
+    eps: Epsilon = 1e-6
+    """Added to the root."""
+
+    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
+        return np.sqrt(groups.sum(values**2) / groups.size) + self.eps
 
 
 class Scaled(Part, slot="estimator"):

@@ -39,21 +39,6 @@ class Deviation(Part, slot="scale"):
         return self.factor * np.sqrt(groups.sum(centre_values(values, groups) ** 2) / freedom) + self.eps
 
 
-class RootMeanSquare(Part, slot="scale"):
-    """How far members lie from 0: the root of their mean square, plus eps.
-
-        scale = sqrt(sum_i x_i^2 / n) + eps
-
-    For numbers that are differences already, and whose mean is not taken off. Credit divided by it is at most sqrt(n).
-    """
-
-    eps: Epsilon = 1e-6
-    """Added to the root."""
-
-    def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
-        return np.sqrt(groups.sum(values**2) / groups.size) + self.eps
-
-
 class FlooredDeviation(Deviation, slot="scale"):
     """The standard deviation plus eps, or a floor where it is smaller: a tiny spread stays tiny.
 
