@@ -23,6 +23,7 @@ NOT_HERE = {
     "sooner.py": "the reader's own, docs/your_own_method.md",
     "thermostat.py": "the reader's own, docs/your_own_environment.md",
     "guess.py": "the reader's own, docs/environments.md",
+    "marking.py": "the reader's own, docs/your_own_data.md",
     "json.py": "what somebody may have put beside a run, docs/security.md",
     "torch.py": "what somebody may have put beside a run, docs/security.md",
 }

@@ -21,10 +21,12 @@ from tests.architecture.sources import PACKAGE, ROOT
 PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
     "docs/environments.md": "tests/unit/envs/test_environments_page.py",
+    "docs/mixtures.md": "tests/end_to_end/test_mixture.py",
     "docs/python.md": "tests/unit/training/test_python_runs.py",
     "docs/rollouts.md": "tests/unit/recordings/test_format_page.py",
     "docs/seams": "tests/architecture/test_seams.py",
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
+    "docs/your_own_data.md": "tests/end_to_end/test_your_own_data.py",
     "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
     "docs/your_own_reward.md": "tests/end_to_end/test_your_own_reward.py",
@@ -37,6 +39,7 @@ TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
     "docs/environments.md": "guess",
+    "docs/your_own_data.md": "marking",
     "docs/your_own_environment.md": "thermostat",
     "docs/your_own_method.md": "sooner",
     "docs/your_own_reward.md": "rewards",
