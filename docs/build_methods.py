@@ -80,6 +80,14 @@ RELATIONS = {
         "`hgpo(depth=0, scale='none')` = the state term of `gigpo(scale='none')`.",
         "Not prime-rl's `hierarchical_grpo`, which pairs a proposer with a solver.",
     ],
+    "gagpo": [
+        "`gagpo(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(depth=0, scale='none', invalid_penalty=0)`.",
+        "`gagpo(lam=0, scale_by='none')` is one difference: r + gamma V(s') - V(s).",
+    ],
+    "hgae": [
+        "`hgae(depth=0)` = `gagpo`.",
+        "`hgae(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(scale='none', invalid_penalty=0)`.",
+    ],
     "salt": ["Without shared edges, `salt` = its base recipe."],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
     "r3": ["With nothing to recall, rank or reflect on, `r3` = `grpo(ddof=0)`."],

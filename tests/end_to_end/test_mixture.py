@@ -15,7 +15,7 @@ from groupwise.evaluation.summary import Evaluation
 from groupwise.evaluation.verdict import make_verdict
 from groupwise.training.open_run import open_run
 from tests.architecture.markdown import blocks_of
-from tests.end_to_end.test_kill_and_resume import (
+from tests.end_to_end.resumed_runs import (
     ROOT,
     check_attempts,
     check_curves,

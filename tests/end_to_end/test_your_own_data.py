@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "examples" / "own_questions.jsonl", tmp_path / "questions.jsonl")
     own = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     for row in map(json.loads, rows.text.splitlines()):
-        assert row in [{name: each[name] for name in row} for each in own], "the page's rows are the example's"
+        assert row in [{name: given[name] for name in row} for given in own], "the page's rows are the example's"
     (tmp_path / "marking.py").write_text(code.text, encoding="utf-8")
     judged, own_reward = blocks_of(PAGE, "toml")
     (tmp_path / "run.toml").write_text(f"{judged.text}\n{REST}", encoding="utf-8")

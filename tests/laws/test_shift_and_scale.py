@@ -65,6 +65,8 @@ SHIFT: dict[str, str] = {
     "reinforce_pp_baseline": "outcome",
     "gigpo": "outcome",
     "hgpo": "outcome",
+    "gagpo": "outcome",
+    "hgae": "outcome",
     "r3": "outcome",
     "r3_grpo_ablation": "outcome",
     "r3_hgpo": "outcome",
@@ -130,6 +132,8 @@ SCALE: dict[str, str] = {
     "reinforce_pp_baseline": "invariant up to eps",
     "gigpo": "invariant up to eps",
     "hgpo": "invariant up to eps",
+    "gagpo": "invariant up to eps",
+    "hgae": "invariant up to eps",
     "r3": "invariant up to eps",
     "r3_grpo_ablation": "invariant up to eps",
     "r3_hgpo": "invariant up to eps",
@@ -152,12 +156,15 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
     ("hgpo", {"scale": "none", "reference": True}),
+    ("gagpo", {"scale_by": "none"}),
+    ("hgae", {"scale_by": "none", "leave_out": True}),
     ("salt", {"base": "rloo"}),
 ]
 """Settings whose credit is in units of the reward."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
+    **{name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae")},  # small shares of small differences: the eps
     "gardo": {"diversity": False},  # which reads what only a measure knows
     "copo": {"mode": "off"},  # which reads answers
 }

@@ -26,6 +26,7 @@ from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
+from groupwise.advantages.scaled import Scaled
 from groupwise.advantages.scales import (
     Deviation,
     DistinctDeviation,
@@ -36,6 +37,7 @@ from groupwise.advantages.scales import (
 )
 from groupwise.advantages.set_shared import SetShared
 from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
+from groupwise.advantages.temporal_differences import TemporalDifferences
 from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
@@ -90,6 +92,8 @@ ESTIMATORS: dict[str, type[Part]] = {
     "distinct_credit": DistinctCredit,
     "pass_at_bonus": PassAtBonus,
     "set_shared": SetShared,
+    "temporal_differences": TemporalDifferences,
+    "scaled": Scaled,
 }
 
 __all__ = [
@@ -132,10 +136,12 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "Scaled",
     "SetShared",
     "ShiftedMean",
     "StepRewardSignal",
     "Sum",
+    "TemporalDifferences",
     "Term",
     "ToolEconomy",
     "Whitened",

@@ -50,7 +50,7 @@ class Mixture(Part, slot="env", stays_inside=True):
 
     @field_validator("members")
     @classmethod
-    def _can_be_told_apart(cls, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    def _have_names_of_their_own(cls, members: tuple[Member, ...]) -> tuple[Member, ...]:
         names = [member.name for member in members]
         if len(set(names)) < len(names):
             raise ValueError(f"two environments share a name ({', '.join(names)}); give each its own")

@@ -50,7 +50,7 @@ def evaluate(
             else score_trajectory(trajectory, rewards, read_response=player.prompter.text)
             for trajectory in played
         ]
-        _check_success_told(scored, settings)
+        _check_success_known(scored, settings)
         rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored
         report(seed, scored)
@@ -69,7 +69,7 @@ def _play_seed(
     return player.play(attempts, temperature=settings.temperature)
 
 
-def _check_success_told(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
+def _check_success_known(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
     """Raise with the causes where no attempt, as rewards paid it, says whether it succeeded."""
     if not any("success" in trajectory.scores for trajectory in played):
         causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)

@@ -32,6 +32,7 @@ from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
+from groupwise.recipes.temporal import gagpo, hgae
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
@@ -68,6 +69,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "after_dsdr": after_dsdr,
     "gigpo": gigpo,
     "hgpo": hgpo,
+    "gagpo": gagpo,
+    "hgae": hgae,
     "r3": r3,
     "r3_grpo_ablation": r3_grpo_ablation,
     "r3_hgpo": r3_hgpo,
@@ -123,12 +126,14 @@ __all__ = [
     "dr_grpo",
     "epo",
     "flow_grpo",
+    "gagpo",
     "gardo",
     "gigpo",
     "grpo",
     "gspo",
     "gtpo",
     "hdpo",
+    "hgae",
     "hgpo",
     "llds",
     "mars",

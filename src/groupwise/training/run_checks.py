@@ -62,10 +62,10 @@ def _check_environment_facts(config: RunConfig) -> None:
     known: set[type] = set(ENVS.values())
     for environment in list_environments(config.env).values():
         if type(environment) in known and all(hasattr(part, "writes") for part in measures):
-            _check_facts_told(config.algorithm, environment, measures)
+            _check_facts_known(config.algorithm, environment, measures)
 
 
-def _check_facts_told(algorithm: Algorithm, environment: EnvironmentPart, measures: Sequence[Any]) -> None:
+def _check_facts_known(algorithm: Algorithm, environment: EnvironmentPart, measures: Sequence[Any]) -> None:
     assert isinstance(environment, Part), "a slot is filled by parts"
     written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
     for part in algorithm.parts():

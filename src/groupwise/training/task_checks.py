@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts.part import name_of
 from groupwise.core.parts.trust import may_run
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
@@ -18,6 +19,8 @@ from groupwise.training.run_config import RunConfig
 def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, Task]) -> None:
     """Refuse what a task of each environment, by the environment's name, shows to be impossible."""
     for name, env in list_environments(config.env).items():
+        if name not in first_tasks:
+            raise ConfigError(f"env ({name}): {name_of(env)} has no training tasks; give its train panel some")
         _check_judged(config, env, name)
         _check_columns(config, first_tasks[name])
     if len(first_tasks) > 1 and isinstance(config.rollout.action_rule, Choice):

@@ -46,7 +46,7 @@ def test_any_way_of_asking_gives_one_sequence_and_a_resumed_one_goes_on(asked: l
     assert pieces == whole
 
 
-class Watching:
+class Attentive:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -60,11 +60,14 @@ class Watching:
 
 
 def test_each_is_told_of_its_own_tasks_and_one_that_gives_too_few_is_named() -> None:
-    watching: dict[str, Any] = {"easy": Watching(), "hard": Watching()}
-    live = MixedTurns(watching, weights={"easy": 1, "hard": 1}, name_of=lambda task: task.env)
+    curricula: dict[str, Any] = {"easy": Attentive(), "hard": Attentive()}
+    live = MixedTurns(curricula, weights={"easy": 1, "hard": 1}, name_of=lambda task: task.env)
     played = [Trajectory(id="a", task=PANELS[name][0], attempt=0, steps=()) for name in ("easy", "hard", "easy")]
     live.observe(played)
-    assert {name: each.played for name, each in watching.items()} == {"easy": ["easy", "easy"], "hard": ["hard"]}
+    assert {name: curriculum.played for name, curriculum in curricula.items()} == {
+        "easy": ["easy", "easy"],
+        "hard": ["hard"],
+    }
     with pytest.raises(ConfigError) as raised:
         live.next(2)
-    assert str(raised.value) == ("the curriculum Watching: next gave a list of 0, but a list of 1 tasks is needed")
+    assert str(raised.value) == ("the curriculum Attentive: next gave a list of 0, but a list of 1 tasks is needed")

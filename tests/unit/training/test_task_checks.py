@@ -34,7 +34,7 @@ def check(config: RunConfig) -> None:
         check_tasks(config, host)
 
 
-def unjudged(tmp_path: Path) -> dict[str, Any]:
+def ask_without_verifier(tmp_path: Path) -> dict[str, Any]:
     path = write_rows(tmp_path / "rows.jsonl", sums(0, 60))
     return {"kind": "data_set", "path": path, "columns": {"prompt": "question"}, "verifier": "none"}
 
@@ -44,7 +44,7 @@ def pay_by(name: str, **settings: Any) -> list[dict[str, Any]]:
 
 
 def test_somebody_must_pay_and_say_what_success_is(tmp_path: Path) -> None:
-    env = unjudged(tmp_path)
+    env = ask_without_verifier(tmp_path)
     with pytest.raises(ConfigError) as raised:
         check(configure(env=env))
     assert str(raised.value) == (
@@ -62,14 +62,14 @@ def test_somebody_must_pay_and_say_what_success_is(tmp_path: Path) -> None:
 
 
 def test_in_a_mixture_the_sentence_says_which_environment(tmp_path: Path) -> None:
-    members = [LISTING, {"name": "mine", "env": unjudged(tmp_path)}]
+    members = [LISTING, {"name": "mine", "env": ask_without_verifier(tmp_path)}]
     with pytest.raises(ConfigError, match=r'^env \(mine\): verifier = "none" leaves it to rewards'):
         check(configure(env={"kind": "mixture", "members": members}))
 
 
 def test_a_column_that_a_reward_takes_and_the_data_lack_is_named(tmp_path: Path) -> None:
     rows = [{"question": row["question"]} for row in sums(0, 60)]
-    env = unjudged(tmp_path) | {"path": write_rows(tmp_path / "bare.jsonl", rows)}
+    env = ask_without_verifier(tmp_path) | {"path": write_rows(tmp_path / "bare.jsonl", rows)}
     with pytest.raises(ConfigError) as raised:
         check(configure(env=env, rewards=pay_by("match_answer", solved_at=1)))
     assert str(raised.value).startswith(
@@ -122,3 +122,10 @@ def test_a_preview_shows_a_task_of_each_with_its_own_instruction_and_weighs_what
     alone = [preview_run(configure(env=member["env"], training={"tasks": 10})).costs for member in (TALKING, LISTING)]
     assert shown.costs.sampled_tokens == round(0.9 * alone[0].sampled_tokens + 0.1 * alone[1].sampled_tokens)
     assert alone[0].distinct_tokens < shown.costs.distinct_tokens < alone[1].distinct_tokens / 2
+
+
+def test_a_member_without_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.envs.worlds.corridor.CorridorPart.panel", lambda self, split: ())
+    bare = {"name": "bare", "env": {"kind": "tests.unit.envs.worlds.corridor:CorridorPart"}}
+    with pytest.raises(ConfigError, match=r"^env \(bare\): CorridorPart has no training tasks; give its train panel "):
+        check(configure(env={"kind": "mixture", "members": [TALKING, bare]}, rollout={"workers": 0}))

@@ -61,7 +61,7 @@ class RowReader:
 
     def read(self, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
         """All rows of a file, a folder, a pattern or a data set; refused with its place where one is of no use."""
-        rows = [self._read_row(*found) for found in _find_rows(path, subset, revision)]
+        rows = [self._read_row(*placed) for placed in _find_rows(path, subset, revision)]
         if not rows:
             raise FileError(f"data_set: {path!r} has no rows; write one object for each task")
         return rows

@@ -65,7 +65,7 @@ def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
     return _take_root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
 
 
-def discount(rewards: Sequence[float], gamma: float) -> Fraction:
+def discount(rewards: Sequence[float | Fraction], gamma: float) -> Fraction:
     """Sum of gamma^k * r_k."""
     return sum((Fraction(gamma) ** k * Fraction(reward) for k, reward in enumerate(rewards)), Fraction(0))
 

@@ -89,6 +89,6 @@ def test_a_real_folder_gives_the_rows_that_were_saved(tmp_path: Path) -> None:
     datasets.DatasetDict({"train": whole, "test": datasets.Dataset.from_list(sums(100, 4))}).save_to_disk(
         str(tmp_path / "two")
     )
-    one, two = (DataSet(path=str(tmp_path / name), **SETTINGS) for name in ("one", "two"))
-    assert sum(len(one.panel(split)) for split in ("train", "validation", "test")) == 40
-    assert {task.payload["question"] for task in two.panel("test")} == {row["question"] for row in sums(100, 4)}
+    single, divided = (DataSet(path=str(tmp_path / name), **SETTINGS) for name in ("one", "two"))
+    assert sum(len(single.panel(split)) for split in ("train", "validation", "test")) == 40
+    assert {task.payload["question"] for task in divided.panel("test")} == {row["question"] for row in sums(100, 4)}
