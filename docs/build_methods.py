@@ -123,6 +123,10 @@ RELATIONS = {
         "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed, `above=10` on those "
         "that are not praised."
     ],
+    "pav": [
+        "`pav(alpha=0)` = the credit of `rloo`, to the bit, and nothing is played.",
+        "Progress adds up to success less the value of the beginning: sum_t (V_after - V_before) = success - V(s_0).",
+    ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],
     "after_vsrm": ["`after_vsrm(weight=0)` = `dr_grpo`'s credit."],

@@ -58,6 +58,7 @@ SHIFT: dict[str, str] = {
     "w_dpo": "outcome",
     "step_apo": "outcome",
     "p3o": "outcome",
+    "pav": "outcome",
     "flow_grpo": "outcome",
     "mc_grpo": "outcome",
     "salt": "outcome",
@@ -125,6 +126,7 @@ SCALE: dict[str, str] = {
     "w_dpo": "invariant up to eps",
     "step_apo": "invariant up to eps",
     "p3o": "linear",
+    "pav": "linear",
     "flow_grpo": "invariant up to eps",
     "mc_grpo": "invariant up to eps",
     "salt": "invariant up to eps",
@@ -152,6 +154,7 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("rec", {}),
     ("opmd", {}),
     ("gardo", {"diversity": False}),
+    ("pav", {"alpha": 0.0}),
     ("gigpo", {"scale": "none"}),
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
@@ -166,6 +169,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
     **{name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae")},  # small shares of small differences: the eps
     "gardo": {"diversity": False},  # which reads what only a measure knows
+    "pav": {"alpha": 0.0},
     "copo": {"mode": "off"},  # which reads answers
 }
 """Under which settings it is so."""

@@ -14,6 +14,7 @@ from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
 from tests.oracles.homogeneous import after_vgpo, copo_off
 from tests.oracles.off_policy import asymre, opmd, red_weight
+from tests.oracles.progress import pav
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
@@ -44,6 +45,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
     "opmd": opmd,
+    "pav": pav,
     "r3": r3,
     "r3_grpo_ablation": r3,
     "r3_hgpo": r3_hgpo,
@@ -97,6 +99,7 @@ WITHOUT_FACTS: dict[str, dict[str, object]] = {
     "gardo": {"diversity": False},
     "after_vgpo": {"k": 0.0},
     "copo": {"mode": "off"},
+    "pav": {"alpha": 0.0},
 }
 """Settings under which recipes take tables of any returns, without what an environment or a measure tells."""
 
@@ -123,7 +126,7 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
+            or self.recipe in {"pav", "gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
             or "none" in (self.hyper.get("scale"), self.hyper.get("scale_by"))
             or self.hyper.get("base") == "rloo"
         )

@@ -21,6 +21,7 @@ from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.distinct_credit import DistinctCredit
 from groupwise.advantages.doubt_gate import DoubtGate
 from groupwise.advantages.exponential import ExponentiallyWeighted
+from groupwise.advantages.fixed_scale import FixedUnlessSolved
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.pass_at_bonus import PassAtBonus
@@ -68,6 +69,7 @@ BASELINES: dict[str, type[Part]] = {
 
 SCALES: dict[str, type[Part]] = {
     "deviation": Deviation,
+    "fixed_unless_solved": FixedUnlessSolved,
     "floored_deviation": FlooredDeviation,
     "median_absolute_deviation": MedianAbsoluteDeviation,
     "mean_absolute_deviation": MeanAbsoluteDeviation,
@@ -117,6 +119,7 @@ __all__ = [
     "DoubtGate",
     "EpisodeReturn",
     "ExponentiallyWeighted",
+    "FixedUnlessSolved",
     "FlooredDeviation",
     "GlobalShare",
     "LeaveOneOut",

@@ -27,6 +27,7 @@ from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
+from groupwise.recipes.progress import pav
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
@@ -93,6 +94,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
+    "pav": pav,
     "simpo": simpo,
     "dpo": dpo,
     "rpo": rpo,
@@ -142,6 +144,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "pav",
     "prorag",
     "r2vpo",
     "r3",

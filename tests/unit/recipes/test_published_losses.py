@@ -274,6 +274,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("spo_chain", {}, TOKENS),
+    ("pav", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),
     ("simpo", {}, Simpo(beta=2.5, margin=0.55)),

@@ -64,6 +64,8 @@ STATE = {"kind": "by_state", "same_numbers": True}
 STATE_TERM = relative(by=STATE, of=penalty_on(returns(0.95), 0.1), average="step")
 RELEASED_EPISODE = relative(of=penalty_on(EPISODE, 0.1), average="step", alone="raw")
 
+PROGRESS = RAW_RETURNS | {"of": {"kind": "column", "name": "prover_progress"}}
+
 
 def gigpo(episode: dict[str, Any], state: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
     return {"kind": "sum", "terms": [{"weight": 1.0, "of": episode}, {"weight": weight, "of": state}]}
@@ -124,6 +126,8 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("after_vsrm", {}, relative(scale=NO_SCALE)),
     ("bcpg_nsa", {}, relative(scale=NO_SCALE)),
     ("prorag", {}, relative(scale={"kind": "deviation", "ddof": 1, "eps": 1e-4, "factor": 1.0})),
+    ("pav", {}, gigpo(relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE), PROGRESS, 0.5)),
+    ("pav", {"alpha": 0.0}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),

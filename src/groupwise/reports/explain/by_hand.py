@@ -17,6 +17,7 @@ from groupwise.advantages import (
     DistinctDeviation,
     DistinctMean,
     ExponentiallyWeighted,
+    FixedUnlessSolved,
     LeaveOneOut,
     LogMeanExp,
     Mean,
@@ -93,6 +94,9 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
     """Spread of a group; None for a scale that is not known here."""
     known: dict[type, Callable[[Any], float]] = {
         Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
+        FixedUnlessSolved: lambda part: (
+            part.factor * deviation(values, part.ddof) + part.eps if max(values) > part.above else part.fixed
+        ),
         MedianAbsoluteDeviation: lambda part: _find_median_distance(part, values),
         MeanAbsoluteDeviation: lambda part: float(
             (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)
