@@ -13,10 +13,9 @@ from pydantic import Field, model_validator
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
-from groupwise.envs.data_set.comparisons import COMPARISONS
 from groupwise.envs.data_set.hugging_face import HUB, is_hugging_face
 from groupwise.envs.data_set.rows import Columns, DataRow, RowReader, check_ids, read_answer_of, read_prompt
-from groupwise.envs.kit.answers import ASKED, Form, say_answer
+from groupwise.envs.kit.answers import ASKED, COMPARISONS, Form, say_answer
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, digest_of_content
 from groupwise.envs.kit.question import SENTENCES, WITHOUT_VERDICT, Question, QuestionEnvironment, open_question

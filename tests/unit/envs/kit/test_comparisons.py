@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.data_set.comparisons import is_same_number, is_same_text, read_number
+from groupwise.envs.kit.answers import is_same_number, is_same_text, read_number
 
 
 @pytest.mark.parametrize(
