@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from math import ceil, floor
 from typing import Any
 
 from benchmarks.aliased.measure import DEPTHS, name_blend
 
-WIDTH, HEIGHT = 960, 360
+WIDTH, HEIGHT = 990, 350
 TOP, BOTTOM = 56, 292
 PANELS = ((60, 310), (380, 630), (700, 950))
 """Left and right end of each panel."""
@@ -64,9 +65,10 @@ def _draw_gains(
         return BOTTOM - (BOTTOM - TOP) * (gain - low) / (high - low)
 
     yield _write(left, TOP - 12, title, anchor="start")
-    for number in range(5):
-        gain = low + (high - low) * number / 4
-        yield _write(left - 6, height(gain) + 4, f"{gain:+.3f}", anchor="end")
+    for hundredth in range(ceil(100 * low), floor(100 * high) + 1):
+        y = height(hundredth / 100)
+        yield f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e4"/>'
+        yield _write(left - 6, y + 4, f"{hundredth / 100:+.2f}" if hundredth else "0", anchor="end")
     yield f'<line x1="{left}" x2="{right}" y1="{height(0):.1f}" y2="{height(0):.1f}" stroke="#888888"/>'
     places = [left + 22 + (right - left - 44) * number / (len(parts) - 1) for number in range(len(parts))]
     for place, part in zip(places, parts, strict=True):
@@ -92,13 +94,14 @@ def _draw_theory(settings: Sequence[Mapping[str, Any]], panel: tuple[int, int]) 
         for setting in settings
         for name, level in setting["foreseen"].items()
     ]
-    end = max(max(foreseen, measured) for _, foreseen, measured in dots) * 1.05
-    yield _write(left, TOP - 12, "Error of single levels / A²: measured over foreseen", anchor="start")
+    end = float(ceil(max(max(foreseen, measured) for _, foreseen, measured in dots)))
+    yield _write(left, TOP - 12, "Error of single levels, as a share of A²", anchor="start")
     yield f'<line x1="{left}" x2="{right}" y1="{BOTTOM}" y2="{TOP}" stroke="#888888"/>'
     for number in range(5):
         share = number / 4
         yield _write(left - 6, BOTTOM - (BOTTOM - TOP) * share + 4, f"{end * share:.1f}", anchor="end")
         yield _write(left + (right - left) * share, BOTTOM + 18, f"{end * share:.1f}")
+    yield _write((left + right) / 2, BOTTOM + 36, "foreseen (measured upwards)")
     for name, foreseen, measured in dots:
         colour = next((COLOURS[depth] for depth in COLOURS if name == f"level {depth}"), "#444444")
         x, y = left + (right - left) * foreseen / end, BOTTOM - (BOTTOM - TOP) * measured / end
@@ -113,7 +116,7 @@ def _draw_legend() -> Iterator[str]:
     for colour, dashes, text in words:
         yield f'<line x1="{x}" x2="{x + 24}" y1="20" y2="20" stroke="{colour}" stroke-width="2"{dashes}/>'
         yield _write(x + 30, 24, text, anchor="start")
-        x += 46 + 6.6 * len(text)
+        x += 46 + 6.1 * len(text)
 
 
 def _write(x: float, y: float, text: str, *, anchor: str = "middle") -> str:
