@@ -74,7 +74,8 @@ def credit_update(algorithm: Algorithm, groups: Sequence[Group], *, tools: LabTo
     by_step: dict[tuple[str, int], float] = {}
     if chosen:
         states = PartStates.start(algorithm, seed=seed, tasks=[group[0].task for group in groups])
-        batch = credit_batch(algorithm, chosen, version=0, states=states.describe_before(chosen))
+        version = max((version for attempt in chosen for version in attempt.versions), default=0)
+        batch = credit_batch(algorithm, chosen, version=version, states=states.describe_before(chosen))
         by_step = _read_credit(batch)
     return np.array(
         [by_step.get((attempt.id, step.index), 0.0) for group in groups for attempt in group for step in attempt.steps]
