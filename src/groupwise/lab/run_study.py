@@ -25,7 +25,7 @@ class RunLabTools(RunTools):
         """What measures may need: not the policy that a run started from, which a lab has not."""
         hidden = {"hidden"} if isinstance(self._run.learner, GivesHidden) else set()
         judge = {"judge"} if self._run.judge is not None else set()
-        return frozenset({"generate", "score", "play", "expert", *hidden, *judge})
+        return frozenset({"generate", "score", "play", "fork", "expert", *hidden, *judge})
 
 
 def record_run(run: Run, condition: PlayedCondition) -> tuple[Recording, RunLabTools]:
