@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,12 @@ class AnyAction(Part, slot="action_rule"):
         return action
 
 
+class Measured(Exception):
+    """The last update is over. Writing its checkpoint would take longer than all that is measured."""
+
+
 class Peaks(RunObserver):
-    """The largest of a stage's peaks, over all updates."""
+    """The largest of a stage's peaks, over all updates; ends the run before its last checkpoint."""
 
     def __init__(self) -> None:
         self.stage, self.allocated, self.reserved = "", dict[str, int](), dict[str, int]()
@@ -83,6 +88,8 @@ class Peaks(RunObserver):
             held = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
             for peaks, peak in zip((self.allocated, self.reserved), held, strict=True):
                 peaks[self.stage] = max(peaks.get(self.stage, 0), peak)
+        if (name, number) == ("checkpoint", UPDATES):
+            raise Measured
         torch.cuda.reset_peak_memory_stats()
         self.stage = name
 
@@ -150,7 +157,8 @@ def measure(name: str) -> dict[str, Any]:
             torch.cuda.reset_peak_memory_stats()
         peaks = Peaks() if torch.cuda.is_available() else None
         run = open_run(config, Path(folder) / "run")
-        train(run, observers=[peaks] if peaks else [])
+        with suppress(Measured):
+            train(run, observers=[peaks] if peaks else [])
         run.host.shutdown()
     result: dict[str, Any] = {"parts": dict(predicted.parts)}
     for stage in STAGES:

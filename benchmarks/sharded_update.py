@@ -70,7 +70,7 @@ def list_kinds(options: argparse.Namespace) -> dict[str, LearnerConfig]:
     """The settings of each learner that is timed."""
     settings: dict[str, Any] = {"learning_rate": 1e-6, "token_budget": options.token_budget}
     settings["precision"] = "bfloat16" if options.device == "cuda" else "float32"
-    settings["checkpoint_layers"] = options.checkpoint_layers
+    settings |= {"checkpoint_layers": options.checkpoint_layers, "compile_layers": options.compile_layers}
     sharded = {f"sharded, {gather}": ShardedLearnerConfig(**settings, gather=gather) for gather in options.gather}
     return {"local": LearnerConfig(**settings), **sharded}
 
@@ -93,10 +93,15 @@ def read_allocated(device: str) -> int:
     return torch.cuda.memory_allocated()
 
 
+def count_device_allocations(device: str) -> int:
+    """How often memory was asked of a GPU itself, which stops it; what the allocator had kept costs nothing."""
+    return int(torch.cuda.memory_stats()["num_device_alloc"]) if device == "cuda" else 0
+
+
 def time_update(learner: Learner, samples: list[Sample], device: str) -> dict[str, float]:
     """Make an update: its seconds, what it allocated beyond what there was, and what of that it went on to hold."""
     totals = count_totals(samples, max_tokens=SAMPLED)
-    before = read_allocated(device)
+    before, num_before = read_allocated(device), count_device_allocations(device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
@@ -109,6 +114,7 @@ def time_update(learner: Learner, samples: list[Sample], device: str) -> dict[st
         "seconds": seconds,
         "peak_above_gib": peak / 2**30,
         "held_gib": (read_allocated(device) - before) / 2**30,
+        "device_allocations": count_device_allocations(device) - num_before,
         "grad_norm": learned.metrics["learner/grad_norm"],
     }
 
@@ -156,12 +162,13 @@ def summarise(updates: list[dict[str, float]], held: float, *, warm: int) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), default="1.5B")
-    parser.add_argument("--updates", type=int, default=5)
-    parser.add_argument("--warm", type=int, default=4)
+    parser.add_argument("--updates", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=8)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--token-budget", type=int, default=16384)
     parser.add_argument("--checkpoint-layers", action="store_true")
+    parser.add_argument("--compile-layers", action="store_true")
     parser.add_argument("--gather", nargs="+", choices=GATHERINGS, default=GATHERINGS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--write", type=Path)

@@ -80,6 +80,14 @@ RELATIONS = {
         "`hgpo(depth=0, scale='none')` = the state term of `gigpo(scale='none')`.",
         "Not prime-rl's `hierarchical_grpo`, which pairs a proposer with a solver.",
     ],
+    "gagpo": [
+        "`gagpo(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(depth=0, scale='none', invalid_penalty=0)`.",
+        "`gagpo(lam=0, scale_by='none')` is one difference: r + gamma V(s') - V(s).",
+    ],
+    "hgae": [
+        "`hgae(depth=0)` = `gagpo`.",
+        "`hgae(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(scale='none', invalid_penalty=0)`.",
+    ],
     "salt": ["Without shared edges, `salt` = its base recipe."],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
     "r3": ["With nothing to recall, rank or reflect on, `r3` = `grpo(ddof=0)`."],
@@ -114,6 +122,10 @@ RELATIONS = {
     "after_webstar": [
         "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed, `above=10` on those "
         "that are not praised."
+    ],
+    "pav": [
+        "`pav(alpha=0)` = the credit of `rloo`, to the bit, and nothing is played.",
+        "Progress adds up to success less the value of the beginning: sum_t (V_after - V_before) = success - V(s_0).",
     ],
     "spo_chain": ["`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit."],
     "spae": ["`spae(alpha=0, xi=0)` = `dr_grpo`'s credit, whitened over the batch's tokens."],

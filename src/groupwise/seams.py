@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         share_of_step,
     )
     from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
+    from groupwise.rollout.forks import Fork
     from groupwise.rollout.judges import JudgeQuestion
     from groupwise.rollout.measures import Continuation, Tools
     from groupwise.training.engine.config import LocalEngine
@@ -163,6 +164,7 @@ PLACES = {
         "PlayedRound",
         "PlanTools",
     ),
+    "groupwise.rollout.forks": ("Fork",),
     "groupwise.rollout.judges": ("JudgeQuestion",),
     "groupwise.rollout.measures": (
         "Continuation",
@@ -207,6 +209,7 @@ __all__ = [
     "Environment",
     "EnvironmentFault",
     "FloatArray",
+    "Fork",
     "Generation",
     "Group",
     "GroupwiseError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,16 +50,17 @@ class PlacedPart(NamedTuple):
     slot: str
 
 
-def list_parts() -> list[PlacedPart]:
+@cache
+def list_parts() -> tuple[PlacedPart, ...]:
     """Every class in any file of the package that says which slot it fills."""
-    return [
+    return tuple(
         PlacedPart(_module_name(path), node.name, ast.literal_eval(keyword.value))
         for path in python_files(PACKAGE)
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef)
         for keyword in node.keywords
         if keyword.arg == "slot"
-    ]
+    )
 
 
 def _module_name(path: Path) -> str:

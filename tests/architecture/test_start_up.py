@@ -15,9 +15,9 @@ SLACK = 1.5
 NUM_RUNS = 5
 
 
-def best_seconds(code: str) -> float:
-    """Processor seconds of the fastest of several runs: the clock on the wall would count what other processes do."""
-    return min(float(fresh(code).splitlines()[-1]) for _ in range(NUM_RUNS))
+def takes_under(seconds: float, code: str) -> bool:
+    """Whether the fastest of several runs takes less: processor seconds, since the clock counts other processes too."""
+    return any(float(fresh(code).splitlines()[-1]) < seconds for _ in range(NUM_RUNS))
 
 
 def test_credit_needs_numpy_and_pydantic_only() -> None:
@@ -90,12 +90,12 @@ def test_the_schema_of_run_files_and_every_example_need_no_torch() -> None:
 
 def test_importing_takes_under_half_a_second() -> None:
     code = "import time\nstart = time.process_time()\nimport groupwise\nprint(time.process_time() - start)"
-    assert best_seconds(code) < SLACK * IMPORT_SECONDS
+    assert takes_under(SLACK * IMPORT_SECONDS, code)
 
 
 def test_help_takes_under_a_second() -> None:
     code = HELP.format(arguments=["--help"]) + "import time\nprint(time.process_time())"
-    assert best_seconds(code) < SLACK * HELP_SECONDS
+    assert takes_under(SLACK * HELP_SECONDS, code)
 
 
 def test_the_public_names_are_these() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from groupwise.envs import Boxes, Countdown, Gridworld, Household, Identity, Lookup, RankedLists, WorkedSums
+from groupwise.envs import Aliased, Boxes, Countdown, Gridworld, Household, Identity, Lookup, RankedLists, WorkedSums
 from groupwise.envs.checker.subject import Subject
 
 BUILT_IN = {
@@ -30,6 +30,10 @@ BUILT_IN = {
     "lookup, single-turn": Lookup(hops=0, max_steps=1),
     "identity": Identity(),
     "identity, one word": Identity(length=1),
+    "aliased": Aliased(),
+    "aliased, three bits and noise": Aliased(hidden_bits=3, passages=2, noise=0.2, max_steps=14, goal_in_text=True),
+    "aliased, one reply": Aliased(hidden_bits=2, one_reply=True, key="observation"),
+    "aliased, nothing hidden": Aliased(hidden_bits=0),
 }
 
 

@@ -18,8 +18,8 @@ from tests.conformance import wrong_subjects
 from tests.conformance.wrong_subjects import Distorted, SinglePrecision
 
 METHODS = {
-    "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "hgpo", "salt", "mc_grpo", "ngrpo",
-    "dgpo", "a_grae", "mars", "flow_grpo", "step_grpo",
+    "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "hgpo", "gagpo", "hgae", "salt",
+    "mc_grpo", "ngrpo", "dgpo", "a_grae", "mars", "flow_grpo", "step_grpo",
 }  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 BY_NAME = {case.name: case for case in CASES}

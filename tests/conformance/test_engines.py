@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +14,22 @@ pytest.importorskip("torch")
 import torch
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.rules import RuleResult
+from groupwise.core.rules import NotTestedError, RuleResult
+from groupwise.engines.conformance.rounding import find_difference
 from groupwise.engines.conformance.suite import RULES, check_engine
-from groupwise.engines.engine import Request
+from groupwise.engines.engine import Generation, Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
-from tests.conformance.wrong_engines import BREAKS, VOCABULARY, Chain, first_table
+from tests.conformance.wrong_engines import (
+    BREAKS,
+    IN_FEW_DIGITS,
+    VOCABULARY,
+    Chain,
+    Coarse,
+    CoarseAndSeedsByPlace,
+    first_table,
+)
 from tests.unit.engines.small_models import VOCABULARY as NUM_TOKENS
 from tests.unit.engines.small_models import family
 
@@ -46,6 +57,65 @@ def test_a_sound_engine_keeps_every_rule() -> None:
 @pytest.mark.parametrize("engine", BREAKS, ids=lambda engine: engine.__name__)
 def test_a_broken_engine_breaks_its_rule_and_no_other(engine: type[Chain]) -> None:
     assert list(statuses(check_chain(engine()), "broken")) == [BREAKS[engine]]
+
+
+@pytest.mark.parametrize("engine", IN_FEW_DIGITS, ids=lambda engine: engine.__name__)
+def test_a_broken_engine_is_found_where_tokens_are_compared_but_for_rounding(engine: type[Chain]) -> None:
+    assert list(statuses(check_chain(engine(), max_gap=0.5), "broken")) == [BREAKS[engine]]
+
+
+def test_a_token_that_tips_over_breaks_a_rule_only_where_digits_are_many() -> None:
+    assert statuses(check_chain(Coarse(), max_gap=0.5), "broken") == {}
+    assert "neighbours_change_nothing" in statuses(check_chain(Coarse()), "broken")
+    in_few_digits = statuses(check_chain(Coarse(), max_gap=0.5), "kept")["neighbours_change_nothing"]
+    assert in_few_digits == "12 requests, in two orders and alone, but for rounding"
+
+
+def test_rounding_does_not_explain_other_seeds() -> None:
+    broken = statuses(check_chain(CoarseAndSeedsByPlace(), max_gap=0.5), "broken")
+    assert list(broken) == ["neighbours_change_nothing"]
+    assert re.fullmatch(
+        r"asked alone, 1\d of 12 responses parted within \d\d tokens, about as often as with other seeds; rounding "
+        r"explains up to \d+",
+        broken["neighbours_change_nothing"],
+    )
+
+
+def test_log_probs_that_neighbours_move_by_more_than_rounding_are_found() -> None:
+    class Leaks(Coarse):
+        """What stands in the other rows is added to every log-prob that is said, and to none that is sampled from."""
+
+        def answer(self, request: Request) -> Any:
+            answer = super().answer(request)
+            return replace(answer, logp=tuple(logp - 0.3 * (self.rows == 1) for logp in answer.logp))
+
+    broken = statuses(check_chain(Leaks(), max_gap=0.2), "broken")
+    assert broken["neighbours_change_nothing"].startswith("asked alone, the same tokens have log-probs that differ by ")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_our_engine_in_bfloat16_keeps_every_rule_and_other_seeds_break_it(name: str) -> None:
+    class SeedsByRows(TransformersEngine):
+        def generate(self, requests: Sequence[Request]) -> Any:
+            return super().generate([replace(r, seed=r.seed + len(requests)) for r in requests])
+
+    for engine, broken in ((TransformersEngine, []), (SeedsByRows, ["neighbours_change_nothing"])):
+        model = family(name).to(torch.bfloat16)
+        weights = move_weights(model)
+        results = check_engine(engine(model), token_ids=range(3, NUM_TOKENS), weights=weights, max_gap=0.5)
+        assert list(statuses(results, "broken")) == broken
+
+
+def test_where_rounding_decides_every_token_nothing_is_compared() -> None:
+    def say(token: int, logp: float) -> list[Generation]:
+        responses = [(4, token)] * 6 + [(token, 4)] * 6  # one half parts at the second token, the other at the first
+        return [
+            Generation(response_ids=ids, logp=(logp,) * 2, entropy=(), stopped=False, versions=()) for ids in responses
+        ]
+
+    request = Request(prompt_ids=(1,), seed=0, max_tokens=2)
+    with pytest.raises(NotTestedError, match="rounding moves log-probs by more than tokens are likely"):
+        find_difference([request] * 12, say(10, -9.0), say(30, -8.9), max_gap=0.5)
 
 
 def test_every_rule_is_broken_by_some_engine() -> None:

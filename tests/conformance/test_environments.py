@@ -55,6 +55,7 @@ GOLDEN = {
     "ranked_lists": {"test": "828beba649208926f59f56afa25aa40ff7f1c0be5f3034d3c25d2418e64b4b44"},
     "lookup": {"test": "46359cfbc0a302ad6f019bd7eeb41eb9d9cbb92760f1c12063dfcdc785b3756f"},
     "identity": {"test": "71f8c1f5ba2f51aa2276aad5719a1dbbb8a288dd81851f8c7a6adffcfa42732b"},
+    "aliased": {"test": "57ec6070dcb87369214903a144569add66412dfc76976f4d77613af4a883af3d"},
 }
 
 

@@ -85,6 +85,25 @@ def first_table() -> torch.Tensor:
     return torch.tensor(np.random.default_rng(0).normal(size=(VOCABULARY, VOCABULARY)))
 
 
+class Coarse(Chain):
+    """Computes in so few digits that the number of rows changes some, and so a token whose draw is at a border."""
+
+    rows = 1
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        self.rows = len(requests)
+        return super().generate(requests)
+
+    def log_probs(self, tokens: Sequence[int], temperature: float) -> np.ndarray[Any, Any]:
+        logp = super().log_probs(tokens, temperature) + 0.05 * np.sin(self.rows * (1 + np.arange(VOCABULARY)))
+        return np.asarray(logp - np.log(np.exp(logp).sum()))
+
+
+class CoarseAndSeedsByPlace(Coarse):
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        return super().generate([replace(r, seed=r.seed + 1) if not i else r for i, r in enumerate(requests)])
+
+
 class DropsTheLast(Chain):
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         return super().generate(requests[: max(len(requests) - 1, 1)])
@@ -275,3 +294,14 @@ BREAKS: dict[type[Chain], str] = {
     KeepsOldKeys: "old_weights_leave_nothing_behind",
 }
 """The rule that each of them breaks, and no other."""
+
+IN_FEW_DIGITS = (
+    SeedsByPlace,
+    LeavesStopsOut,
+    SaysItStopped,
+    GoesOn,
+    RemembersPrompts,
+    SwapsAnswers,
+    KeepsOldKeys,
+)
+"""Those whose rule compares tokens; it must find them also where tokens are compared but for rounding."""

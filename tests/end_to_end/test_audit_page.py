@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 from pathlib import Path
@@ -35,3 +37,29 @@ def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(
     command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--recipe", "hgpo"]
     with pytest.raises(RecordError, match="the table has a column 'valid' and none called 'well_formed'"):
         CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+@pytest.fixture
+def completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand where the page's file of another trainer lies."""
+    (content,) = re.findall(r"```jsonl\n(.*?)```", PAGE, flags=re.DOTALL)
+    (tmp_path / "completions.jsonl").write_text(content, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("completions")
+def test_the_page_shows_what_an_audit_by_a_map_of_columns_prints() -> None:
+    (command,) = re.findall(r"```bash\ngroupwise (audit completions.*)\n```", PAGE)
+    printed = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False).stdout
+    (shown,) = re.findall(r"<!-- map: credit -->\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    for line in shown.splitlines():
+        assert " ".join(line.split()) in " ".join(printed.split())
+
+
+@pytest.mark.usefixtures("completions")
+def test_the_python_of_the_page_prints_what_it_shows() -> None:
+    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/audit.md", "exec"), {})
+    assert printed.getvalue() == shown

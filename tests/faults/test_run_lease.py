@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -116,15 +117,21 @@ def test_a_holder_that_stood_still_learns_that_it_was_followed_and_leaves_the_fo
 
 
 @pytest.fixture
-def overtaken(tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch) -> RunLock:
-    """A lock that another machine has taken over, before its own thread has counted again."""
+def leased(tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch) -> RunLock:
+    """A lock that is held by a lease, whose thread does not count within a test."""
     monkeypatch.setattr(file_system, "MOUNTS", mounts)
     monkeypatch.setattr(run_lease, "SETTLE_SECONDS", 0.0)
     lock = RunLock(tmp_path / "run")
     lock.acquire()
-    taker = {"pid": 7, "host": "node2", "since": "today", "command": "groupwise train", "token": "another"}
-    (lock.folder / LOCK).write_text(json.dumps(taker))
     return lock
+
+
+@pytest.fixture
+def overtaken(leased: RunLock) -> RunLock:
+    """A lock that another machine has taken over, before its own thread has counted again."""
+    taker = {"pid": 7, "host": "node2", "since": "today", "command": "groupwise train", "token": "another"}
+    (leased.folder / LOCK).write_text(json.dumps(taker))
+    return leased
 
 
 def test_a_holder_looks_for_itself_whether_it_was_followed(overtaken: RunLock) -> None:
@@ -145,16 +152,37 @@ def test_a_holder_that_was_followed_and_fails_removes_nothing(overtaken: RunLock
     assert (overtaken.folder / "journal.sqlite").read_text() == "of another machine"
 
 
-def test_a_holder_with_a_lease_that_fails_leaves_no_folder_behind(
-    tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_system, "MOUNTS", mounts)
-    monkeypatch.setattr(run_lease, "SETTLE_SECONDS", 0.0)
-    lock = RunLock(tmp_path / "run")
-    lock.acquire()
-    with pytest.raises(ValueError, match="it fails"), lock.release_on_failure():
+def test_a_holder_that_was_followed_by_one_that_has_ended_by_now_stops(leased: RunLock) -> None:
+    """Whoever followed has removed the file at its end, before this process looked at it again."""
+    (leased.folder / "journal.sqlite").write_text("of another machine")
+    (leased.folder / LOCK).unlink()
+    with pytest.raises(TrainingError) as caught:
+        leased.check()
+    assert str(caught.value) == (
+        f"{leased.folder} was taken over by another process that has ended since ({LOCK} is gone) while this process "
+        "stood still; it stops here, and what it had not written is not written"
+    )
+    with pytest.raises(ValueError, match="it fails"), leased.release_on_failure():
         raise ValueError("it fails")
-    assert not lock.folder.exists()
+    assert (leased.folder / "journal.sqlite").read_text() == "of another machine"
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_lost(leased: RunLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ESTALE, "stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_lease.os, "open", fail)
+        leased.check()
+    leased.check()
+    leased.release()
+    assert list(leased.folder.iterdir()) == []
+
+
+def test_a_holder_with_a_lease_that_fails_leaves_no_folder_behind(leased: RunLock) -> None:
+    with pytest.raises(ValueError, match="it fails"), leased.release_on_failure():
+        raise ValueError("it fails")
+    assert not leased.folder.exists()
 
 
 def test_a_file_that_is_nested_deeply_names_nobody() -> None:

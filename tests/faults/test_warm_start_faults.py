@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import recipes
+from groupwise.cli.terminal.quiet_packages import CHATTY
 from groupwise.core.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
 from groupwise.envs import Identity
 from groupwise.evaluation.settings import EvaluationConfig
@@ -252,3 +253,5 @@ def test_the_command_tells_of_exits_and_ends_with_the_status_it_should(tmp_path:
     else:
         assert "error: warm start: only 0 of 8 expert attempts survived" in ran.stderr
     assert "Traceback" not in ran.stderr
+    for package in CHATTY:  # they are installed with what the tests need, and no word of theirs is about this run
+        assert package not in ran.stderr

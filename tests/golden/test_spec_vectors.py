@@ -143,6 +143,43 @@ def test_the_state_term_of_gigpo_gives_its_column(scale: str, expected: list[flo
     assert [a - b for a, b in zip(whole, episode, strict=True)] == near(expected)
 
 
+@pytest.mark.parametrize("recipe", ["gagpo", "hgae"])
+@pytest.mark.parametrize(
+    ("lam", "expected"),
+    [
+        (0.0, [0.27, 3, 0, 0.27, -6, 2.16, -2.7, 3, 0]),
+        (0.5, [1.62, 3, 0, -2.43, -6, 1.5525, -1.35, 3, 0]),
+        (1.0, LEVEL_0_MEAN_ONLY),
+    ],
+)
+def test_gagpo_gives_the_columns_of_its_table(recipe: str, lam: float, expected: list[float]) -> None:
+    """numbers, GAGPO, gamma 0.9: one difference, half of what follows, all of it; HGAE without history is the same."""
+    hyper = {"depth": 0} if recipe == "hgae" else {}
+    assert credit(three_attempts(), recipe, gamma=0.9, lam=lam, scale_by="none", **hyper) == near(expected, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [
+        ({"lam": 0.0}, [-0.63, 4, 0, -0.63, -5, 2.16, -2.7, 3, 0]),
+        ({"lam": 0.5}, [1.17, 4, 0, -2.88, -5, 1.5525, -1.35, 3, 0]),
+        ({"lam": 1.0}, PAPER_MEAN_ONLY),
+        ({"lam": 1.0, "leave_out": True}, [4.455, 7.5, 0, -7.695, -9, 3.24, 0, 4.5, 0]),
+    ],
+)
+def test_hgae_gives_the_columns_of_its_table(hyper: dict[str, object], expected: list[float]) -> None:
+    """numbers, GAGPO, gamma 0.9, depth 2, alpha 1: A's and B's second steps have V = (6 + 2 x 4.5) / 3 = 5."""
+    assert credit(three_attempts(), "hgae", gamma=0.9, scale_by="none", **hyper) == near(expected, 1e-12)
+
+
+def test_gagpo_divides_by_the_deviation_of_the_task_or_of_the_state() -> None:
+    """numbers, GAGPO: at lam 0 the nine differences have sample deviation 2.87449; those of s1, 3, -6, 3: 5.19615."""
+    by_task = credit(three_attempts(), "gagpo", gamma=0.9, lam=0.0)
+    assert by_task == near([0.0939, 1.0437, 0, 0.0939, -2.0873, 0.7514, -0.9393, 1.0437, 0])
+    by_state = credit(three_attempts(), "gagpo", gamma=0.9, lam=0.0, scale_by="state")
+    assert by_state == near([0.2474, 0.5774, 0, 0.2474, -1.1547, 1.9795, 0, 0.5774, 0])
+
+
 @pytest.mark.parametrize(
     ("states", "reference", "are_merged"),
     [

@@ -88,6 +88,57 @@ def test_hgpo_on_one_state_and_no_depth_is_one_group_a_task(rows: list[Row]) -> 
     assert np.array_equal(values(single, "hgpo", depth=0, gamma=1.0), values(single, "grpo", ddof=0))
 
 
+@given(rows=any_rows, gamma=st.sampled_from((0.5, 1.0, 0.95)))
+def test_gagpo_of_everything_that_followed_is_the_state_term_of_gigpo(rows: list[Row], gamma: float) -> None:
+    """At lam 1 the values on the way cancel: what is left is the return less the value of the state."""
+    hyper = {"gamma": gamma, "invalid_penalty": 0.0}
+    state_term = values(rows, "hgpo", depth=0, scale="none", **hyper)
+    got = credit(rows, "gagpo", lam=1.0, scale_by="none", **hyper)
+    assert np.array_equal(got.values, state_term)
+    assert np.array_equal(got.compared, credit(rows, "hgpo", depth=0, **hyper).compared)
+
+
+@given(rows=any_rows, depth=st.integers(0, 3), gamma=st.sampled_from((0.5, 1.0, 0.95)))
+def test_hgae_of_everything_that_followed_is_hgpo_without_its_deviation(
+    rows: list[Row], depth: int, gamma: float
+) -> None:
+    hyper = {"gamma": gamma, "depth": depth, "invalid_penalty": 0.0}
+    assert np.array_equal(
+        values(rows, "hgae", lam=1.0, scale_by="none", **hyper), values(rows, "hgpo", scale="none", **hyper)
+    )
+
+
+@given(rows=any_rows, lam=st.sampled_from((0.0, 0.5, 1.0)), scale_by=st.sampled_from(("task", "state", "none")))
+def test_hgae_without_history_is_gagpo(rows: list[Row], lam: float, scale_by: str) -> None:
+    hyper = {"lam": lam, "scale_by": scale_by}
+    assert np.array_equal(values(rows, "hgae", depth=0, **hyper), values(rows, "gagpo", **hyper))
+
+
+@given(rows=plain_rows, lam=st.sampled_from((0.0, 0.5, 0.95)), gamma=st.sampled_from((0.5, 1.0)))
+def test_credit_by_differences_adds_up_to_the_surprise_of_the_first_step(
+    rows: list[Row], lam: float, gamma: float
+) -> None:
+    """A_t - gamma lam A_(t+1) are the differences; discounted and summed they are R_0 - V(s_0), at any lam."""
+    hyper = {"gamma": gamma, "scale_by": "none"}
+    first = {(row["task"], row["attempt"]): 0.0 for row in rows}
+    surprise, got = values(rows, "gagpo", lam=1.0, **hyper), values(rows, "gagpo", lam=lam, **hyper)
+    credit_at = {(row["task"], row["attempt"], row["index"]): v for row, v in zip(rows, got, strict=True)}
+    whole = {(row["task"], row["attempt"]): v for row, v in zip(rows, surprise, strict=True) if row["index"] == 0}
+    for (task, attempt, index), value in credit_at.items():
+        later = credit_at.get((task, attempt, index + 1), 0.0)
+        first[task, attempt] += gamma**index * (value - gamma * lam * later)
+    for who, expected in whole.items():
+        assert first[who] == pytest.approx(expected, abs=1e-9)
+
+
+@given(rows=plain_rows, lam=st.sampled_from((0.0, 0.5, 1.0)))
+def test_states_that_never_recur_are_worth_what_came_of_them(rows: list[Row], lam: float) -> None:
+    lonely = [row | {"state": f"{row['task']} {row['attempt']} {row['index']}"} for row in rows]
+    got = credit(lonely, "gagpo", lam=lam)
+    assert not np.any(got.values)
+    assert not np.any(got.compared)
+
+
 @given(rows=step_rows(rewards=WILD, optional=False))
 def test_rloo_is_dr_grpo_times_n_over_n_minus_one(rows: list[Row]) -> None:
     attempts = attempts_by_task(rows)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise import Step, StopReason, Task, Trajectory
+from groupwise import Step, StepTable, StopReason, Task, Trajectory, recipes
+from groupwise.advantages import Deviation, FixedUnlessSolved, Relative
 from groupwise.core.journal.journal import Journal, Update
+from groupwise.core.parts.slots import ScalePart
+from groupwise.rewards import EntropyRanking
 from groupwise.rewards.entropy_ranking import compute_ranking_rewards
 from tests.laws.calls import credit
 from tests.strategies import CONDUCT, WILD, Row, step_rows
@@ -55,6 +58,51 @@ def test_ranking_sees_the_order_of_both_entropies_and_not_that_of_the_members(
     assert after.tobytes() == before[order].tobytes()
     assert before.min() >= 0
     assert before.max() <= 0.5
+
+
+ENTROPIES = st.lists(st.integers(0, 40).map(lambda number: number / 8), min_size=2, max_size=8)
+FAILED = st.lists(st.tuples(ENTROPIES, st.booleans()), min_size=2, max_size=8)
+"""Failed answers: their entropies, and whether they were cut off."""
+
+
+def credit_ranked(failed: list[tuple[list[float], bool]], ranking: EntropyRanking, scale: ScalePart) -> np.ndarray:
+    """The credit of a group without success that is ranked, divided by a scale."""
+    group = []
+    for number, (entropies, is_cut) in enumerate(failed):
+        ids = (7,) * len(entropies)
+        step = Step(index=0, reward=0.0, prompt_ids=(1,), response_ids=ids, logp_behaviour=(-1.0,) * len(ids))
+        own = (replace(step, entropy=tuple(entropies), cut=is_cut),)
+        ended = StopReason.TERMINATED
+        group.append(Trajectory(id=f"t/{number}", task=Task(id="t"), attempt=number, steps=own, scores={}, stop=ended))
+    paid = [amount for (amount,) in ranking(group)]
+    table = StepTable.from_columns(
+        task=["t"] * len(paid), attempt=list(range(len(paid))), index=[0] * len(paid), reward=paid
+    )
+    estimator = recipes.r3().advantage
+    assert isinstance(estimator, Relative)
+    return np.asarray(estimator.model_copy(update={"scale": scale})(table).values)
+
+
+@given(failed=FAILED, factor=st.floats(0.01, 2.0), finished=st.sampled_from(["mean", "zero"]))
+def test_the_size_of_ranked_rewards_counts_under_a_fixed_scale_alone(
+    failed: list[tuple[list[float], bool]], factor: float, finished: Literal["mean", "zero"]
+) -> None:
+    small, large = (EntropyRanking(best=best, finished=finished) for best in (0.5 * factor, 0.5))
+    # eps is what is left of the size: without it nothing is.
+    by_deviation = [credit_ranked(failed, ranking, Deviation(ddof=0, eps=0.0)) for ranking in (small, large)]
+    assert by_deviation[0] == pytest.approx(by_deviation[1], rel=1e-9, abs=1e-9)
+    fixed = [credit_ranked(failed, ranking, FixedUnlessSolved(ddof=0, above=2.0)) for ranking in (small, large)]
+    assert fixed[0] == pytest.approx(factor * fixed[1], rel=1e-9, abs=1e-9)
+
+
+@given(failed=FAILED, scale=st.sampled_from([Deviation(ddof=0), FixedUnlessSolved(ddof=0)]))
+def test_being_cut_off_is_worth_nothing_by_itself_where_the_finished_earn_the_mean(
+    failed: list[tuple[list[float], bool]], scale: ScalePart
+) -> None:
+    values = credit_ranked(failed, EntropyRanking(finished="mean"), scale)
+    for is_cut in (True, False):
+        of_kind = [value for value, (_, cut) in zip(values.tolist(), failed, strict=True) if cut is is_cut]
+        assert sum(of_kind) == pytest.approx(0, abs=1e-9)
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)

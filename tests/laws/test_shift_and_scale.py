@@ -58,6 +58,7 @@ SHIFT: dict[str, str] = {
     "w_dpo": "outcome",
     "step_apo": "outcome",
     "p3o": "outcome",
+    "pav": "outcome",
     "flow_grpo": "outcome",
     "mc_grpo": "outcome",
     "salt": "outcome",
@@ -65,6 +66,8 @@ SHIFT: dict[str, str] = {
     "reinforce_pp_baseline": "outcome",
     "gigpo": "outcome",
     "hgpo": "outcome",
+    "gagpo": "outcome",
+    "hgae": "outcome",
     "r3": "outcome",
     "r3_grpo_ablation": "outcome",
     "r3_hgpo": "outcome",
@@ -123,6 +126,7 @@ SCALE: dict[str, str] = {
     "w_dpo": "invariant up to eps",
     "step_apo": "invariant up to eps",
     "p3o": "linear",
+    "pav": "linear",
     "flow_grpo": "invariant up to eps",
     "mc_grpo": "invariant up to eps",
     "salt": "invariant up to eps",
@@ -130,6 +134,8 @@ SCALE: dict[str, str] = {
     "reinforce_pp_baseline": "invariant up to eps",
     "gigpo": "invariant up to eps",
     "hgpo": "invariant up to eps",
+    "gagpo": "invariant up to eps",
+    "hgae": "invariant up to eps",
     "r3": "invariant up to eps",
     "r3_grpo_ablation": "invariant up to eps",
     "r3_hgpo": "invariant up to eps",
@@ -148,17 +154,22 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("rec", {}),
     ("opmd", {}),
     ("gardo", {"diversity": False}),
+    ("pav", {"alpha": 0.0}),
     ("gigpo", {"scale": "none"}),
     ("gigpo", {"scale": "none", "reference": True}),
     ("hgpo", {"scale": "none", "episode": True}),
     ("hgpo", {"scale": "none", "reference": True}),
+    ("gagpo", {"scale_by": "none"}),
+    ("hgae", {"scale_by": "none", "leave_out": True}),
     ("salt", {"base": "rloo"}),
 ]
 """Settings whose credit is in units of the reward."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
+    **{name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae")},  # small shares of small differences: the eps
     "gardo": {"diversity": False},  # which reads what only a measure knows
+    "pav": {"alpha": 0.0},
     "copo": {"mode": "off"},  # which reads answers
 }
 """Under which settings it is so."""

@@ -81,7 +81,9 @@ def _recall(draw: st.DrawFn, trajectory: Trajectory) -> RecalledAttempt:
         why=draw(_TEXT),
         keeps_credit=draw(st.booleans()),
         trajectory=draw(st.sampled_from((trajectory, None))),
+        ratio=draw(st.sampled_from(("stored", "recomputed"))),
         log_ratio=draw(st.none() | _NUMBER),
+        logps_now=tuple(tuple(draw(st.lists(_NUMBER, max_size=2))) for _ in range(num)),
         credit=tuple(draw(st.lists(_NUMBER, max_size=num))),
     )
 

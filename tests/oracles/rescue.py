@@ -35,6 +35,27 @@ def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Resu
     return spread(rows, steps, credit)
 
 
+def r3_fixed_scale(rows: list[Row], *, fixed: float = 0.5, above: float = 0.5, alpha: float = 1.0) -> Result:
+    """R^3 in which a group without a return above a level is divided by a number.
+
+    Example: 0.5, 0.25, 0, 0 over 0.5: mean 0.1875, so 0.625, 0.125, -0.375, -0.375; with 1 in the group as `r3`.
+    """
+    steps = steps_of(rows)
+    returns = episode_returns(steps)
+
+    def credit(step: Step) -> tuple[float, bool]:
+        numbers = [value for (task, _), value in returns.items() if task == step.task]
+        if len(numbers) == 1:
+            return 0.0, False
+        group = [other for other in steps if other.task == step.task]
+        is_mixed = any(other.row.get("off_policy") for other in group)
+        if max(numbers) <= above and not is_mixed:
+            return deviation(returns[step.who], numbers) / fixed, True
+        return mix(returns[step.who], numbers, group, alpha), True
+
+    return spread(rows, steps, credit)
+
+
 def r3_hgpo(
     rows: list[Row], *, depth: int = 2, gamma: float = 0.95, alpha: float = 1.0, with_replay: bool = True
 ) -> Result:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import groupwise
 from groupwise import StopReason, recipes
+from groupwise.advantages import FixedUnlessSolved, Relative
 from groupwise.groups import CrossContextReplay, HistoryKeyedReplay
 from groupwise.rewards import EntropyRanking
 from tests.oracles import rescue as oracle
@@ -50,6 +51,23 @@ def test_groups_with_recalled_members_get_the_credit_of_the_oracle(variant: Vari
         assert credit.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), number
         assert credit.compared.tolist() == compared, number
     assert num_mixed > NUM_TABLES / 4
+
+
+def test_a_fixed_scale_gives_the_credit_of_the_oracle() -> None:
+    rng, num_fixed = random.Random("fixed scale"), 0
+    for number in range(NUM_TABLES):
+        rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
+        fixed, above = rng.choice((0.5, 2.0)), rng.choice((0.0, 0.5, 1.0))
+        table = groupwise.StepTable.from_columns(**columns_of(rows))
+        relative = recipes.r3(alpha=2.0).advantage
+        assert isinstance(relative, Relative)
+        scale = FixedUnlessSolved(ddof=0, fixed=fixed, above=above)
+        credit = relative.model_copy(update={"scale": scale})(table)
+        expected, compared = oracle.r3_fixed_scale(rows, fixed=fixed, above=above, alpha=2.0)
+        assert credit.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), number
+        assert credit.compared.tolist() == compared, number
+        num_fixed += expected != oracle.r3(rows, alpha=2.0)[0]
+    assert num_fixed > NUM_TABLES / 10
 
 
 ENTROPIES = st.lists(st.integers(0, 40).map(lambda number: number / 8), min_size=1, max_size=12)

@@ -14,12 +14,14 @@ from tests.oracles.episode import dr_grpo, flow_grpo, grpo, mc_grpo, ngrpo, rloo
 from tests.oracles.history import hgpo
 from tests.oracles.homogeneous import after_vgpo, copo_off
 from tests.oracles.off_policy import asymre, opmd, red_weight
+from tests.oracles.progress import pav
 from tests.oracles.rescue import r3, r3_hgpo
 from tests.oracles.roles import mars
 from tests.oracles.rows import Result
 from tests.oracles.sets import after_polychromic
 from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
+from tests.oracles.temporal import gagpo, hgae
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
@@ -32,15 +34,18 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "dgpo": dgpo,
     "dr_grpo": dr_grpo,
     "flow_grpo": flow_grpo,
+    "gagpo": gagpo,
     "gigpo": gigpo,
     "grpo": grpo,
     "gspo": grpo,
     "gtpo": dr_grpo,
+    "hgae": hgae,
     "hgpo": hgpo,
     "mars": mars,
     "mc_grpo": mc_grpo,
     "ngrpo": ngrpo,
     "opmd": opmd,
+    "pav": pav,
     "r3": r3,
     "r3_grpo_ablation": r3,
     "r3_hgpo": r3_hgpo,
@@ -83,7 +88,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "p3o": rloo,
 }
 
-DISCOUNTED = {"gigpo", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
+DISCOUNTED = {"gagpo", "gigpo", "hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 """Recipes with a gamma."""
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
@@ -94,6 +99,7 @@ WITHOUT_FACTS: dict[str, dict[str, object]] = {
     "gardo": {"diversity": False},
     "after_vgpo": {"k": 0.0},
     "copo": {"mode": "off"},
+    "pav": {"alpha": 0.0},
 }
 """Settings under which recipes take tables of any returns, without what an environment or a measure tells."""
 
@@ -120,8 +126,8 @@ class Variant:
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
             self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
-            or self.recipe in {"gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
-            or self.hyper.get("scale") == "none"
+            or self.recipe in {"pav", "gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
+            or "none" in (self.hyper.get("scale"), self.hyper.get("scale_by"))
             or self.hyper.get("base") == "rloo"
         )
 
@@ -224,6 +230,22 @@ VARIANTS: list[Variant] = [
         {"reference": True, "episode": True},
         {"reference": True, "episode": True, "scale": "none"},
     ),
+    *_variants(
+        "gagpo",
+        {},
+        {"lam": 0.0, "scale_by": "none"},
+        {"lam": 0.5, "scale_by": "none", "invalid_penalty": 0.25},
+        {"lam": 1.0, "scale_by": "none"},
+        {"lam": 0.5, "scale_by": "state"},
+    ),
+    *_variants(
+        "hgae",
+        {},
+        {"depth": 0, "lam": 0.5},
+        {"depth": 4, "alpha": 2.0, "lam": 0.0, "scale_by": "none"},
+        {"lam": 0.5, "scale_by": "none", "leave_out": True},
+        {"lam": 0.8, "scale_by": "state", "invalid_penalty": 0.25},
+    ),
     *_variants("r3", {}, {"alpha": 3.0}, {"with_replay": False}),
     *_variants("r3_grpo_ablation", {}, {"with_replay": True}),
     *_variants("r3_hgpo", {}, {"depth": 0}, {"depth": 4, "alpha": 1.5}, {"with_replay": False}),
@@ -248,6 +270,7 @@ LAW_VARIANTS: list[Variant] = [
     *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}),
     *_variants("hgpo", {"episode": True, "depth": 4}, {"scale": "none"}, {"reference": True, "episode": True}),
     *_variants("salt", {"history": 2, "next_state": False, "count": "step", "base": "rloo"}),
+    *_variants("hgae", {"lam": 0.5, "scale_by": "none", "leave_out": True}),
     *_variants("mc_grpo", {"reference": True}),
     *_variants("ngrpo", {"reference": True}),
     *_variants("mars", {"scale": "std", "whiten": True}),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +11,15 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.cli.warmup import warmup
+from tests.measured_numbers import Numbers, mark_below
 from tests.scale.environment import RUN_FILE
-from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
 
-NUMBERS = Numbers("make test-scale")
-STARTED = time.monotonic()
+NUMBERS = Numbers("make test-scale", variable="GROUPWISE_SCALE_RECORD")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.scale)
+    mark_below(Path(__file__).parent, items, pytest.mark.scale)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,18 +41,9 @@ def beginning(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def numbers() -> Iterator[Numbers]:
     """Where a test writes down what it measured; kept at once, since the whole takes long."""
     yield NUMBERS
-    record(has_passed=False)
-
-
-def record(*, has_passed: bool) -> None:
-    """Write down what was measured so far, where a file is named."""
-    path = os.environ.get("GROUPWISE_SCALE_RECORD")
-    if path and NUMBERS.measured:
-        if "versions" not in NUMBERS.measured and find_reason_to_skip() is None:
-            NUMBERS.measured["versions"] = read_versions()
-        NUMBERS.write(Path(path), is_complete=has_passed, seconds=time.monotonic() - STARTED)
+    NUMBERS.keep(has_passed=False)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Say whether everything passed."""
-    record(has_passed=exitstatus == 0)
+    NUMBERS.keep(has_passed=exitstatus == 0)

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from groupwise.launch.guarded_process import find_free_port
+from tests.measured_numbers import Numbers
 from tests.scale.environment import PATIENCE, ROOT
 from tests.scale.launched_runs import OPTIONS, RUN_FILE, make_model, read_digest
-from tests.vllm.environment import Numbers
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "k8s").glob("*.yaml"))

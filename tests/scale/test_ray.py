@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from tests.measured_numbers import Numbers  # noqa: E402
 from tests.scale.environment import (  # noqa: E402
     HERE,
     Command,
@@ -27,7 +28,7 @@ from tests.scale.environment import (  # noqa: E402
     wait_until,
     write_run_file,
 )
-from tests.vllm.environment import PYTHON, Numbers, find_reason_to_skip  # noqa: E402
+from tests.vllm.environment import PYTHON, find_reason_to_skip  # noqa: E402
 
 UPDATES = 16
 SERVER, RANK = "groupwise.engines.remote.server", "-m groupwise train"

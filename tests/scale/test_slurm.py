@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.measured_numbers import Numbers
 from tests.scale.environment import PATIENCE, ROOT
 from tests.scale.launched_runs import OPTIONS, RUN_FILE, make_model, read_digest
 from tests.scale.slurm_cluster import SlurmCluster, lacks_slurm, start_cluster
-from tests.vllm.environment import Numbers
 
 BATCH_FILE = str(ROOT / "deploy" / "slurm" / "train.sbatch")
 VARIABLES = {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,17 +9,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.vllm.environment import Numbers, find_reason_to_skip, read_versions
+from tests.measured_numbers import Numbers, mark_below
+from tests.vllm.environment import find_reason_to_skip
 
-NUMBERS = Numbers("make test-vllm")
-STARTED = time.monotonic()
+NUMBERS = Numbers("make test-vllm", variable="GROUPWISE_VLLM_RECORD")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.vllm)
+    mark_below(Path(__file__).parent, items, pytest.mark.vllm)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,17 +26,15 @@ def vllm_is_there() -> None:
     reason = find_reason_to_skip()
     if reason:
         pytest.skip(reason)
-    NUMBERS.measured["versions"] = read_versions()
 
 
 @pytest.fixture
 def numbers() -> Iterator[Numbers]:
-    """Where a test writes down what it measured."""
-    return NUMBERS
+    """Where a test writes down what it measured; kept at once, since the whole takes long."""
+    yield NUMBERS
+    NUMBERS.keep(has_passed=False)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write down what was measured, where a file is named."""
-    path = os.environ.get("GROUPWISE_VLLM_RECORD")
-    if path and NUMBERS.measured:
-        NUMBERS.write(Path(path), is_complete=exitstatus == 0, seconds=time.monotonic() - STARTED)
+    """Say whether everything passed."""
+    NUMBERS.keep(has_passed=exitstatus == 0)

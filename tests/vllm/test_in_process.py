@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.vllm.environment import MAX_GAP, Numbers, run_with_vllm
+from tests.measured_numbers import Numbers
+from tests.vllm.environment import MAX_GAP, run_with_vllm
 
 
 def test_vllm_in_one_process_is_an_engine(numbers: Numbers) -> None:

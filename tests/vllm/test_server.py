@@ -18,10 +18,10 @@ from groupwise.engines.remote.engine import ServerEngine, StreamingServerEngine 
 from groupwise.engines.remote.replica import Replica  # noqa: E402
 from groupwise.training.weight_transfer import ThroughFile  # noqa: E402
 from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
+from tests.measured_numbers import Numbers  # noqa: E402
 from tests.vllm.environment import (  # noqa: E402
     MAX_GAP,
     VOCABULARY,
-    Numbers,
     find_gap,
     list_weights,
     make_model,

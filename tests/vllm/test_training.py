@@ -30,7 +30,8 @@ from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.observer import RunObserver  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.vllm.environment import MAX_GAP, Numbers, start  # noqa: E402
+from tests.measured_numbers import Numbers  # noqa: E402
+from tests.vllm.environment import MAX_GAP, start  # noqa: E402
 
 RUN_FILE = Path(__file__).with_name("household.toml")
 SHORT = ("training.updates=4", "training.checkpoint_every=1", "evaluation.tasks=0", "algorithm.loss.old=learner")

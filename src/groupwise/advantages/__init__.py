@@ -21,11 +21,13 @@ from groupwise.advantages.difficulty import Asymmetric, QuestionWeighted
 from groupwise.advantages.distinct_credit import DistinctCredit
 from groupwise.advantages.doubt_gate import DoubtGate
 from groupwise.advantages.exponential import ExponentiallyWeighted
+from groupwise.advantages.fixed_scale import FixedUnlessSolved
 from groupwise.advantages.merged import Merged
 from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
+from groupwise.advantages.scaled import Scaled
 from groupwise.advantages.scales import (
     Deviation,
     DistinctDeviation,
@@ -36,6 +38,7 @@ from groupwise.advantages.scales import (
 )
 from groupwise.advantages.set_shared import SetShared
 from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
+from groupwise.advantages.temporal_differences import TemporalDifferences
 from groupwise.advantages.tool_economy import ToolEconomy
 from groupwise.advantages.whitened import Whitened
 from groupwise.core.parts.part import Part
@@ -66,6 +69,7 @@ BASELINES: dict[str, type[Part]] = {
 
 SCALES: dict[str, type[Part]] = {
     "deviation": Deviation,
+    "fixed_unless_solved": FixedUnlessSolved,
     "floored_deviation": FlooredDeviation,
     "median_absolute_deviation": MedianAbsoluteDeviation,
     "mean_absolute_deviation": MeanAbsoluteDeviation,
@@ -90,6 +94,8 @@ ESTIMATORS: dict[str, type[Part]] = {
     "distinct_credit": DistinctCredit,
     "pass_at_bonus": PassAtBonus,
     "set_shared": SetShared,
+    "temporal_differences": TemporalDifferences,
+    "scaled": Scaled,
 }
 
 __all__ = [
@@ -113,6 +119,7 @@ __all__ = [
     "DoubtGate",
     "EpisodeReturn",
     "ExponentiallyWeighted",
+    "FixedUnlessSolved",
     "FlooredDeviation",
     "GlobalShare",
     "LeaveOneOut",
@@ -132,10 +139,12 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "Scaled",
     "SetShared",
     "ShiftedMean",
     "StepRewardSignal",
     "Sum",
+    "TemporalDifferences",
     "Term",
     "ToolEconomy",
     "Whitened",

@@ -77,8 +77,8 @@ class ReturnToGo(Part, slot="signal"):
     def __call__(self, table: StepTable) -> FloatArray:
         rewards = table.ask_once(self.of)
         if self.within == "attempt" or "role" not in table.extra:
-            return _discount(rewards, table.attempt, self.gamma)
-        return _discount(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
+            return discount(rewards, table.attempt, self.gamma)
+        return discount(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
 
 
 class Centred(Part, slot="signal"):
@@ -100,7 +100,7 @@ def _average(entries: Sequence[Any]) -> Any:
     return strange[0] if strange else math.fsum(entries) / max(len(entries), 1)
 
 
-def _discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
+def discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
     """Sum the steps of each label from the last one back, R_t = r_t + gamma * R_{t+1} (S).
 
     All labels advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.

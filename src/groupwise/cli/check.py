@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from groupwise.cli.arguments.column_map import MapEntries, read_column_map
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
@@ -59,10 +60,11 @@ def rollouts(
     format: Annotated[
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
+    map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
 ) -> None:
     """Look for faults of identity in recorded rollouts; exit with status 1 if credit would be wrong."""
-    source = open_rollouts(file, format=format)
+    source = open_rollouts(file, format=format, columns=read_column_map(map_))
     tally, rows = FaultTally(), 0
     with file_progress(source.size, f"checking {file.name}") as progress:
         for chunk in source.chunks(progress=progress):

@@ -15,6 +15,7 @@ from groupwise.cli.doctor import command as doctor
 from groupwise.cli.explain import command as explain
 from groupwise.cli.inspect import command as inspect
 from groupwise.cli.sweep import command as sweep
+from groupwise.cli.terminal.quiet_packages import quiet_packages
 from groupwise.cli.terminal.screen import errors, print_error, print_line
 from groupwise.cli.terminal.streams import finish_streams, prepare_streams, show_traceback
 from groupwise.core.errors import GroupwiseError
@@ -64,6 +65,7 @@ def groupwise(
 def main() -> None:
     """Run the command line; whatever happens, what it says is one line, and status 2 where we refuse."""
     prepare_streams()
+    quiet_packages()
     move_current_folder_back()
     try:
         status = app(prog_name="groupwise", standalone_mode=False)

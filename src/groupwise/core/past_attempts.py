@@ -9,13 +9,17 @@ import hashlib
 import json
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     from groupwise.core.records import Trajectory
     from groupwise.core.segments import FloatArray, IntArray
+
+
+MeasuredAgainst = Literal["stored", "recomputed"]
+"""What the ratio of a recalled token is taken against: the log-prob it was sampled with, or the one it has now."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,10 +62,15 @@ class RecalledAttempt:
     """What the group lacked, in words."""
     keeps_credit: bool = False
     """Whether it trains on the credit it had, outside all comparisons; else it is compared anew."""
+    ratio: MeasuredAgainst = "stored"
+    """Whether its tokens are measured against the policy that sampled them, or that of the present: then every ratio
+    begins at 1, and nothing corrects for how far the policy has moved."""
     trajectory: Trajectory | None = None
     """The attempt itself, once it was read."""
     log_ratio: float | None = None
     """Mean distance, in nats, between its tokens' log-probs now and when they were sampled; None = not measured."""
+    logps_now: tuple[tuple[float, ...], ...] = field(default=())
+    """What the policy of the present gives the tokens of each step, where they are measured against it; else empty."""
     credit: tuple[float, ...] = field(default=())
     """Credit of its steps in this update."""
 

@@ -134,11 +134,17 @@ class RunLease:
         return self._lost_to is not None
 
     def _find_taker(self) -> str | None:
-        """Who else is named in the file; None where this process is, or where the file cannot be read just now."""
-        content = _read(self._path)
-        if content is None or self._holder["token"].encode() in content:
+        """Who else had the file; None where this process is named in it, or where it cannot be read just now.
+
+        This process alone removes it at the end: where it is gone, somebody has followed and ended since.
+        """
+        try:
+            content = _read_present(self._path)
+        except FileNotFoundError:
+            return f"another process that has ended since ({self._path.name} is gone)"
+        except OSError:
             return None
-        return name_holder(content)
+        return None if self._holder["token"].encode() in content else name_holder(content)
 
     def _write(self, number: int) -> None:
         # Opened anew each time: that is when file systems ask each other for what is new, and closing sends it off.
@@ -167,13 +173,15 @@ def write_content(descriptor: int, holder: dict[str, Any]) -> None:
 def _read(path: Path) -> bytes | None:
     """What stands in the file; None where it is gone or cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return _read_present(path)
     except OSError:
         return None
+
+
+def _read_present(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         return os.pread(descriptor, MAX_LOCK_BYTES, 0).strip()
-    except OSError:
-        return None
     finally:
         os.close(descriptor)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.core.parts.part import Part
 from groupwise.core.rules import RuleResult
 from groupwise.envs.alfworld.environment import Alfworld
+from groupwise.envs.aliased.environment import Aliased
 from groupwise.envs.babyai.environment import Babyai
 from groupwise.envs.bfcl.environment import Bfcl
 from groupwise.envs.checker.suite import check_environment
@@ -51,6 +52,7 @@ ENVS: dict[str, type[Part]] = {
     "ranked_lists": RankedLists,
     "lookup": Lookup,
     "identity": Identity,
+    "aliased": Aliased,
     "gymnasium": Gymnasium,
     "alfworld": Alfworld,
     "textworld": Textworld,
@@ -73,6 +75,7 @@ __all__ = [
     "ENVS",
     "SPLITS",
     "Alfworld",
+    "Aliased",
     "AttemptEnded",
     "Babyai",
     "Bfcl",

@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.core.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt
 from groupwise.core.records import Trajectory, score_of
 
 Ring = Annotated[int, Field(ge=1)]
@@ -26,8 +26,10 @@ class CrossContextReplay(Part, slot="replay"):
     Source: R^3 (2026, arXiv:2601.19620), cross-context replay. Choices, where the paper is silent: k is a quarter of
     the group; the newest update comes first, and within it the draw is even; only the newest `ring` attempts at a task
     are looked at; right and wrong go by what the environment says, or by the return, never by a reward that also pays
-    for brevity. A past attempt is measured against the log-probs it was sampled with; one that the policy has moved too
-    far away from is left out (`max_log_ratio`).
+    for brevity. The paper stores no log-probs, so that by its letter a past attempt is measured against the policy of
+    the present (`ratio="recomputed"`): its ratio begins at 1, and successes are imitated, failures unlearnt, at full
+    force. Ours is the ratio to the policy that sampled it (`ratio="stored"`), under which what has become unlikely
+    teaches little; and an attempt that the policy has moved too far away from is left out (`max_log_ratio`).
     """
 
     k: Annotated[int, Field(ge=0)] = 0
@@ -38,6 +40,9 @@ class CrossContextReplay(Part, slot="replay"):
     """Versions of the weights that a past attempt may lie back; None = any number."""
     max_log_ratio: MaxLogRatio | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    ratio: MeasuredAgainst = "stored"
+    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
+    the one `recomputed` by the policy that samples now, so that it begins at 1."""
     solved_at: float = 0.5
     """Score from which on an attempt counts as right."""
 
@@ -59,7 +64,7 @@ class CrossContextReplay(Part, slot="replay"):
         why = "every attempt succeeded" if is_right else "every attempt failed"
         wanted = self.k or max(1, len(group) // 4)
         return [
-            RecalledAttempt(past=attempt, task=task, why=why)
+            RecalledAttempt(past=attempt, task=task, why=why, ratio=self.ratio)
             for attempt in _sort_newest_first(other, draw, task)[:wanted]
         ]
 

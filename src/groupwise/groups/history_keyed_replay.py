@@ -11,7 +11,7 @@ from pydantic import Field
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import Draw
-from groupwise.core.past_attempts import PastAttempt, RecalledAttempt, digest_states, find_histories
+from groupwise.core.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
 from groupwise.core.records import Trajectory
 from groupwise.core.segments import FloatArray, IntArray
 from groupwise.groups.cross_context_replay import MaxAge, MaxLogRatio, Ring
@@ -45,6 +45,9 @@ class HistoryKeyedReplay(Part, slot="replay"):
     """Versions of the weights that a past attempt may lie back; None = any number."""
     max_log_ratio: MaxLogRatio | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    ratio: MeasuredAgainst = "stored"
+    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
+    the one `recomputed` by the policy that samples now, so that it begins at 1."""
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
@@ -69,7 +72,8 @@ class HistoryKeyedReplay(Part, slot="replay"):
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
             if not worth[best]:
                 break
-            recalled.append(RecalledAttempt(past=past[best], task=task, why=_explain(filled[best])))
+            why = _explain(filled[best])
+            recalled.append(RecalledAttempt(past=past[best], task=task, why=why, ratio=self.ratio))
             lacking -= filled[best]
             del past[best]
         return recalled

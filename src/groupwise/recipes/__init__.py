@@ -27,11 +27,13 @@ from groupwise.recipes.objectives import cispo, dapo, gspo, sapo
 from groupwise.recipes.off_policy import asymre, opmd, rec, red_weight
 from groupwise.recipes.preferences import dpo, p3o, rpo, simpo, step_apo, w_dpo
 from groupwise.recipes.probes import after_vsrm, spae, spo_chain
+from groupwise.recipes.progress import pav
 from groupwise.recipes.recipe import RecipeSummary, recipe
 from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
+from groupwise.recipes.temporal import gagpo, hgae
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
@@ -68,6 +70,8 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "after_dsdr": after_dsdr,
     "gigpo": gigpo,
     "hgpo": hgpo,
+    "gagpo": gagpo,
+    "hgae": hgae,
     "r3": r3,
     "r3_grpo_ablation": r3_grpo_ablation,
     "r3_hgpo": r3_hgpo,
@@ -90,6 +94,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "spo_chain": spo_chain,
     "spae": spae,
     "after_vsrm": after_vsrm,
+    "pav": pav,
     "simpo": simpo,
     "dpo": dpo,
     "rpo": rpo,
@@ -123,12 +128,14 @@ __all__ = [
     "dr_grpo",
     "epo",
     "flow_grpo",
+    "gagpo",
     "gardo",
     "gigpo",
     "grpo",
     "gspo",
     "gtpo",
     "hdpo",
+    "hgae",
     "hgpo",
     "llds",
     "mars",
@@ -137,6 +144,7 @@ __all__ = [
     "ngrpo",
     "opmd",
     "p3o",
+    "pav",
     "prorag",
     "r2vpo",
     "r3",

@@ -36,11 +36,14 @@ def r3(
 
     A_i = (R_i - mean(G + G_past)) / (alpha * std(G + G_past) + 1e-6), alpha = 1 where nothing was recalled
 
-    Choices: the paper gives no values, and no code is public; k, alpha, tau, p and best are ours, and so is measuring a
-    recalled token against the log-prob it was sampled with. A failed answer that ended by itself earns the mean of the
-    ranked ones: at 0, as the paper has it, being cut off paid, and our runs learnt to be cut off. Each of the three can
-    be switched off; without them, or with nothing to recall, it is GRPO with the population deviation. The paper's
-    reward for brevity is the reward `brevity` in `rewards`. Clip 0.2, each answer counts the same, KL 0.001 as k3.
+    Choices: the paper gives no values, and no code is public: k, alpha, tau, p and best are ours. So is the ratio to
+    the log-prob that a recalled token was sampled with; the paper stores none, and by its letter the ratio begins at 1
+    (`replay.ratio = "recomputed"`). alpha acts on every member of a mixed group. A failed answer that ended by itself
+    earns the mean of the ranked ones: at 0, as the paper has it, being cut off pays, and our runs learnt to be cut off.
+    `best` bounds nothing by itself, for in a group without success the deviation cancels it (the scale
+    `fixed_unless_solved` does not). Each of the three can be switched off; without them, or with nothing to recall, it
+    is GRPO with the population deviation. The paper's reward for brevity is the reward `brevity` in `rewards`. Clip
+    0.2, each answer counts the same, KL 0.001 as k3.
     """
     credit = Relative(
         by=ByTask(),

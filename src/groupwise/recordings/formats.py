@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError, nearest
 from groupwise.core.run_paths import JOURNAL
 from groupwise.recordings import RolloutsFile, Source
+from groupwise.recordings.foreign.column_map import EXAMPLE, ColumnMap
+from groupwise.recordings.foreign.mapped_rows import MappedSource
 from groupwise.recordings.foreign.verifiers_traces import VerifiersSource
 from groupwise.recordings.foreign.verl_agent import VerlAgentSource
 from groupwise.recordings.foreign.verl_generations import VerlGenerationsSource
-from groupwise.recordings.header import is_header
+from groupwise.recordings.header import FORMAT, is_header
 from groupwise.recordings.journal_source import JournalSource
 from groupwise.recordings.lines import PARQUET_MAGIC, JsonLines, read_first_bytes
+from groupwise.recordings.parquet_file import ParquetFile
 from groupwise.recordings.row import quote_json
 
 AUTO = "auto"
@@ -26,15 +29,19 @@ def list_formats() -> tuple[str, ...]:
     return (AUTO, GROUPWISE, *FOREIGN)
 
 
-def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
+def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str, str] | None = None) -> RolloutsFile:
     """Open recorded rollouts.
 
     Args:
         path: the file, plain or gzip, or a groupwise Parquet file; or the folder of a run, whose journal is read.
         format: "groupwise", "verl_agent" (step dumps of verl-agent and its forks, and verl's own `{update}.jsonl`),
             "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to go by the first line.
+        columns: of a file of no such format, which of its columns is which key of a row, such as
+            `{"task": "prompt_id", "reward": "reward_model.score"}`; see `groupwise.recordings.foreign.mapped_rows`.
     """
     path = Path(path)
+    if columns is not None:
+        return _open_mapped(path, ColumnMap(columns), format)
     if format not in list_formats():
         raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, list_formats())}")
     if is_run(path):
@@ -49,12 +56,31 @@ def open_rollouts(path: str | Path, *, format: str = AUTO) -> RolloutsFile:
     if name is None:
         raise FileError(
             f"{path}, line 1: found {_describe_value(first)}, which is of no format that groupwise reads by itself; "
-            f"name the format ({', '.join(list_formats()[1:])}), or write the file with "
-            "groupwise.recordings.write_rollouts"
+            f"name the format ({', '.join(list_formats()[1:])}), say which columns are which "
+            f"(`--map {EXAMPLE}`), or write the file with groupwise.recordings.write_rollouts"
         )
     if name == GROUPWISE:
         return RolloutsFile.open(path)
     return RolloutsFile.of(path, FOREIGN[name](lines, first))
+
+
+def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
+    """Open anybody's file; one that says by itself what its columns are needs no map."""
+    if format != AUTO:
+        raise ConfigError(f"format {format!r} and a column map; a format knows its columns: leave one of the two out")
+    if is_run(path):
+        raise ConfigError(f"{path}: this is the folder of a run, which needs no column map; leave the map out")
+    if read_first_bytes(path) == PARQUET_MAGIC:
+        parquet = ParquetFile(path)
+        with parquet.open() as file:
+            is_ours = FORMAT.encode() in parquet.read_notes(file)
+        records: JsonLines | ParquetFile = parquet
+    else:
+        records = JsonLines.open(path)
+        is_ours = is_header(records.first())
+    if is_ours:
+        raise ConfigError(f"{path}: this is a groupwise rollouts file, which needs no column map; leave the map out")
+    return RolloutsFile.of(path, MappedSource.of(records, columns))
 
 
 def is_run(path: Path) -> bool:

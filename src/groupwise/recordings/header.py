@@ -18,7 +18,7 @@ VERSION = 1
 
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
-    'open_rollouts(path, format="...")), else put the header '
+    'open_rollouts(path, format="...")) or its columns (`--map task=prompt_id,reward=score`), else put the header '
     f'{{"format": "{FORMAT}", "version": {VERSION}, "meta": {{}}}} first'
 )
 

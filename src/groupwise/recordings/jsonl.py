@@ -23,7 +23,7 @@ class JsonlSource:
     @property
     def is_compressed(self) -> bool:
         """Whether the file is smaller than its content."""
-        return self.lines.is_gzip
+        return self.lines.is_compressed
 
     def meta(self) -> Mapping[str, Any]:
         """The notes in the header; a file without a proper header is an error."""

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 from groupwise.core.errors import FileError
 from groupwise.core.text.json_text import parse_json
@@ -69,12 +69,13 @@ class JsonLines:
     """A JSON Lines file as a stream of (line number, value); blank lines are skipped, lines count from 1."""
 
     path: Path
-    is_gzip: bool = False
+    is_compressed: bool = False
+    unit: ClassVar[str] = "line"
 
     @classmethod
     def open(cls, path: Path) -> JsonLines:
         """Look at a file's first bytes and say whether it is compressed."""
-        return cls(path, is_gzip=read_first_bytes(path).startswith(GZIP_MAGIC))
+        return cls(path, is_compressed=read_first_bytes(path).startswith(GZIP_MAGIC))
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
         """Every line's value, parsed."""
@@ -100,7 +101,7 @@ class JsonLines:
                     done += len(line)
                     if progress is not None and done - reported >= _PROGRESS_BYTES:
                         reported = done
-                        progress(file.tell() if self.is_gzip else done)
+                        progress(file.tell() if self.is_compressed else done)
                     if number == 1 and line.startswith(_BYTE_ORDER_MARK):
                         line = line[len(_BYTE_ORDER_MARK) :]
                     if not line.isspace():
@@ -119,7 +120,7 @@ class JsonLines:
 
     def _unfold(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
         # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
-        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_gzip else nullcontext(file)
+        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_compressed else nullcontext(file)
 
     def _make_length_error(self, number: int) -> FileError:
         return FileError(

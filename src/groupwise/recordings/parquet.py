@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,27 +16,15 @@ from typing import Any, cast
 from groupwise.core.errors import FileError, RecordError
 from groupwise.core.step_fields.kinds import Storage
 from groupwise.core.text.json_text import parse_json
-from groupwise.core.text.safe_text import quote_line
 from groupwise.recordings.header import FORMAT, NOT_OURS, find_header_fault, is_header, make_header
 from groupwise.recordings.lines import Progress
-from groupwise.recordings.row import KEYS, Row, quote_key
+from groupwise.recordings.parquet_file import ParquetFile, import_pyarrow
+from groupwise.recordings.row import KEYS, Row
 
-_BATCH_ROWS = 256
-_MAX_ENTRIES = 8 << 20
-"""Entries of a list in one row, on average over a row group: a page of a few bytes can repeat one entry without end."""
 _GROUP_BYTES = 16 << 20
 _GROUP_ROWS = 50_000
 _FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
 """Types of keys whose values may be of several types."""
-
-
-def _import_pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise FileError("Parquet files need pyarrow; install it with `pip install 'groupwise[parquet]'`") from None
-    return pyarrow
 
 
 @dataclass(frozen=True)
@@ -50,65 +37,26 @@ class ParquetSource:
 
     def meta(self) -> Mapping[str, Any]:
         """The notes in the header."""
-        with self._open() as file:
+        with ParquetFile(self.path).open() as file:
             return cast(dict[str, Any], self._read_header(file).get("meta", {}))
 
     def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every row; a null is the same as an absent key, where the key does not take nulls."""
         size = self.path.stat().st_size
-        with self._open() as file:
+        parquet = ParquetFile(self.path)
+        with parquet.open() as file:
             coded = frozenset(self._read_header(file).get("json", ()))
             total = max(1, file.metadata.num_rows)
             number = 0
-            for names, columns in self._read_batches(file):
+            for names, columns in parquet.read_batches(file):
                 for row in _make_rows(names, columns, coded, self.path, number):
                     number += 1
                     yield number, row
                 if progress is not None:
                     progress(size * number // total)
 
-    def _open(self) -> Any:
-        pyarrow = _import_pyarrow()
-        with self._report_damage():
-            # Without read-ahead: a row group may be as large as the file.
-            return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-
-    def _read_batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
-        """Read the columns of some rows at a time: their names and their values."""
-        with self._report_damage():
-            self._check_entries(file.metadata)
-            batches = file.iter_batches(batch_size=_BATCH_ROWS)
-        while True:
-            with self._report_damage():
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                names, columns = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
-            yield names, columns
-
-    def _check_entries(self, metadata: Any) -> None:
-        """Refuse lists that no row of a rollouts file has, before they are unfolded."""
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for column in map(group.column, range(group.num_columns)):
-                if column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
-                    raise FileError(
-                        f"{self.path}: column {quote_key(column.path_in_schema)} holds {column.num_values} entries in "
-                        f"{group.num_rows} rows; a row holds one step: write the file again"
-                    )
-
-    @contextmanager
-    def _report_damage(self) -> Iterator[None]:
-        """Say in one sentence that a file is damaged, for which pyarrow has many words."""
-        try:
-            yield
-        except FileError:
-            raise
-        except Exception as error:
-            raise self._make_error(error) from error
-
     def _read_header(self, file: Any) -> dict[str, Any]:
-        with self._report_damage():
-            text = (file.schema_arrow.metadata or {}).get(FORMAT.encode())
+        text = ParquetFile(self.path).read_notes(file).get(FORMAT.encode())
         try:
             header = parse_json(text.decode("utf-8")) if text is not None else None
         except ValueError as error:
@@ -121,12 +69,6 @@ class ParquetSource:
         if fault is not None:
             raise FileError(f"{self.path}, header: {fault}")
         return header
-
-    def _make_error(self, error: Exception) -> FileError:
-        reason = quote_line(str(error).strip(), limit=200).rstrip(".") or type(error).__name__
-        return FileError(
-            f"{self.path}: the Parquet file is cut off or corrupt ({reason}); copy it again, or write it again"
-        )
 
 
 def _make_rows(
@@ -210,7 +152,7 @@ def write_parquet(target: Path, rows: Iterable[tuple[int, Row]], shape: Shape, m
         shape: the shape of all of them.
         meta: notes for the header.
     """
-    pyarrow = _import_pyarrow()
+    pyarrow = import_pyarrow()
     schema = shape.schema(pyarrow, meta)
     coded = frozenset(shape.json_columns())
     with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:

@@ -27,13 +27,15 @@ class EntropyRanking(Part, slot="shaper"):
         i beats j  iff  peak_i > peak_j and overall_i < overall_j;   S_i = how many i beats
         reward at rank k of N, by S from above: best * (1 - k / (N - 1));   equal S share the mean of their ranks
 
-    Source: R^3 (2026, arXiv:2601.19620), structural entropy ranking reward. Choices, where the paper is silent: p 0.2;
-    best 0.5, below a right answer's 1; one ranked attempt alone earns 0, for nothing was compared. A group in which
-    some attempt succeeded is left as it is. One departure: attempts that failed without being cut off earn the mean of
-    the ranked ones, and nobody anything where the ranks tell nobody apart (`finished="mean"`); at 0, as in the paper
-    (`finished="zero"`), being cut off pays by itself. The paper ranks single responses that were cut off
-    (`who="truncated"`); for attempts of many steps `who="failed"` ranks all of them (ours), by their tokens' entropies
-    or by their steps' means (`per`). The entropies are those of the policy that sampled, when it sampled.
+    Source: R^3 (2026, arXiv:2601.19620), structural entropy ranking reward; its algorithm ranks responses that were cut
+    off (`who="truncated"`), while its abstract also speaks of failed ones. Choices, where the paper is silent: p 0.2;
+    best 0.5; N counts the ranked; one ranked attempt alone earns 0, for nothing was compared. A group in which some
+    attempt succeeded is left as it is. One departure: attempts that failed without being cut off earn the mean of the
+    ranked ones, and nobody anything where the ranks tell nobody apart (`finished="mean"`); at 0, which is the paper's
+    letter (`finished="zero"`), being cut off pays by itself. For attempts of many steps `who="failed"` ranks all of
+    them (ours), by their tokens' entropies or by their steps' means (`per`). The entropies are those of the policy that
+    sampled, when it sampled. How strong the ranking is `best` does not say: divided by the group's own deviation it
+    cancels, and counts only beside a recalled success, or under the scale `fixed_unless_solved`.
     """
 
     p: Annotated[float, Field(gt=0, le=1)] = 0.2

@@ -64,7 +64,7 @@ class Sampling:
 
 
 @dataclass
-class _LiveAttempt:
+class LiveAttempt:
     """An attempt under way."""
 
     attempt: Attempt
@@ -108,13 +108,17 @@ def play_attempts(
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
     live = {number: _start_attempt(attempt, first[number], prompter) for number, attempt in enumerate(attempts)}
-    game = LiveEpisodes(live, host, engine, prompter, rule, sampling, waiting, stop)
-    active = [number for number, state in live.items() if state.stop is None]
-    if isinstance(engine, SubmittingEngine):
-        play_as_answered(game, active, engine)
+    return play_to_end(LiveEpisodes(live, host, engine, prompter, rule, sampling, waiting, stop))
+
+
+def play_to_end(game: LiveEpisodes) -> list[Trajectory]:
+    """Play attempts that are under way to their end; their records, in the order of the attempts."""
+    active = [number for number, state in game.live.items() if state.stop is None]
+    if isinstance(game.engine, SubmittingEngine):
+        play_as_answered(game, active, game.engine)
     else:
         _play_in_step(game, active)
-    return [_make_trajectory(live[number]) for number in range(len(attempts))]
+    return [_make_trajectory(state) for state in game.live.values()]
 
 
 def _play_in_step(game: LiveEpisodes, active: list[int]) -> None:
@@ -129,7 +133,7 @@ def _play_in_step(game: LiveEpisodes, active: list[int]) -> None:
 class LiveEpisodes:
     """Attempts under way, by number, and all that they are played with: engine, host, prompts, the action rule."""
 
-    live: Mapping[int, _LiveAttempt]
+    live: Mapping[int, LiveAttempt]
     host: Host
     engine: Engine
     prompter: Prompter
@@ -180,7 +184,7 @@ class LiveEpisodes:
 
 
 def _end_too_long(
-    live: Mapping[int, _LiveAttempt], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
+    live: Mapping[int, LiveAttempt], prompts: Mapping[int, tuple[int, ...]], context: int | None, max_tokens: int
 ) -> list[int]:
     """End the attempts whose prompts have outgrown the model, as a limit on steps would have; which they are."""
     too_long = [n for n, prompt in prompts.items() if context is not None and len(prompt) + max_tokens > context]
@@ -195,12 +199,12 @@ def _end_too_long(
     return too_long
 
 
-def _start_attempt(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> _LiveAttempt:
+def _start_attempt(attempt: Attempt, shown: Observation | Fault, prompter: Prompter) -> LiveAttempt:
     if isinstance(shown, Fault):
         nothing = Observation(text="")
-        return _LiveAttempt(attempt, nothing, (), stop=shown.reason, error=shown.message)
+        return LiveAttempt(attempt, nothing, (), stop=shown.reason, error=shown.message)
     opening = prompter.encode_opening(shown.goal, attempt.guidance_text)
-    return _LiveAttempt(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
+    return LiveAttempt(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
 
 
 def _make_request(
@@ -217,7 +221,7 @@ def _make_request(
     )
 
 
-def _prepend_forced(live: _LiveAttempt, answer: Generation) -> Generation:
+def _prepend_forced(live: LiveAttempt, answer: Generation) -> Generation:
     """Put the tokens that a response was made to begin with before it; nobody drew them, they are scored later."""
     forced = live.attempt.tokens_to_force(len(live.steps))
     if not forced:
@@ -236,7 +240,7 @@ def _prepend_forced(live: _LiveAttempt, answer: Generation) -> Generation:
 
 
 def _record_step(
-    live: _LiveAttempt,
+    live: LiveAttempt,
     prompt: tuple[int, ...],
     answer: Generation,
     action: str,
@@ -282,7 +286,7 @@ def _record_step(
     live.observation = outcome.observation
 
 
-def _make_trajectory(live: _LiveAttempt) -> Trajectory:
+def _make_trajectory(live: LiveAttempt) -> Trajectory:
     assert live.stop is not None, "an attempt is recorded once it has ended"
     attempt = live.attempt
     versions = sorted({span.version for spans in live.versions for span in spans})

@@ -8,7 +8,7 @@ from pathlib import Path
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, kind_of, name_of
-from groupwise.core.parts.slots import Loss
+from groupwise.core.parts.slots import Loss, Measure
 from groupwise.core.records import Task
 from groupwise.core.run_paths import JOURNAL, RunPaths
 from groupwise.core.text.json_text import is_plain
@@ -149,11 +149,7 @@ def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
     if config.warm_start is not None:
         _check_expert(host, tasks[0], NO_EXPERT)
     for part in config.algorithm.measures or ():
-        if "expert" in getattr(part, "needs", ()):
-            sentence = (
-                "the environment has no expert, whom algorithm.measures asks ({}); take another one, or leave it out"
-            )
-            _check_expert(host, tasks[0], sentence.format(name_of(part)))
+        _check_asked_of_world(part, host, tasks[0])
     _check_past_attempts(config, tasks)
     if config.rollout.lag:
         _check_payloads(tasks)
@@ -178,6 +174,22 @@ def _check_expert(host: Host, task: Task, sentence: str) -> None:
     if isinstance(host.ask_experts([0])[0], NoExpert):
         raise ConfigError(sentence)
     host.close([0])
+
+
+def _check_asked_of_world(measure: Measure, host: Host, task: Task) -> None:
+    """Refuse a measure that asks of environments what they cannot do."""
+    needs = getattr(measure, "needs", ())
+    if "expert" in needs:
+        sentence = "the environment has no expert, whom algorithm.measures asks ({}); take another one, or leave it out"
+        _check_expert(host, task, sentence.format(name_of(measure)))
+    if "fork" in needs and not isinstance(host.open({0: task})[0], Fault):
+        copy = host.fork(0, [1])[1]
+        host.close([0, 1])
+        if isinstance(copy, Fault):
+            raise ConfigError(
+                f"algorithm.measures: {name_of(measure)} lets attempts go on from copies of their worlds, and this one "
+                f"cannot be copied ({copy.message}); give the environment fork(), or leave the measure out"
+            )
 
 
 def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -59,6 +59,9 @@ class CreditedBatch:
     """Whether it belongs to a task at which nobody earned anything."""
     context: LossContext = field(default_factory=LossContext)
     """What the loss is handed beside credit."""
+    logps_now: Mapping[int, Sequence[tuple[float, ...]]] = field(default_factory=dict)
+    """By place among the trajectories, the log-probs that the tokens of their steps are measured against, where these
+    are not the ones they were sampled with."""
     tokens: Sequence[TokensOfStep] | None = None
     """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
 
@@ -91,6 +94,7 @@ def credit_batch(
     table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
     keeping_credit, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
+    in_order = sorted((past for past in recalled if past.trajectory), key=lambda past: past.keeps_credit)
     return CreditedBatch(
         trajectories=[*chosen, *joined, *keeping_credit],
         num_fresh=len(chosen),
@@ -99,6 +103,9 @@ def credit_batch(
         values=np.append(credit.values, stored),
         compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
         keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
+        logps_now={
+            len(chosen) + place: past.logps_now for place, past in enumerate(in_order) if past.ratio == "recomputed"
+        },
         context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep, num_kept=len(kept)),
         tokens=None
         if algorithm.token_credit is None
@@ -164,7 +171,7 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
     context, nothing = batch.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(batch.trajectories):
         group, off_policy = groups[trajectory.task.id], trajectory.off_policy
-        for recorded in trajectory.steps:
+        for recorded in _list_measured_steps(trajectory, batch.logps_now.get(number)):
             step, row = move_forced_to_prompt(recorded) if recorded.forced else recorded, len(samples)
             response_ids = step.response_ids
             own = None if tokens is None else tokens[row]
@@ -187,6 +194,14 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
                 )
             )
     return samples
+
+
+def _list_measured_steps(trajectory: Trajectory, logps_now: Sequence[tuple[float, ...]] | None) -> Sequence[Step]:
+    """The steps of an attempt, with the log-probs that their tokens are measured against."""
+    if logps_now is None:
+        return trajectory.steps
+    measured = zip(trajectory.steps, logps_now, strict=True)
+    return [replace(step, logp_behaviour=logps) for step, logps in measured]
 
 
 def move_forced_to_prompt(step: Step) -> Step:

@@ -11,6 +11,7 @@ from groupwise import ConfigError
 from groupwise.advantages import (
     Deviation,
     DistinctDeviation,
+    FixedUnlessSolved,
     MeanAbsoluteDeviation,
     MedianAbsoluteDeviation,
     NoScale,
@@ -43,6 +44,13 @@ def test_a_lone_member_has_no_deviation_and_keeps_eps() -> None:
 
 def test_deviation_is_the_sample_deviation_with_one_millionth_by_default() -> None:
     assert find_scales(Deviation(), [1, 3, 5]) == [2 + 1e-6]
+
+
+def test_groups_without_a_member_above_the_level_have_a_fixed_scale() -> None:
+    # 0, 2: population deviation 1. A member at the level is none above it; the made-up million between is no member.
+    scale = FixedUnlessSolved(ddof=0, eps=0.25, fixed=7.0, above=1.0)
+    assert find_scales(scale, [0, 2], [0, 1], [0, 0], [1.0]) == [1.25, 7.0, 7.0, 7.0]
+    assert find_scales(FixedUnlessSolved(), [0.5, 0.0], [1.5, -0.5]) == [0.5, math.sqrt(2) + 1e-6]
 
 
 @pytest.mark.parametrize("scale", [Deviation, MedianAbsoluteDeviation, MeanAbsoluteDeviation, DistinctDeviation])

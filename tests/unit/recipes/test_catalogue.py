@@ -18,6 +18,8 @@ NAMES = [
     "reinforce_pp_baseline",
     "gigpo",
     "hgpo",
+    "gagpo",
+    "hgae",
     "salt",
     "mc_grpo",
     "ngrpo",

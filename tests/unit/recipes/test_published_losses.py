@@ -59,6 +59,13 @@ RLOO = PolicyLoss(
 )
 TOKENS = PolicyLoss(surrogate=Clip(low=0.2, high=0.2), aggregate=TokenMean())
 
+GAGPO = PolicyLoss(
+    ratio=SequenceRatio(unit="step", length="mean"),
+    surrogate=Clip(low=0.2, high=0.2),
+    aggregate=SequenceMean(),
+    penalties=(Kl(estimator="k3", weight=0.01),),
+)
+
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("grpo", {}, GRPO),
     ("grpo", {"average": "step", "alone": "raw"}, GRPO),
@@ -126,6 +133,8 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
             penalties=(Kl(estimator="k3", weight=0.01),),
         ),
     ),
+    ("gagpo", {}, GAGPO),
+    ("hgae", {}, GAGPO),
     ("r3", {}, GRPO),
     ("r3_grpo_ablation", {}, GRPO),
     ("r3_hgpo", {}, recipes.hgpo().loss),
@@ -265,6 +274,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         ),
     ),
     ("spo_chain", {}, TOKENS),
+    ("pav", {}, TOKENS),
     ("spae", {}, PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean())),
     ("after_vsrm", {}, TOKENS),
     ("simpo", {}, Simpo(beta=2.5, margin=0.55)),

@@ -58,10 +58,13 @@ def whiten(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
     return {"kind": "whitened", "of": of, "eps": eps}
 
 
+PENALISED_RETURNS = returns(0.95) | {"of": penalty_on(STEP_REWARD, 0.1)}
 RAW_RETURNS = relative(of=returns(1.0), baseline={"kind": "no_baseline"}, scale=NO_SCALE, average="step", alone="raw")
 STATE = {"kind": "by_state", "same_numbers": True}
 STATE_TERM = relative(by=STATE, of=penalty_on(returns(0.95), 0.1), average="step")
 RELEASED_EPISODE = relative(of=penalty_on(EPISODE, 0.1), average="step", alone="raw")
+
+PROGRESS = RAW_RETURNS | {"of": {"kind": "column", "name": "prover_progress"}}
 
 
 def gigpo(episode: dict[str, Any], state: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
@@ -76,6 +79,15 @@ def hgpo(*terms: tuple[float, dict[str, Any]], absent: str = "not_compared", eps
 def salt(of: dict[str, Any], history: int = 1, next_state: bool = True, count: str = "attempt") -> dict[str, Any]:
     edge = {"kind": "by_edge", "history": history, "next_state": next_state}
     return {"kind": "merged", "of": of, "by": edge, "count": count}
+
+
+def by_differences(of: dict[str, Any], lam: float = 0.95, truncated: str = "zero") -> dict[str, Any]:
+    fields = {"returns": PENALISED_RETURNS, "gamma": 0.95, "lam": lam, "truncated": truncated}
+    return {"kind": "temporal_differences", "of": of} | fields
+
+
+def scale_over(of: dict[str, Any], by: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "scaled", "of": of, "by": by, "scale": deviation()}
 
 
 def mars(scale: dict[str, Any], gamma: float = 1.0) -> dict[str, Any]:
@@ -100,6 +112,7 @@ def a_grae(alpha: float, denominator: str, eps: float) -> dict[str, Any]:
     return {"kind": "asymmetric", "of": relative()} | fields
 
 
+ABOVE_VALUE: dict[str, Any] = {"of": PENALISED_RETURNS, "scale": NO_SCALE, "average": "step"}
 EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("grpo", {}, relative()),
     (
@@ -113,6 +126,8 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("after_vsrm", {}, relative(scale=NO_SCALE)),
     ("bcpg_nsa", {}, relative(scale=NO_SCALE)),
     ("prorag", {}, relative(scale={"kind": "deviation", "ddof": 1, "eps": 1e-4, "factor": 1.0})),
+    ("pav", {}, gigpo(relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE), PROGRESS, 0.5)),
+    ("pav", {"alpha": 0.0}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("spo_chain", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
     ("dr_grpo", {"average": "step", "alone": "error"}, relative(scale=NO_SCALE, average="step", alone="error")),
     ("rloo", {}, relative(baseline={"kind": "leave_one_out"}, scale=NO_SCALE)),
@@ -188,6 +203,20 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         "hgpo",
         {"depth": 0, "alpha": 2.0, "reference": True, "episode": True},
         hgpo((1.0, RELEASED_EPISODE), (4.0, level(0)), absent="zero_valued", eps=1e-6),
+    ),
+    ("gagpo", {}, scale_over(by_differences(relative(by=STATE, **ABOVE_VALUE)), TASK)),
+    (
+        "gagpo",
+        {"lam": 0.5, "scale_by": "state", "truncated": "value"},
+        scale_over(by_differences(relative(by=STATE, **ABOVE_VALUE), 0.5, "value"), STATE),
+    ),
+    ("hgae", {}, scale_over(by_differences(hgpo(*((k + 1.0, level(k, **ABOVE_VALUE)) for k in range(3)))), TASK)),
+    (
+        "hgae",
+        {"depth": 1, "alpha": 2.0, "leave_out": True, "scale_by": "none"},
+        by_differences(
+            hgpo(*(((k + 1.0) ** 2, level(k, **ABOVE_VALUE, baseline={"kind": "leave_one_out"})) for k in range(2)))
+        ),
     ),
     ("r3", {}, relative(scale=deviation(0), mixed_scale=deviation(0))),
     ("r3", {"alpha": 3.0}, relative(scale=deviation(0), mixed_scale=deviation(0, factor=3.0))),

@@ -17,7 +17,7 @@ from tests.unit.recordings.rows import HEADER, ROW, write_lines
 
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
-    'open_rollouts(path, format="...")), else put the header '
+    'open_rollouts(path, format="...")) or its columns (`--map task=prompt_id,reward=score`), else put the header '
     '{"format": "groupwise.rollouts", "version": 1, "meta": {}} first'
 )
 VALID = ", ".join(sorted(KEYS))

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.arguments.algorithms import build_algorithm, build_part
+from groupwise.cli.arguments.column_map import MapEntries, read_column_map
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.audit.journal_credit import OWN, JournalComparison
 from groupwise.cli.terminal.screen import errors, file_progress, format_share, output, print_json, shorten
@@ -58,6 +59,7 @@ def audit(
     format: Annotated[
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
+    map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
@@ -66,7 +68,7 @@ def audit(
     if not recipe and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
     memories = dict(_read_memory(name) for name in memory or MEMORIES)
-    rollouts, tokens = open_rollouts(file, format=format), RecordedTokens()
+    rollouts, tokens = open_rollouts(file, format=format, columns=read_column_map(map_)), RecordedTokens()
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
         chunks = ChunkTables(
             rollouts.chunks(progress=progress, watch=tokens.add, keeps_tokens=gives_token_credit(algorithms))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from groupwise.cli.arguments.algorithms import build_algorithm
+from groupwise.cli.arguments.column_map import MapEntries, read_column_map
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.explain.step_of_run import check_unique_attempt, explain_in_run
 from groupwise.cli.explain.views import (
@@ -54,6 +55,7 @@ def explain(
     format: Annotated[
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
+    map_: MapEntries = None,
     token: Annotated[
         int | None, typer.Option(help="Explain the credit of this token of the response too, from 0.", min=0)
     ] = None,
@@ -61,11 +63,11 @@ def explain(
     trust: Trust = False,
 ) -> None:
     """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
-    if is_run(file):
+    if is_run(file) and not map_:
         explain_in_run(file, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
     else:
         recipe = FOR_FILES if recipe is None else recipe
-        recorded = open_rollouts(file, format=format)
+        recorded = open_rollouts(file, format=format, columns=read_column_map(map_))
         _explain_in_file(recorded, task, attempt, step, recipe=recipe, token=token, as_json=as_json)
 
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from groupwise.core.rules import BrokenRuleError, NotTestedError
+from groupwise.engines.conformance.rounding import EXACT_GAP, find_difference, find_other_tokens
 from groupwise.engines.engine import Engine, Generation, Request
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Subject:
     weights: Mapping[str, torch.Tensor] | None
     """Weights to hand over."""
     max_gap: float
-    """Nats by which two ways of computing a log-prob may differ."""
+    """Nats by which two ways of computing a log-prob may differ; where that is much, tokens may differ by rounding."""
     seconds: float
     """How long an answer to `submit` may take."""
     seed: int
@@ -72,7 +73,7 @@ class Subject:
     @cached_property
     def unrepeatable(self) -> str:
         """Where the same requests, asked again, gave other tokens; empty = nowhere."""
-        return find_difference(self.requests, self.ask(self.requests), self.answers)
+        return find_other_tokens(self.requests, self.ask(self.requests), self.answers)
 
     @cached_property
     def seedless(self) -> str:
@@ -106,6 +107,17 @@ class Subject:
                 )
         return ""
 
+    def find_difference(
+        self, requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]
+    ) -> str:
+        """Where two ways of answering differ by more than they may; empty = nowhere."""
+        return find_difference(requests, some, others, max_gap=self.max_gap)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether log-probs are so coarse that a token may tip over with how it is computed."""
+        return self.max_gap > EXACT_GAP
+
     def require_repeatable(self) -> None:
         """Leave a rule that compares tokens, where they cannot be compared."""
         if self.unrepeatable:
@@ -134,19 +146,3 @@ def follow_up(request: Request, answer: Generation) -> Request:
     """What an attempt would ask next: its prompt, its response, and something new."""
     prompt = (*request.prompt_ids, *answer.response_ids, *request.prompt_ids[:2])
     return replace(request, prompt_ids=prompt, seed=request.seed + 1)
-
-
-def find_difference(requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]) -> str:
-    """The first request that was answered in two ways; empty = none was."""
-    for request, answer, other in zip(requests, some, others, strict=True):
-        if answer.response_ids != other.response_ids:
-            return f"seed {request.seed} gave {answer.response_ids}, and {other.response_ids}"
-    return ""
-
-
-def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
-    """The largest difference of two lists of log-probs; NaN where one is none, infinite where they are not as many."""
-    if [len(logps) for logps in some] != [len(logps) for logps in others]:
-        return math.inf
-    gaps = [abs(a - b) for logps, other in zip(some, others, strict=True) for a, b in zip(logps, other, strict=True)]
-    return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)

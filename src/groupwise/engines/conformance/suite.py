@@ -58,7 +58,8 @@ def check_engine(
         engine: the engine; one that is not needed afterwards, since it is left with the weights below.
         token_ids: ids that prompts may be made of.
         weights: other weights of the same model, by name, to hand over; None = handing over is not tested.
-        max_gap: nats by which two ways of computing one log-prob may differ; some 0.5 in bfloat16.
+        max_gap: nats by which two ways of computing one log-prob may differ; some 0.5 in bfloat16. Above 0.01 tokens
+            that two ways sampled are compared but for rounding.
         seconds: how long an answer to `submit` may take.
         seed: for prompts and seeds.
     """

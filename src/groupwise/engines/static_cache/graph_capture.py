@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ class GraphPool:
 
     def capture(self, run: Callable[[], Any]) -> Any:
         """A graph of what is run, which is run some times before."""
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        here = torch.cuda.current_stream()
+        aside = get_side_stream(here.device_index)
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             for _ in range(WARM_UPS):
@@ -31,3 +33,9 @@ class GraphPool:
         with torch.cuda.graph(graph, pool=self._handle, capture_error_mode="thread_local"):
             run()
         return graph
+
+
+@cache
+def get_side_stream(device: int) -> torch.cuda.Stream:
+    """The one stream of a device for runs before a capture: libraries keep a workspace for each stream they ran on."""
+    return torch.cuda.Stream(device)

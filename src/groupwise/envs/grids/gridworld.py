@@ -78,7 +78,7 @@ class GridworldEnvironment:
     def __init__(self, task: Task, part: Gridworld) -> None:
         self._part, self._task = part, task
         self._lake: Lake = tuple(task.payload["rows"])
-        self._at = _find_symbol(self._lake, "S")
+        self._at = find_symbol(self._lake, "S")
         self._progress = Progress(task, max_steps=part.max_steps)
         self._observation = self._observe()
 
@@ -92,9 +92,9 @@ class GridworldEnvironment:
             return self._progress.outcome(self._observation, accepted=False)
         slip = float(self._task.payload["slip"])
         move = slip_move(action, slip, draw_uniform(ENV, self._task.seed, step)) if slip else action
-        self._at = _move(self._lake, self._at, move)
+        self._at = move_over(self._lake, self._at, move)
         self._observation = self._observe()
-        surface = _surface_at(self._lake, self._at)
+        surface = surface_at(self._lake, self._at)
         if surface == "ice":
             return self._progress.outcome(self._observation)
         reward = self._part.success_reward if surface == "goal" else 0.0
@@ -112,12 +112,8 @@ class GridworldEnvironment:
         )
 
     def _observe(self, notice: str = "") -> Observation:
-        goal = f"reach {describe_cell(_find_symbol(self._lake, 'G'))}."
-        if _surface_at(self._lake, self._at) == "hole":
-            text = "You fall into a hole."
-        else:
-            around = ". ".join(f"{move}: {_surface_at(self._lake, shift(self._at, move))}" for move in MOVES)
-            text = f"You are at {describe_cell(self._at)}. {around}."
+        goal = tell_goal(self._lake)
+        text = tell_text(self._lake, self._at)
         text = f"{notice} {text}" if notice else text
         return Observation(
             text=prepend_goal(goal, text) if self._part.goal_in_text else text,
@@ -125,6 +121,19 @@ class GridworldEnvironment:
             admissible=tuple(MOVES),
             goal=goal,
         )
+
+
+def tell_goal(lake: Lake) -> str:
+    """What a lake asks for."""
+    return f"reach {describe_cell(find_symbol(lake, 'G'))}."
+
+
+def tell_text(lake: Lake, cell: Cell) -> str:
+    """What is seen from a cell."""
+    if surface_at(lake, cell) == "hole":
+        return "You fall into a hole."
+    around = ". ".join(f"{move}: {surface_at(lake, shift(cell, move))}" for move in MOVES)
+    return f"You are at {describe_cell(cell)}. {around}."
 
 
 def slip_move(move: str, slip: float, drawn: float) -> str:
@@ -140,12 +149,12 @@ def find_best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
 
     Value iteration: value(cell) = PATIENCE_FACTOR * max over moves of the mean value of where the move may end.
     """
-    value = {cell: float(_surface_at(lake, cell) == "goal") for cell in list_cells(len(lake))}
-    goal = _find_symbol(lake, "G")
+    value = {cell: float(surface_at(lake, cell) == "goal") for cell in list_cells(len(lake))}
+    goal = find_symbol(lake, "G")
     # From the goal outwards: each sweep then carries the goal's value all the way.
     outwards = sorted(value, key=lambda cell: abs(cell[0] - goal[0]) + abs(cell[1] - goal[1]))
-    ice = [cell for cell in outwards if _surface_at(lake, cell) == "ice"]
-    ends = {cell: [_list_ends(lake, cell, move) for move in MOVES] for cell in ice}
+    ice = [cell for cell in outwards if surface_at(lake, cell) == "ice"]
+    ends = {cell: [list_ends(lake, cell, move) for move in MOVES] for cell in ice}
     straight, aside = 1 - slip, slip / 2
     change, worth = 1.0, {cell: [0.0] for cell in ice}
     while change > CLOSE_ENOUGH:
@@ -160,10 +169,10 @@ def find_best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
     return {cell: tuple(MOVES)[worth[cell].index(max(worth[cell]))] for cell in ice}
 
 
-def _list_ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
+def list_ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
     """Where a move from a cell may end: straight on, and to either side."""
     left, right = SIDEWAYS[move]
-    return _move(lake, cell, move), _move(lake, cell, left), _move(lake, cell, right)
+    return move_over(lake, cell, move), move_over(lake, cell, left), move_over(lake, cell, right)
 
 
 @cache
@@ -188,25 +197,28 @@ def _draw(size: int, num_holes: int, slip: float, max_steps: int, index: int) ->
 
 
 def _arrives(lake: Lake, slip: float, seed: int, max_steps: int) -> bool:
-    at, best = _find_symbol(lake, "S"), find_best_moves(lake, slip)
+    at, best = find_symbol(lake, "S"), find_best_moves(lake, slip)
     for step in range(max_steps):
-        at = _move(lake, at, slip_move(best[at], slip, draw_uniform(ENV, seed, step)))
-        if _surface_at(lake, at) != "ice":
-            return _surface_at(lake, at) == "goal"
+        at = move_over(lake, at, slip_move(best[at], slip, draw_uniform(ENV, seed, step)))
+        if surface_at(lake, at) != "ice":
+            return surface_at(lake, at) == "goal"
     return False
 
 
-def _move(lake: Lake, at: Cell, move: str) -> Cell:
+def move_over(lake: Lake, at: Cell, move: str) -> Cell:
+    """The cell that a move leads to; one over the edge stays."""
     there = shift(at, move)
     return there if is_inside(there, len(lake)) else at
 
 
-def _surface_at(lake: Lake, cell: Cell) -> str:
+def surface_at(lake: Lake, cell: Cell) -> str:
+    """What a cell is: ice, hole, goal, or beyond the edge."""
     if not is_inside(cell, len(lake)):
         return "edge"
     return {"H": "hole", "G": "goal"}.get(lake[cell[0]][cell[1]], "ice")
 
 
-def _find_symbol(lake: Lake, symbol: str) -> Cell:
+def find_symbol(lake: Lake, symbol: str) -> Cell:
+    """The first cell with a symbol."""
     row = next(row for row, line in enumerate(lake) if symbol in line)
     return row, lake[row].index(symbol)

@@ -30,7 +30,7 @@ class ForeignLines:
     @property
     def is_compressed(self) -> bool:
         """Whether the file is smaller than its content."""
-        return self.lines.is_gzip
+        return self.lines.is_compressed
 
     def meta(self) -> Mapping[str, Any]:
         """Where the rows come from; such a file holds no notes."""
@@ -50,6 +50,8 @@ class Record:
     fields: dict[str, Any]
     inside: str = ""
     """Where in the line the object stands, such as "traces[0].nodes[3]"; empty for the line itself."""
+    unit: str = "line"
+    """What `line` counts: lines, or rows of a Parquet file."""
 
     @classmethod
     def of(cls, path: Path, line: int, value: Any) -> Record:
@@ -63,7 +65,7 @@ class Record:
     def error(self, name: str, fault: str, advice: str) -> FileError:
         """An error about one field."""
         field = f"{self.inside}.{name}" if self.inside else name
-        return FileError(f"{self.path}, line {self.line}: field {field!r} {fault}; {advice}", row=self.line)
+        return FileError(f"{self.path}, {self.unit} {self.line}: field {field!r} {fault}; {advice}", row=self.line)
 
     def first(self, names: Iterable[str]) -> str | None:
         """The first of these fields that is there."""

@@ -17,6 +17,7 @@ from groupwise.advantages import (
     DistinctDeviation,
     DistinctMean,
     ExponentiallyWeighted,
+    FixedUnlessSolved,
     LeaveOneOut,
     LogMeanExp,
     Mean,
@@ -65,7 +66,7 @@ def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
     return _take_root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
 
 
-def discount(rewards: Sequence[float], gamma: float) -> Fraction:
+def discount(rewards: Sequence[float | Fraction], gamma: float) -> Fraction:
     """Sum of gamma^k * r_k."""
     return sum((Fraction(gamma) ** k * Fraction(reward) for k, reward in enumerate(rewards)), Fraction(0))
 
@@ -93,6 +94,9 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
     """Spread of a group; None for a scale that is not known here."""
     known: dict[type, Callable[[Any], float]] = {
         Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
+        FixedUnlessSolved: lambda part: (
+            part.factor * deviation(values, part.ddof) + part.eps if max(values) > part.above else part.fixed
+        ),
         MedianAbsoluteDeviation: lambda part: _find_median_distance(part, values),
         MeanAbsoluteDeviation: lambda part: float(
             (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)

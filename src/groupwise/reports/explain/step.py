@@ -22,6 +22,7 @@ from groupwise.advantages import (
     PenalisedRefusals,
     Relative,
     ReturnToGo,
+    Scaled,
     ShiftedMean,
     StepRewardSignal,
     Whitened,
@@ -190,6 +191,11 @@ def _derive_statistics(
     traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
     if isinstance(part, Whitened):
         return *_derive_whitening(table, part, trace, steps), ""
+    if (
+        isinstance(part, Scaled)
+        and (spread := by_hand.derive_scale(part.scale, trace.signal[steps].tolist())) is not None
+    ):
+        return Fraction(0), spread, ""
     if not isinstance(part, Relative):
         return *traced, f"baseline and scale of {_describe_part(part)}"
     values, own = _list_counted(table, part, trace, steps, step)
@@ -226,6 +232,8 @@ def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
 def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
     if isinstance(part, Whitened):
         return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
+    if isinstance(part, Scaled):
+        return len(set(trace.signal[steps].tolist())) == 1
     if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline | ShiftedMean):
         return False
     values, _ = _list_counted(table, part, trace, steps, int(steps[0]))
@@ -332,8 +340,10 @@ def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fract
         return float(table.column("outcome")[step])
     if isinstance(signal, EpisodeReturn):
         return by_hand.mean(table.reward[attempt].tolist()) * int(attempt.sum())
-    if isinstance(signal, ReturnToGo) and signal.within == "attempt" and isinstance(signal.of, StepRewardSignal):
-        return by_hand.discount(table.reward[attempt & (table.index >= table.index[step])].tolist(), signal.gamma)
+    if isinstance(signal, ReturnToGo) and signal.within == "attempt":
+        later = np.flatnonzero(attempt & (table.index >= table.index[step])).tolist()
+        rewards = [reward for place in later if (reward := _derive_signal(table, signal.of, place)) is not None]
+        return by_hand.discount(rewards, signal.gamma) if len(rewards) == len(later) else None
     if isinstance(signal, Bounded):
         return _derive_signal(table, signal.of, step)
     if isinstance(signal, AbovePrior):

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from socket import socket
 from typing import Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
+from groupwise.core.errors import EnvironmentFault
 from groupwise.core.records import StopReason, Task
 from groupwise.core.text.exceptions import MAX_SEARCHED_CHARACTERS, quote_error
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import redact
-from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
+from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
 from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
 
 Answer = TypeVar("Answer")
@@ -61,6 +62,13 @@ class Host(Protocol):
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         """Ask the experts of some environments what they would do next."""
+
+    def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
+        """Copy an environment under other numbers, where it lives, and return what each copy shows.
+
+        The copies and their source go their own ways from here on. One that cannot be made is a fault of its own
+        number; the source goes on.
+        """
 
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
@@ -133,6 +141,15 @@ class InProcess:
         chosen = {number: self._environments[number] for number in numbers}
         return self._drop_faulty({number: call_guarded(_ask_expert, chosen[number]) for number in numbers})
 
+    def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
+        """Copy an environment under other numbers and return what each copy shows."""
+        environment = self._environments[source]
+        return self._drop_faulty({number: call_guarded(self._copy, number, environment) for number in into})
+
+    def observe(self, number: int) -> Observation | Fault:
+        """What an environment shows now."""
+        return call_guarded(lambda: to_plain_observation(self._environments[number].observe()))
+
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
         for number in numbers:
@@ -151,6 +168,15 @@ class InProcess:
     def _start(self, number: int, task: Task) -> Observation:
         environment = self._environments[number] = self._env.open(task)
         return to_plain_observation(environment.observe())
+
+    def _copy(self, number: int, environment: Environment) -> Observation:
+        if not isinstance(environment, Forkable):
+            raise EnvironmentFault(
+                f"{type(environment).__name__} has no fork(), so that nothing can go on from the middle of its "
+                "attempts; give it one that returns an independent copy"
+            )
+        twin = self._environments[number] = environment.fork()
+        return to_plain_observation(twin.observe())
 
     def _drop_faulty(self, answers: dict[int, Answer]) -> dict[int, Answer]:
         """Drop the environments whose answer is a fault."""

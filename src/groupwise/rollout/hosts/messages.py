@@ -30,6 +30,14 @@ class ExpertQuestion:
 
 
 @dataclass(frozen=True)
+class ForkOrder:
+    """What a worker reads where an environment is to be a copy of another, or a new one to show where it stands."""
+
+    source: int | None
+    """Key of the environment to copy; None = it is there already, and shows what it shows now."""
+
+
+@dataclass(frozen=True)
 class Ready:
     """A worker has made its environment part and waits for calls."""
 
@@ -38,16 +46,17 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class EncodedCall:
-    """A call as JSON, encoded once, however often it is sent: open an environment, act, ask its expert, or drop it."""
+    """A call as JSON, encoded once, however often it is sent: open an environment, copy or drop it, act, ask."""
 
     what: str
-    """open, act, ask or close; a close is not answered."""
+    """open, fork, act, ask or close; a close is not answered."""
     words: str
     """The call as JSON, without what tells it from other calls."""
 
 
-Call = Task | str | ExpertQuestion | None
-"""What a worker reads: a task to open, an action, a question for the expert, or None for an environment to drop."""
+Call = Task | str | ExpertQuestion | ForkOrder | None
+"""What a worker reads: a task to open, an action, a question for the expert, an environment to copy, or None for one to
+drop."""
 Answer = Observation | Outcome | Advice | Ready
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
@@ -55,6 +64,8 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 CLOSE = EncodedCall("close", '"close"')
 ASK = EncodedCall("ask", '"ask"')
+SHOW_FORK = EncodedCall("fork", '"fork",null')
+"""In place of the copying, where a copy is brought back: its source's actions lead there, and it shows where it is."""
 
 
 def write_open(task: Task) -> EncodedCall:
@@ -67,6 +78,11 @@ def write_open(task: Task) -> EncodedCall:
 def write_act(action: str) -> EncodedCall:
     """The call that acts."""
     return EncodedCall("act", f'"act",{json.dumps(action)}')
+
+
+def write_fork(source: int) -> EncodedCall:
+    """The call that copies the environment of a key."""
+    return EncodedCall("fork", f'"fork",{source}')
 
 
 def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
@@ -135,6 +151,8 @@ def _read_call(what: str, *words: Any) -> Call:
     if what == "open":
         name, env, split, seed, payload, tags = words
         return Task(id=name, env=env, split=split, seed=seed, payload=read_payload(payload), tags=tuple(tags))
+    if what == "fork":
+        return ForkOrder(words[0])
     return None if what == "close" else ExpertQuestion()
 
 

@@ -17,7 +17,7 @@ from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.rollout.hosts.host import Fault, InProcess, fault_of
-from groupwise.rollout.hosts.messages import Answer, ExpertQuestion, Ready, read_calls, write_answer
+from groupwise.rollout.hosts.messages import Answer, ExpertQuestion, ForkOrder, Ready, read_calls, write_answer
 
 
 def serve(descriptor: int) -> None:
@@ -65,7 +65,7 @@ def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | 
         return fault_of(error)
 
 
-def _answer_call(host: InProcess, number: int, key: int, call: Task | str | ExpertQuestion) -> bytes:
+def _answer_call(host: InProcess, number: int, key: int, call: Task | str | ExpertQuestion | ForkOrder) -> bytes:
     """What came of a call, written here, so that an answer that cannot be is a fault of its environment."""
     try:
         return write_answer(number, _make_call(host, key, call))
@@ -74,7 +74,9 @@ def _answer_call(host: InProcess, number: int, key: int, call: Task | str | Expe
         return write_answer(number, fault_of(error))
 
 
-def _make_call(host: InProcess, key: int, call: Task | str | ExpertQuestion) -> Answer:
+def _make_call(host: InProcess, key: int, call: Task | str | ExpertQuestion | ForkOrder) -> Answer:
     if isinstance(call, str):
         return host.act({key: call})[key]
+    if isinstance(call, ForkOrder):
+        return host.observe(key) if call.source is None else host.fork(call.source, [key])[key]
     return host.open({key: call})[key] if isinstance(call, Task) else host.ask_experts([key])[key]

@@ -27,7 +27,17 @@ from groupwise.core.parts.part import Part, Slot
 from groupwise.core.records import StopReason, Task
 from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
 from groupwise.rollout.hosts.host import Advice, Fault, NoExpert, call_guarded
-from groupwise.rollout.hosts.messages import ASK, CLOSE, Answer, EncodedCall, Ready, write_act, write_open
+from groupwise.rollout.hosts.messages import (
+    ASK,
+    CLOSE,
+    SHOW_FORK,
+    Answer,
+    EncodedCall,
+    Ready,
+    write_act,
+    write_fork,
+    write_open,
+)
 from groupwise.rollout.hosts.worker import Worker
 
 FAREWELL_SECONDS = 2.0
@@ -38,6 +48,7 @@ REHEARSAL_SECONDS = 600.0
 """How long a worker may take to make an environment's panels before it is ready."""
 ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
     "open": (Observation,),
+    "fork": (Observation,),
     "act": (Outcome,),
     "ask": (str, type(None), NoExpert),
 }
@@ -61,6 +72,19 @@ class _Seat:
     def is_answered(self) -> bool:
         """Whether its last call was; repeating calls in a new worker does not change that."""
         return self.fault is not None or self.num_shown == len(self.calls)
+
+    def make_copy(self, key: int) -> _Seat:
+        """A seat for a copy of this environment: in a new worker, the same calls lead to where it was copied."""
+        done = len(self.calls)
+        return _Seat(
+            key=key,
+            place=self.place,
+            task=self.task,
+            calls=[*self.calls, SHOW_FORK],
+            shown=self.shown,
+            num_shown=done,
+            num_done=done,
+        )
 
     def take(self, answer: Answer) -> None:
         """Take the answer to the next call: news, or a replay that must end where the environment was."""
@@ -89,7 +113,12 @@ class _Seat:
         replayed = ", repeated in a new worker" if self.num_done < self.num_shown else ""
         call = self.calls[min(self.num_done, len(self.calls) - 1)]
         step = sum(before.what == "act" for before in self.calls[: self.num_done])
-        words = {"open": "opening", "act": f"step {step}", "ask": f"asking the expert at step {step}"}
+        words = {
+            "open": "opening",
+            "fork": f"copying it at step {step}",
+            "act": f"step {step}",
+            "ask": f"asking the expert at step {step}",
+        }
         return words[call.what] + replayed
 
 
@@ -183,6 +212,17 @@ class Workers:
             seat.calls.append(ASK)
         return cast(dict[int, Advice], self._call(numbers))
 
+    def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
+        """Copy an environment under other numbers, in the worker that it lives in, and return what each copy shows."""
+        trunk = self._seats[source]
+        assert trunk.is_answered, "an environment is copied between its actions"
+        self.close(into)
+        copies = [trunk.make_copy(next(self._keys)) for _ in into]
+        self._seats |= zip(into, copies, strict=True)
+        self._send_calls([(seat, write_fork(trunk.key)) for seat in copies])
+        self._settle(lambda worker: bool(worker.waiting))
+        return cast(dict[int, Observation | Fault], self._take_answers(into))
+
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
         gone = [seat for number in numbers if (seat := self._seats.pop(number, None)) is not None]
@@ -211,9 +251,14 @@ class Workers:
     def _send(self, numbers: Iterable[int]) -> None:
         """Send the last call of each environment."""
         seats = [self._seats[number] for number in numbers]
-        for place, due in _group_by_place(seat for seat in seats if seat.fault is None).items():
+        self._send_calls([(seat, seat.calls[-1]) for seat in seats if seat.fault is None])
+
+    def _send_calls(self, calls: Sequence[tuple[_Seat, EncodedCall]]) -> None:
+        """Send calls to the workers that their environments live in; one that is gone is replaced."""
+        call_of = {seat.key: call for seat, call in calls}
+        for place, due in _group_by_place(seat for seat, _ in calls).items():
             worker = self._workers[place]
-            if not (worker.is_alive and worker.ask([(seat, seat.key, seat.calls[-1]) for seat in due])):
+            if not (worker.is_alive and worker.ask([(seat, seat.key, call_of[seat.key]) for seat in due])):
                 self._replace(place)
 
     def _take_answers(self, numbers: Iterable[int]) -> dict[int, Answer]:

@@ -10,6 +10,7 @@ from groupwise.rollout.measures.forced_answers import ForcedAnswers
 from groupwise.rollout.measures.item_tokens import ItemTokens
 from groupwise.rollout.measures.judge_score import JudgeScore
 from groupwise.rollout.measures.judged_segments import JudgedSegments
+from groupwise.rollout.measures.prover_values import ProverValues
 from groupwise.rollout.measures.reference_score import ReferenceScore
 from groupwise.rollout.measures.response_states import ResponseEmbedding, read_response_states
 from groupwise.rollout.measures.right_diversity import RightDiversity
@@ -30,6 +31,7 @@ MEASURES: dict[str, type[Part]] = {
     "judged_segments": JudgedSegments,
     "item_tokens": ItemTokens,
     "expert_score": ExpertScore,
+    "prover_values": ProverValues,
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "ItemTokens",
     "JudgeScore",
     "JudgedSegments",
+    "ProverValues",
     "ReferenceScore",
     "ResponseEmbedding",
     "RightDiversity",

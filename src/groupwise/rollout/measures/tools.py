@@ -16,12 +16,13 @@ from groupwise.core.records import Task, Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
 from groupwise.core.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
+from groupwise.rollout.forks import Fork
 from groupwise.rollout.judges.protocol import JudgeQuestion
 
-NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", "expert"})
+NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", "expert", "fork"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
-started from; `play` has attempts played to their end in the run's environments, `expert` asks what their experts would
-have done."""
+started from; `play` has attempts played to their end in the run's environments, `fork` has them go on from the middle
+of recorded ones, `expert` asks what their experts would have done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,12 @@ class Tools(Protocol):
         """Attempts that begin as told, played to their end and paid as the run's attempts are; a fault is one too.
 
         `extra_tokens` is room beyond the run's longest response, for what is forced in addition to a recorded one.
+        """
+
+    def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
+        """Attempts that go on from the middle of recorded ones, played to their end; a fault is one too.
+
+        They are not paid: what the run's rewards would make of them is not known, but whether they succeeded.
         """
 
     def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:

@@ -17,12 +17,16 @@ from groupwise.core.text.json_text import is_plain
 from groupwise.engines.engine import Generation, Request
 from groupwise.rewards import score_trajectory
 from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.forks import Fork, play_forks
 from groupwise.rollout.hosts.host import Fault, InProcess, NoExpert
 from groupwise.rollout.judges.live_judge import JudgeCost
 from groupwise.rollout.judges.protocol import JudgeQuestion
 from groupwise.rollout.measures.tools import Continuation, GivesHidden
 from groupwise.training.learner.answers import read_hidden_states
 from groupwise.training.run import Run
+
+FORKS_AT_ONCE = 2048
+"""Continuations that are played together: each has a world of its own."""
 
 
 def measure_attempts(
@@ -159,6 +163,21 @@ class RunTools:
             else score_trajectory(trajectory, self._run.config.rewards, read_response=player.prompter.text)
             for trajectory in played
         ]
+
+    def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
+        """Attempts that go on from the middle of recorded ones, played with the run's engine and environments."""
+        self._check_declared("fork")
+        played = [
+            trajectory
+            for first in range(0, len(forks), FORKS_AT_ONCE)
+            for trajectory in play_forks(
+                forks[first : first + FORKS_AT_ONCE], self._run.player, temperature=self.temperature
+            )
+        ]
+        steps = [step for fork, trajectory in zip(forks, played, strict=True) for step in trajectory.steps[fork.kept :]]
+        self._read += sum(len(step.prompt_ids) for step in steps)
+        self._sampled += sum(len(step.response_ids) for step in steps)
+        return played
 
     def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
         """What the experts of the run's environments would have done; attempts are carried out again, here."""

@@ -30,7 +30,10 @@ def recall_attempts(
 
 
 def _score_distance(run: Run, recalled: Sequence[RecalledAttempt]) -> list[RecalledAttempt]:
-    """Write down how far the policy has moved away from each past attempt, a token on average."""
+    """Write down how far the policy has moved away from each past attempt, a token on average.
+
+    Those that are measured against the policy of the present also get the log-probs that they have under it.
+    """
     steps = [
         (i, step)
         for i, member in enumerate(recalled)
@@ -39,11 +42,20 @@ def _score_distance(run: Run, recalled: Sequence[RecalledAttempt]) -> list[Recal
     scores = run.engine.score(
         [(step.prompt_ids, step.response_ids) for _, step in steps], temperature=run.config.rollout.temperature
     )
+    by_member: list[list[tuple[float, ...]]] = [[] for _ in recalled]
     total, tokens = dict.fromkeys(range(len(recalled)), 0.0), Counter[int]()
     for (i, step), now in zip(steps, scores, strict=True):
         total[i] += sum(abs(a - b) for a, b in zip(now, step.logp_behaviour, strict=True))
         tokens[i] += len(now)
-    return [replace(member, log_ratio=total[i] / max(tokens[i], 1)) for i, member in enumerate(recalled)]
+        by_member[i].append(tuple(now))
+    return [
+        replace(
+            member,
+            log_ratio=total[i] / max(tokens[i], 1),
+            logps_now=tuple(by_member[i]) if member.ratio == "recomputed" else (),
+        )
+        for i, member in enumerate(recalled)
+    ]
 
 
 def _number_members(

@@ -51,6 +51,12 @@ class WatchedHost:
         """Ask the experts of some environments what they would do next."""
         return self._host.ask_experts(numbers)
 
+    def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
+        """Copy an environment under other numbers."""
+        answers = self._host.fork(source, into)
+        self.shown |= {number: list(self.shown[source]) for number in answers}
+        return answers
+
     def close(self, numbers: Sequence[int]) -> None:
         """Drop environments whose attempts have ended."""
         self._host.close(numbers)

@@ -48,8 +48,7 @@ def share_outline(model: PreTrainedModel | None, ranks: Ranks) -> Outline:
     assert model is not None, "rank 0 has opened the model"
     weights = take_out_weights(model)
     written = write_outline(model)
-    if ranks.world > 1:
-        ranks.broadcast(written)
+    ranks.broadcast(written)
     return Outline(model=model, weights=weights, written=written)
 
 

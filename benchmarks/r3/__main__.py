@@ -1,0 +1,144 @@
+"""R^3 where it claims to work: long answers whose limit cuts many that fail, questions that come round.
+
+    python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--arms NAME ...]
+                            [--folder runs/r3] [--write benchmarks/results/r3.json]
+
+For every seed a small model imitates a teacher that writes its search out (`written_search.py`); 256 questions with
+eight answers each, under a limit that hardly any reaches, say what the limit of training cuts (`calibration`). Each arm
+(`arms.py`) then goes on from these weights on the same 512 questions until it has sampled `--tokens`, those of guided
+attempts among them. Measured on the way: held-out questions, and some of the training ones, eight answers each at
+temperature 1. Arms are compared where all have sampled the same number of tokens, over the seeds that all arms have:
+interquartile mean, a 95 % interval over seeds, and the probability that a run is better than one of GRPO (Agarwal et
+al. 2021, arXiv:2108.13264).
+
+After `--minutes` every run stops, and one that has sampled less than three quarters of its tokens is left out. Called
+again with the same folder, runs that are done stay. The result is written every few seconds; `--minutes 0` only sums up
+what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.r3.arms import ARMS, BASELINE, LOSS
+from benchmarks.r3.runs import RUN_FILE, Job, go_on, make_start, name_start, read_record
+from benchmarks.r3.summary import POINTS, report, summarise
+
+WRITE_EVERY = 10.0
+"""Seconds between two writings of the result."""
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Make the starts and the runs; what has come out when time is over."""
+    if options.minutes > 0:
+        ends_at = time.time() + 60 * options.minutes
+        left = [{**job, "ends_at": ends_at} for job in list_jobs(options) if not _is_done(job)]
+        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+            first = {job["seed"]: job for job in reversed(left)}
+            starts: dict[Future[None], int] = {pool.submit(make_start, first[seed]): seed for seed in sorted(first)}
+            runs: dict[Future[None], Job] = {}
+            while starts or runs:
+                done, _ = wait([*starts, *runs], timeout=WRITE_EVERY, return_when=FIRST_COMPLETED)
+                for future in done:
+                    _report_failure(future)
+                    runs.pop(future, None)
+                    seed = starts.pop(future, None)
+                    runs |= {pool.submit(go_on, job): job for job in left if job["seed"] == seed}
+                write_summary(options)
+    return write_summary(options)
+
+
+def _report_failure(future: Future[None]) -> None:
+    """Tell of a run that failed, and leave the others their time."""
+    if error := future.exception():
+        print(f"a run failed: {error!r}", file=sys.stderr, flush=True)
+
+
+def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every run, the arms of a seed beside each other: a cut leaves whole seeds."""
+    return [
+        {
+            "arm": arm,
+            "seed": seed,
+            "folder": str(options.folder),
+            "starts": str(options.starts or options.folder),
+            "changes": options.changes,
+            "tokens": options.tokens,
+            "marks": [options.tokens * part / POINTS for part in range(1, POINTS + 1)],
+            "training_questions": options.training_questions,
+        }
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for arm in options.arms
+    ]
+
+
+def _is_done(job: Job) -> bool:
+    record = read_record(job)
+    return record is not None and record["rows"][-1]["tokens"] >= job["tokens"]
+
+
+def write_summary(options: argparse.Namespace) -> dict[str, Any]:
+    """What the records in the folder come to, written where that is asked for: a run a line."""
+    jobs = list_jobs(options)
+    records = [record for job in jobs if (record := read_record(job)) and record["rows"]]
+    calibrations = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for seed in sorted({job["seed"] for job in jobs})
+        if (path := name_start({"starts": jobs[0]["starts"], "seed": seed}) / "calibration.json").is_file()
+    ]
+    content = {
+        "command": options.command,
+        "commit": options.commit,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "settings": {
+            "run_file": RUN_FILE.read_text(encoding="utf-8"),
+            "changes": options.changes,
+            "arms": ARMS,
+            "loss": LOSS,
+            "tokens": options.tokens,
+        },
+        "baseline": BASELINE,
+        "calibration": calibrations,
+        **summarise(records, options.arms, options.tokens),
+    }
+    if options.write:
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
+        runs = ",\n  ".join(json.dumps(record) for record in records)
+        options.write.parent.mkdir(parents=True, exist_ok=True)
+        options.write.write_text("{\n" + ",\n".join([*lines, f' "runs": [\n  {runs}\n ]']) + "\n}\n", encoding="utf-8")
+    return content
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything, print a table, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2, help="runs beside each other, a thread each")
+    parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes, the starts included")
+    parser.add_argument("--tokens", type=int, default=700_000, help="sampled tokens of a run")
+    parser.add_argument("--training-questions", type=int, default=128, help="training questions that are measured")
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
+    parser.add_argument("--folder", type=Path, default=Path("runs/r3"), help="runs and records")
+    parser.add_argument("--starts", type=Path, help="where the starts are or go; without it, in the folder")
+    parser.add_argument("--commit", default="", help="of this code")
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options.command = " ".join(["python -m benchmarks.r3", *given])
+    print(report(measure(options)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A start of a seed, and the run of an arm from it: a process each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.r3.arms import ARMS, LOSS
+from benchmarks.r3.measures import measure_answers
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+RUN_FILE = Path(__file__).with_name("run.toml")
+CALIBRATION = {"split": "train", "tasks": 256, "attempts": 8, "temperature": 1.0}
+"""The answers by which a limit is judged."""
+LONG_LIMIT = 240
+"""Tokens of an answer while it is judged: hardly any reaches them."""
+
+Job = Mapping[str, Any]
+
+
+def name_start(job: Job) -> Path:
+    """The folder of a seed's start."""
+    return Path(job["starts"]) / f"start-{job['seed']}"
+
+
+def name_record(job: Job) -> Path:
+    """Where the record of a run lies."""
+    return Path(job["folder"]) / "records" / f"{job['arm'].replace(', ', '-').replace(' ', '-')}-{job['seed']}.json"
+
+
+def read_record(job: Job) -> dict[str, Any] | None:
+    """What a run has written down so far; None = nothing."""
+    path = name_record(job)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def make_start(job: Job) -> None:
+    """Let a fresh model imitate the teacher, and judge the limit by what it answers; one that is there stays."""
+    import torch
+
+    from groupwise.config.run_file import decode_run
+    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.loop import train
+    from groupwise.training.open_run import open_run
+
+    torch.set_num_threads(1)
+    folder = name_start(job)
+    if (folder / "calibration.json").is_file():
+        return
+    shutil.rmtree(folder, ignore_errors=True)  # what a start left that was cut off
+    content = _read_settings(job)
+    limit = content["rollout"]["max_tokens"]
+    content["training"]["updates"] = content["evaluation"]["tasks"] = 0
+    content["env"]["teacher_seed"] = job["seed"]
+    with open_run(decode_run(content), folder / "run") as run:
+        train(run)
+        content["rollout"]["max_tokens"], content["evaluation"] = LONG_LIMIT, CALIBRATION
+        run.config = decode_run(content)
+        answers = evaluate_run(run, write=False).trajectories
+    calibration = {"seed": job["seed"], **measure_answers(answers, limit)}
+    (folder / "calibration.json").write_text(json.dumps(calibration), encoding="utf-8")
+    print(f"seed {job['seed']} starts: {calibration}", file=sys.stderr, flush=True)
+
+
+def go_on(job: Job) -> None:
+    """Train an arm from its start until its tokens are sampled or its time is over, and measure it on the way."""
+    import torch
+
+    from groupwise.training.loop import make_update
+    from groupwise.training.observer import ObserverList
+
+    torch.set_num_threads(1)
+    began, marks = time.process_time(), [*job["marks"], float("inf")]
+    record = {name: job[name] for name in ("arm", "seed")} | {"rows": []}
+    with _open_arm(job) as run:
+        run.start_engine()
+        spent: dict[str, float] = {"tokens": 0, "updates": 0, "seconds": 0.0}
+        way: list[dict[str, float]] = []
+        _measure(run, record, job, spent, way)
+        while spent["tokens"] < job["tokens"] and time.time() < job["ends_at"]:
+            spent["updates"] += 1
+            way.append(dict(make_update(run, int(spent["updates"]), ObserverList([])).metrics))
+            spent["tokens"] += round(way[-1]["rollout/total_tokens"])
+            spent["seconds"] = round(time.process_time() - began, 1)
+            if spent["tokens"] >= marks[0] or time.time() >= job["ends_at"]:
+                marks = [mark for mark in marks if mark > spent["tokens"]]
+                _measure(run, record, job, spent, way)
+                way = []
+    last = record["rows"][-1]
+    print(f"{job['arm']} {job['seed']}: {last['success']:.3f} at {last['tokens']:,}", file=sys.stderr, flush=True)
+
+
+def _read_settings(job: Job) -> dict[str, Any]:
+    from groupwise.config.run_file import load_run
+
+    content: dict[str, Any] = load_run(RUN_FILE, overrides=[f"seed={job['seed']}", *job["changes"]]).config()
+    return content
+
+
+def _open_arm(job: Job) -> Any:
+    """The run of an arm: what all share, with its algorithm, its plan and the weights of its start."""
+    from groupwise.config.run_file import decode_run
+    from groupwise.core.run_paths import RunPaths
+    from groupwise.training.open_run import open_run
+
+    content = _read_settings(job)
+    content.pop("warm_start")
+    arm = ARMS[job["arm"]]
+    content["algorithm"] = {**arm["algorithm"], "loss": dict(LOSS)}
+    content["rollout"]["plan"] |= arm.get("plan", {})
+    content["model"] = {"kind": "pretrained", "path": str(RunPaths(name_start(job) / "run").checkpoint(0))}
+    folder = Path(job["folder"]) / "runs" / name_record(job).stem
+    shutil.rmtree(folder, ignore_errors=True)
+    return open_run(decode_run(content), folder)
+
+
+WATCHED = ("credit/groups_with_signal", "credit/groups_rescued", "guidance/success", "replay/recalled")
+"""Metrics of updates that a row has as means since the row before."""
+
+
+def _measure(
+    run: Any, record: dict[str, Any], job: Job, spent: Mapping[str, float], way: Sequence[Mapping[str, float]]
+) -> None:
+    """Play held-out questions and training ones, and write the record down."""
+    from groupwise.evaluation.settings import EvaluationConfig
+    from groupwise.training.evaluate_run import evaluate_run
+
+    limit = run.config.rollout.max_tokens
+    held_out = measure_answers(evaluate_run(run, write=False).trajectories, limit)
+    panel = EvaluationConfig(**{**CALIBRATION, "tasks": job["training_questions"]})
+    training = measure_answers(evaluate_run(run, settings=panel, write=False).trajectories, limit)
+    means = {
+        name.partition("/")[2]: round(sum(metrics[name] for metrics in having) / len(having), 4)
+        for name in WATCHED
+        if (having := [metrics for metrics in way if name in metrics])
+    }
+    record["rows"].append({**spent, **held_out, "training": training, "way": means})
+    path = name_record(job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(record), encoding="utf-8")
+    beside.replace(path)

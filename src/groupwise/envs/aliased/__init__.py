@@ -1,0 +1,1 @@
+"""Worlds whose texts hide what earlier steps revealed, by a dial."""

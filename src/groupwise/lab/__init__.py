@@ -1,0 +1,22 @@
+"""The lab: credit held against true advantages."""
+
+from __future__ import annotations
+
+from groupwise.lab.enumerate_task import enumerate_task
+from groupwise.lab.enumerated import EnumeratedWorld, View, remember
+from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
+from groupwise.lab.tabular import SampledAttempts, TabularPolicy, read_window, sample_attempts
+
+__all__ = [
+    "EnumeratedWorld",
+    "ExactValues",
+    "SampledAttempts",
+    "TabularPolicy",
+    "View",
+    "enumerate_task",
+    "read_window",
+    "remember",
+    "sample_attempts",
+    "solve_exactly",
+    "trace_attempt",
+]

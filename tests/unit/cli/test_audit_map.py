@@ -1,0 +1,99 @@
+"""`--map`: files of other programs are audited, checked and explained by their own columns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from groupwise.cli.main import app
+from groupwise.recordings import RolloutsFile
+from groupwise.recordings.formats import open_rollouts
+from tests.unit.cli.calls import show_json
+from tests.unit.cli.files import EXAMPLE
+
+ROOT = Path(__file__).parents[3]
+SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", ROOT.parent / "shared" / "data" / "math"))
+RENAMED = {"task": "prompt_id", "attempt": "uid", "index": "turn", "state": "where.seen", "reward": "scores.0"}
+COLUMNS = ",".join(f"{key}={column}" for key, column in RENAMED.items())
+
+
+def rename(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as another program might have written it."""
+    renamed = {"prompt_id": row["task"], "uid": row["attempt"], "turn": row["index"], "scores": [row["reward"], None]}
+    rest = {key: value for key, value in row.items() if key not in RENAMED}
+    return {"where": {"seen": row["state"]}, **renamed, **rest}
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("foreign") / "steps.jsonl"
+    rows = (rename(dict(row)) for row in RolloutsFile.open(EXAMPLE).rows())
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def list_columns() -> list[str]:
+    kept = {key for row in RolloutsFile.open(EXAMPLE).rows() for key in row} - RENAMED.keys() - {"extra"}
+    return ["--map", COLUMNS, "--map", ",".join(f"{key}={key}" for key in sorted(kept))]
+
+
+def count_faults(*arguments: object) -> dict[str, int]:
+    faults = show_json("check", "rollouts", *arguments)["faults"]
+    return {kind: fault["count"] for kind, fault in faults.items()}
+
+
+def test_recorded_games_under_other_names_give_the_same_audit(foreign: Path) -> None:
+    recipes = ["--recipe", "grpo", "--recipe", "hgpo"]
+    assert show_json("audit", foreign, *list_columns(), *recipes) == show_json("audit", EXAMPLE, *recipes)
+
+
+def test_the_same_columns_are_checked_and_explained(foreign: Path) -> None:
+    assert count_faults(foreign, *list_columns()) == count_faults(EXAMPLE)
+    first = next(iter(RolloutsFile.open(EXAMPLE).rows()))
+    step = ["--task", first["task"], "--attempt", first["attempt"], "--step", first["index"], "--recipe", "grpo"]
+    assert show_json("explain", foreign, *list_columns(), *step) == show_json("explain", EXAMPLE, *step)
+
+
+def test_a_map_that_cannot_be_meant_gives_one_line_and_status_2(foreign: Path) -> None:
+    result = CliRunner().invoke(app, ["audit", str(foreign), "--map", "task=prompt_id,score=scores.0"])
+    assert str(result.exception).startswith("column map: unknown key 'score'; ")
+
+
+def test_a_published_set_is_grouped_by_a_column_of_its_own() -> None:
+    """MATH-500 with its subjects for tasks and its levels for rewards: real rows, counted a second time by hand."""
+    if not (file := SETS / "math500.jsonl").is_file():
+        pytest.skip(f"no {file}")
+    census = show_json("audit", file, "--map", "task=subject,reward=level,attempt=unique_id", "--recipe", "grpo")[
+        "census"
+    ]
+    levels = defaultdict(list)
+    for line in file.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        levels[row["subject"]].append(row["level"])
+    counts = [level for group in levels.values() for level in group]
+    assert (census["tasks"], census["attempts"], census["steps"]) == (len(levels), len(counts), len(counts))
+    assert census["mean_return"] == pytest.approx(sum(counts) / len(counts))
+
+
+def test_a_published_table_is_read_by_its_columns() -> None:
+    """DAPO's training set with its answers, numbers written as text, for rewards."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    if not (file := SETS / "dapo_train.parquet").is_file():
+        pytest.skip(f"no {file}")
+    answers = [float(text) for text in parquet.read_table(file, columns=["answer"])["answer"].to_pylist()]
+    rewards = [row["reward"] for row in open_rollouts(file, columns={"task": "problem", "reward": "answer"}).rows()]
+    assert rewards == answers
+
+
+def test_answers_in_words_are_refused_as_rewards() -> None:
+    if not (file := SETS / "gsm8k_test.jsonl").is_file():
+        pytest.skip(f"no {file}")
+    result = CliRunner().invoke(app, ["audit", str(file), "--map", "task=question,reward=answer"])
+    assert str(result.exception).startswith(f"{file}, line 1: field 'answer' is \"")
+    assert str(result.exception).endswith("; it takes a number")

@@ -1,0 +1,1 @@
+"""Tests of worlds that hide what was revealed before."""
