@@ -8,12 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.core.journal.alarms import Alarm
-from groupwise.training.alarms.entropy import EntropyCollapse, EntropyExplosion
-from groupwise.training.alarms.lengths import LengthCollapse, LengthGrowth
-from groupwise.training.alarms.policy_gaps import FarFromReference, SamplerGap
 from groupwise.training.alarms.rule import AlarmRule, RunHistory
+from groupwise.training.alarms.rules import (
+    CutOff,
+    EntropyCollapse,
+    EntropyExplosion,
+    FarFromReference,
+    LengthCollapse,
+    LengthGrowth,
+    NoSignal,
+    SamplerGap,
+)
 from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.alarms.shares import CutOff, NoSignal
 from groupwise.training.alarms.watch import list_raised
 
 AMOUNTS = {

@@ -59,9 +59,7 @@ def train(
     if resume and RunPaths(folder).config.is_file():
         _print_changes(config, folder)
     if resume and is_finished(folder, config):
-        _exit_if_stopped(folder, config)
-        _print_finished(folder, config)
-        return
+        return _print_finished(folder, config)
     check_algorithm(config)  # what is refused needs no notices
     for line in list_notices(config):
         errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
@@ -136,6 +134,7 @@ def _describe_early_end(folder: Path, config: RunConfig) -> str:
 def _print_finished(folder: Path, config: RunConfig) -> None:
     from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
+    _exit_if_stopped(folder, config)
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"
     more = "training.updates" if int(last.name) >= config.training.updates else "evaluation.patience"

@@ -35,9 +35,9 @@ class RunWatch:
     def tell_alarms(self, number: int) -> None:
         """Write down and tell the alarms after an update, but for those that were told before an interruption."""
         journal = self._run.journal
-        told = {alarm.name for alarm in journal.alarms() if alarm.number == number}
+        written = {alarm.name for alarm in journal.alarms() if alarm.number == number}
         for alarm in read_raised(journal, self._run.config, number):
-            if alarm.name not in told:
+            if alarm.name not in written:
                 self._run.lock.check()
                 journal.write_alarms([alarm])
                 self._observer.on_alarm(alarm)

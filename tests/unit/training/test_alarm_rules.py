@@ -9,13 +9,20 @@ import pytest
 
 from groupwise.core.errors import ConfigError
 from groupwise.evaluation.verdict import RunVerdict, make_verdict
-from groupwise.training.alarms.entropy import EntropyCollapse, EntropyExplosion
-from groupwise.training.alarms.held_out import RewardHacking
-from groupwise.training.alarms.lengths import LengthCollapse, LengthGrowth
-from groupwise.training.alarms.policy_gaps import FarFromReference, SamplerGap
 from groupwise.training.alarms.rule import AlarmRule, RunHistory
+from groupwise.training.alarms.rules import (
+    CutOff,
+    EntropyCollapse,
+    EntropyExplosion,
+    FarFromReference,
+    LengthCollapse,
+    LengthGrowth,
+    NoSignal,
+    RewardHacking,
+    SamplerGap,
+    Truncated,
+)
 from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.alarms.shares import CutOff, NoSignal, Truncated
 from groupwise.training.alarms.watch import list_raised
 from tests.unit.evaluations import make_evaluated
 

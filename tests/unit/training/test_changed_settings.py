@@ -192,17 +192,17 @@ def test_a_lag_may_change_with_the_correction_that_it_brings(tmp_path: Path) -> 
 
 
 def test_a_model_may_be_found_where_it_was_moved_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(path: str) -> RunConfig:
+    def make_config(path: str) -> RunConfig:
         return change(small_config(), model={"kind": "pretrained", "path": path, "dtype": "float32"})
 
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert check_changes(made(str(tmp_path / "model")), made("model"), tmp_path) == [], "the same place"
+    assert check_changes(make_config(str(tmp_path / "model")), make_config("model"), tmp_path) == [], "the same place"
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigError, match=r"^model\.path cannot change"):
-        check_changes(made(str(tmp_path / "model")), made("other"), tmp_path)
+        check_changes(make_config(str(tmp_path / "model")), make_config("other"), tmp_path)
     (tmp_path / "model").rmdir()
-    moved = check_changes(made(str(tmp_path / "model")), made("other"), tmp_path)
+    moved = check_changes(make_config(str(tmp_path / "model")), make_config("other"), tmp_path)
     assert [change.path for change in moved] == ["model.path"]
 
 
@@ -212,7 +212,7 @@ def test_several_that_must_not_change_are_counted(tmp_path: Path) -> None:
         check_changes(small_config(), other, tmp_path)
 
 
-def test_settings_as_they_were_when_an_update_was_made() -> None:
+def test_settings_as_they_were_when_an_update_was_make_config() -> None:
     changes = [
         SettingChange(number=2, path="a", before=1, after=2),
         SettingChange(number=5, path="a", before=2, after=3),

@@ -8,12 +8,19 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.core.parts.part import Part
-from groupwise.training.alarms.entropy import EntropyCollapse, EntropyExplosion
-from groupwise.training.alarms.held_out import RewardHacking
-from groupwise.training.alarms.lengths import LengthCollapse, LengthGrowth
-from groupwise.training.alarms.policy_gaps import FarFromReference, SamplerGap
 from groupwise.training.alarms.rule import AlarmRule
-from groupwise.training.alarms.shares import CutOff, NoSignal, Truncated
+from groupwise.training.alarms.rules import (
+    CutOff,
+    EntropyCollapse,
+    EntropyExplosion,
+    FarFromReference,
+    LengthCollapse,
+    LengthGrowth,
+    NoSignal,
+    RewardHacking,
+    SamplerGap,
+    Truncated,
+)
 
 
 class AlarmsConfig(Part):

@@ -12,9 +12,9 @@ from groupwise.core.errors import FileError
 from groupwise.core.run_paths import JOURNAL
 from groupwise.reports.run.page import sections
 from groupwise.reports.run.page.details import has_details
-from groupwise.reports.run.page.events import write_events_section
 from groupwise.reports.run.page.headline_and_verdict import (
     name_kind,
+    write_events_section,
     write_families_section,
     write_headline,
     write_verdict_section,
