@@ -22,6 +22,7 @@ FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if p
 NOT_HERE = {
     "sooner.py": "the reader's own, docs/your_own_method.md",
     "thermostat.py": "the reader's own, docs/your_own_environment.md",
+    "rewards.py": "the reader's own, docs/your_own_reward.md",
     "guess.py": "the reader's own, docs/environments.md",
     "json.py": "what somebody may have put beside a run, docs/security.md",
     "torch.py": "what somebody may have put beside a run, docs/security.md",

@@ -39,13 +39,13 @@ PAGES = [page for page in current_pages() if not page.startswith("docs/methods/n
 TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
-    "docs/environments.md": "guess",
-    "docs/your_own_environment.md": "thermostat",
-    "docs/your_own_method.md": "sooner",
-    "docs/your_own_reward.md": "rewards",
-    "docs/seams/engine.md": "my_package",
+    "guess": "docs/environments.md",
+    "thermostat": "docs/your_own_environment.md",
+    "sooner": "docs/your_own_method.md",
+    "rewards": "docs/your_own_reward.md",
+    "my_package": "docs/seams/engine.md",
 }
-"""What a page calls the module into which its reader copies its Python."""
+"""The modules into which readers copy the Python of a page; other pages may name them too."""
 OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun", "sed"}
 LAUNCHERS = {"sbatch", "docker", "kubectl"}
 """Programs that are given files of deploy/."""
@@ -87,8 +87,8 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "outside" / "packages"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    if (module := OWN_MODULES.get(block.page)) is not None:
-        code = "\n\n".join(python.text for python in blocks_of(block.page, "python"))
+    for module, page in OWN_MODULES.items():
+        code = "\n\n".join(python.text for python in blocks_of(page, "python"))
         (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)

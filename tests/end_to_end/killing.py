@@ -135,7 +135,8 @@ def import_all(file: Path) -> None:
     """Import what a run imports, and draw the panels, which are kept; nothing of it starts a thread."""
     import groupwise.cli.main
     import groupwise.cli.terminal.live
-    import groupwise.training.loop  # noqa: F401
+    import groupwise.training.loop
+    import tests.preloaded  # noqa: F401
     from groupwise.config.run_file import load_run
 
     config = load_run(file)

@@ -80,7 +80,7 @@ def test_a_server_without_our_way_in_for_weights(source: ModelSource, plain: Ser
     engine.close()
     assert f"the server {plain.url} has no way in for weights from a file (" in str(caught.value)
     assert str(caught.value).endswith(
-        "; start it with `groupwise serve`, or install groupwise beside vLLM (pip install --no-deps groupwise) and "
+        "; start it with `groupwise serve`, or install groupwise, without what it depends on, beside vLLM and "
         'start it with --weight-transfer-config \'{"backend": "groupwise_file"}\''
     )
 

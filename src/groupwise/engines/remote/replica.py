@@ -302,7 +302,7 @@ class Replica:
             reason = quote_line(str(fault), limit=200)
             raise ServerFault(
                 f"the server {self.client.url} has no way in for weights from a file ({reason}); start it with "
-                "`groupwise serve`, or install groupwise beside vLLM (pip install --no-deps groupwise) and start it "
+                "`groupwise serve`, or install groupwise, without what it depends on, beside vLLM and start it "
                 'with --weight-transfer-config \'{"backend": "groupwise_file"}\'',
                 status=fault.status,
             ) from None

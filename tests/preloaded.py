@@ -1,0 +1,17 @@
+"""What a run imports while it opens its model and learns, imported at once: processes that are forked need not do so."""
+
+from __future__ import annotations
+
+import numpy.ma
+import tokenizers.trainers
+import torch.profiler
+import torch.utils.checkpoint
+import transformers.models.llama.modeling_llama
+import transformers.tokenization_utils_tokenizers
+
+import groupwise.config.runs
+import groupwise.engines.open_engine
+import groupwise.models.tiny
+import groupwise.training.follow_run
+import groupwise.training.imitation.imitate
+import groupwise.training.learner.local  # noqa: F401
