@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import numpy.ma
-import tokenizers.trainers
-import torch.profiler
-import torch.utils.checkpoint
-import transformers.models.llama.modeling_llama
-import transformers.tokenization_utils_tokenizers
-
 import groupwise.config.runs
 import groupwise.engines.open_engine
 import groupwise.models.tiny

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
+from groupwise.training.alarms.watch import RunWatch
 from groupwise.training.attempts.source import AttemptSource, open_source
 from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.checkpoints.keeping import keep_evaluated, remove_others
@@ -18,7 +19,6 @@ from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics, describe_update
 from groupwise.training.observer import ObserverList, RunObserver
 from groupwise.training.run import Run
-from groupwise.training.run_watch import RunWatch
 from groupwise.training.samples import count_update, credit_batch, make_samples
 
 
