@@ -1,4 +1,4 @@
-"""Which alarms are raised after an update, from the journal alone; what is due then, and whether it was the last one."""
+"""Which alarms are raised after an update, from the journal alone; what is due then, and whether it was the last."""
 
 from __future__ import annotations
 
