@@ -1,10 +1,19 @@
-"""What a run imports while it opens its model and learns, imported at once: processes that are forked need not do so."""
+"""What a run imports while it opens its model and learns: imported at once, so that forked processes need not do so."""
 
-from __future__ import annotations
+import importlib
 
-import groupwise.config.runs
-import groupwise.engines.open_engine
-import groupwise.models.tiny
-import groupwise.training.follow_run
-import groupwise.training.imitation.imitate
-import groupwise.training.learner.local  # noqa: F401
+for name in (
+    "numpy.ma",
+    "tokenizers.trainers",
+    "torch.profiler",
+    "torch.utils.checkpoint",
+    "transformers.models.llama.modeling_llama",
+    "transformers.tokenization_utils_tokenizers",
+    "groupwise.config.runs",
+    "groupwise.engines.open_engine",
+    "groupwise.models.tiny",
+    "groupwise.training.follow_run",
+    "groupwise.training.imitation.imitate",
+    "groupwise.training.learner.local",
+):
+    importlib.import_module(name)
