@@ -133,12 +133,9 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
 
 def import_all(file: Path) -> None:
     """Import what a run imports, and draw the panels, which are kept; nothing of it starts a thread."""
-<<<<<<< HEAD
-=======
     import groupwise.cli.main
     import groupwise.cli.terminal.live
     import groupwise.training.loop  # noqa: F401
->>>>>>> trunk
     import tests.preloaded  # noqa: F401
     from groupwise.config.run_file import load_run
 

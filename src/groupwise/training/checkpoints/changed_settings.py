@@ -19,12 +19,15 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.models.folder import resolve_path
 from groupwise.training.run_config import RunConfig
 
+LAG = ("rollout.lag", "rollout.max_age", "rollout.corrects_lag")
+BROUGHT_BY_LAG = ("algorithm.filters", "algorithm.loss.corrections")
+"""What a lag adds to an algorithm by itself."""
 MAY_CHANGE = (
     *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_transfer"),
     *("checkpoints", "evaluation", "alarms", "trackers", "panel"),
     *("device", "threads", "shares_cores", "engine", "env.url"),
     *("rollout.max_tokens", "rollout.workers", "rollout.env_timeout"),
-    *("rollout.lag", "rollout.max_age", "rollout.corrects_lag"),
+    *LAG,
 )
 """Settings, and sections whole, that may be others when a run goes on; a panel file is held against the run's tasks."""
 LEARNER = "training.learner"
@@ -46,8 +49,8 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
         folder: the run's.
     """
     changes = compare_settings(flatten_config(recorded), flatten_config(config))
-    if _differs_by_lag_alone(recorded, config):
-        changes = [change for change in changes if not _is_within(change.path, ["algorithm"])]
+    if any(_is_within(change.path, LAG) for change in changes):
+        changes = [change for change in changes if not _is_within(change.path, BROUGHT_BY_LAG)]
     refused = [change for change in changes if not _may_change(change)]
     if refused:
         first = refused[0]
@@ -119,22 +122,6 @@ def _may_change(change: SettingChange) -> bool:
 
 def _is_within(path: str, sections: Iterable[str]) -> bool:
     return any(path == section or path.startswith((f"{section}.", f"{section}[")) for section in sections)
-
-
-def _differs_by_lag_alone(recorded: RunConfig, config: RunConfig) -> bool:
-    """Whether two algorithms differ only in what a lag adds to one: a correction and a filter."""
-    return (
-        _lag_like(recorded, config).algorithm == config.algorithm
-        or _lag_like(config, recorded).algorithm == recorded.algorithm
-    )
-
-
-def _lag_like(config: RunConfig, other: RunConfig) -> RunConfig:
-    """A run with the lag of another."""
-    names = ("lag", "max_age", "corrects_lag")
-    lag = {name: getattr(other.rollout, name) for name in names}
-    rollout = config.rollout.model_copy(update=lag)
-    return RunConfig(**{**dict(config), "rollout": rollout, "engine": other.engine})
 
 
 def _quote(value: Any) -> str:
