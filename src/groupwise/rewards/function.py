@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import field_validator
 
@@ -14,7 +14,7 @@ from groupwise.core.parts.trust import may_run
 from groupwise.core.records import Trajectory
 from groupwise.core.text.exceptions import quote_error
 from groupwise.core.text.value_words import describe_value
-from groupwise.rewards.function_arguments import CallsFunction, choose_call
+from groupwise.rewards.function_arguments import CallsFunction, call_as_trl, choose_call, list_missing_columns
 from groupwise.rewards.reward import Amount
 
 
@@ -42,6 +42,10 @@ class FunctionReward(Part, slot="reward"):
     judges: bool = True
     """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
 
+    solved_at: Amount | None = None
+    """What it must pay an attempt, with its weight, for the task to count as solved, in filters and evaluations. None =
+    that is for the environment to say."""
+
     @field_validator("function")
     @classmethod
     def _can_be_called(cls, function: str) -> str:
@@ -55,6 +59,12 @@ class FunctionReward(Part, slot="reward"):
     def score_name(self) -> str:
         """What its total is called among the scores of an attempt: the function's name."""
         return self.function.rpartition(":")[2]
+
+    def find_missing_column(self, payload: Mapping[str, Any]) -> str:
+        """The column that a function with TRL's signature needs and a task's payload lacks; empty = none."""
+        function = load_function("reward", self.function)
+        takes_columns = choose_call(function, self.function) is call_as_trl
+        return next(iter(list_missing_columns(function, payload)), "") if takes_columns else ""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         """What it pays where nobody can decode responses: actions stand for them."""
