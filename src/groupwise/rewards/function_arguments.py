@@ -15,6 +15,10 @@ NOT_NAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
 
 
+class UnfitCall(RecordError):
+    """What a function takes or returns that does not fit an attempt; whoever calls it says which attempt, and which."""
+
+
 class CallsFunction(Protocol):
     """Calls a function with what it takes of an attempt."""
 
@@ -78,15 +82,15 @@ def _call_as_trl(
         if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in known
     ]
     if missing:
-        raise RecordError(
-            f"task {trajectory.task.id!r}: the reward function takes {missing[0]!r}, which its payload does not have "
+        raise UnfitCall(
+            f"takes {missing[0]!r}, which the task's payload does not have "
             f"({', '.join(sorted(trajectory.task.payload)) or 'it is empty'}); add it to the tasks, or give a default"
         )
     said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
     if not isinstance(said, list | tuple) or len(said) != 1:
-        raise RecordError(
-            f"task {trajectory.task.id!r}: the reward function was handed a batch of 1 completion and returned "
-            f"{describe_value(said)}; return a list of one number for each"
+        raise UnfitCall(
+            f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
+            "number for each"
         )
     return 0.0 if said[0] is None else said[0]
 

@@ -32,6 +32,8 @@ class UpdateCosts:
 
     attempts: int
     """Attempts of an update."""
+    max_steps: int
+    """Steps that each of them is taken to have: all that it may."""
     sampled_tokens: int
     """Most tokens sampled in an update: every attempt as long as the limits allow."""
     distinct_tokens: int
@@ -47,7 +49,7 @@ class UpdateCosts:
     memory: float
     """Bytes of memory."""
     seconds: float
-    """Seconds of the arithmetic alone, on this machine: an update takes longer."""
+    """Seconds of the arithmetic alone of an update of such attempts, on this machine."""
     updates: int
     """Updates of the run."""
 
@@ -59,6 +61,7 @@ def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context
     distinct = round(sizes.attempts * fmean(_count_distinct(attempt, max_steps, config) for attempt in played))
     return UpdateCosts(
         attempts=sizes.attempts,
+        max_steps=max_steps,
         sampled_tokens=sizes.tokens,
         distinct_tokens=distinct,
         longest_prompt=max(_project_longest(attempt, max_steps, config) for attempt in played),
