@@ -88,6 +88,10 @@ RELATIONS = {
         "`hgae(depth=0)` = `gagpo`.",
         "`hgae(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(scale='none', invalid_penalty=0)`.",
     ],
+    "shrunk_hgae": [
+        "Where every step has a state, `shrunk_hgae(strength=0, depth=0)` = `gagpo(lam=0)`.",
+        "For a large strength, `shrunk_hgae(lam=1, scale_by='none')` = the return less the mean over the task's steps.",
+    ],
     "salt": ["Without shared edges, `salt` = its base recipe."],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
     "r3": ["With nothing to recall, rank or reflect on, `r3` = `grpo(ddof=0)`."],

@@ -1,4 +1,4 @@
-"""Write the tables of results.md, performance.md and environments.md from benchmarks/results: no number is typed.
+"""Write the tables of results, performance, environments and aliased (.md) from benchmarks/results: no number is typed.
 
 python docs/build_results.py [--check]
 
@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from depth_tables import depth_choices, depth_gains, depth_keys, depth_levels, depth_proposition
 from line_tables import line_credit, line_learning, line_learning_by_episodes
 from table_text import RESULTS, interval, percent, result, table, times
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md")
+PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md", DOCS / "aliased.md")
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
 PANELS = ("valid_seen", "valid_unseen")
@@ -364,6 +365,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
         *(engine_vllm, engine_profile),
+        *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )
 }
 """Each table by the name that a page gives it."""

@@ -32,7 +32,9 @@ ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memor
 """The section [engine], on a GPU: three methods share its memory, 140 attempts of some 3,000 tokens each."""
 LEARNER: Mapping[str, Any] = {"precision": "bfloat16"}
 """What [training.learner] has on a GPU beside the rest."""
-CREDIT: Mapping[str, Mapping[str, Any]] = {"gigpo": {"invalid_penalty": 0.0}, "hgpo": {"invalid_penalty": 0.0}}
+CREDIT: Mapping[str, Mapping[str, Any]] = {
+    name: {"invalid_penalty": 0.0} for name in ("gigpo", "hgpo", "gagpo", "hgae", "shrunk_hgae")
+}
 """What recipes are given beside the loss."""
 LOSS: Mapping[str, Any] = {
     "surrogate": {"kind": "clip", "dual": 3.0},

@@ -3,13 +3,14 @@
     python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--arms NAME ...]
                             [--folder runs/r3] [--write benchmarks/results/r3.json]
 
-For every seed a small model imitates a teacher that writes its search out (`written_search.py`); 256 questions with
-eight answers each, under a limit that hardly any reaches, say what the limit of training cuts (`calibration`). Each arm
-(`arms.py`) then goes on from these weights on the same 512 questions until it has sampled `--tokens`, those of guided
-attempts among them. Measured on the way: held-out questions, and some of the training ones, eight answers each at
-temperature 1. Arms are compared where all have sampled the same number of tokens, over the seeds that all arms have:
-interquartile mean, a 95 % interval over seeds, and the probability that a run is better than one of GRPO (Agarwal et
-al. 2021, arXiv:2108.13264).
+The start is a small model that has imitated a teacher who writes its search out (`written_search.py`, `start.toml`); as
+with a pretrained model, all seeds begin there, and differ in the order of questions and in what is sampled. 256
+questions with eight answers each, under a limit that hardly any reaches, say what the limit of training cuts
+(`calibration`). Each arm (`arms.py`) then goes on from these weights on the same 512 questions until it has sampled
+`--tokens`, those of guided attempts among them. Measured on the way: held-out questions, and some of the training ones,
+eight answers each at temperature 1. Arms are compared where all have sampled the same number of tokens, over the seeds
+that all arms have: interquartile mean, a 95 % interval over seeds, and the probability that a run is better than one of
+GRPO (Agarwal et al. 2021, arXiv:2108.13264).
 
 After `--minutes` every run stops, and one that has sampled less than three quarters of its tokens is left out. Called
 again with the same folder, runs that are done stay. The result is written every few seconds; `--minutes 0` only sums up
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
-from benchmarks.r3.runs import RUN_FILE, Job, go_on, make_start, name_start, read_record
+from benchmarks.r3.runs import RUN_FILE, Job, calibrate, go_on, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
 
 WRITE_EVERY = 10.0
@@ -39,26 +40,21 @@ WRITE_EVERY = 10.0
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Make the starts and the runs; what has come out when time is over."""
+    """Calibrate and make the runs; what has come out when time is over."""
     if options.minutes > 0:
         ends_at = time.time() + 60 * options.minutes
         left = [{**job, "ends_at": ends_at} for job in list_jobs(options) if not _is_done(job)]
         with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            first = {job["seed"]: job for job in reversed(left)}
-            starts: dict[Future[None], int] = {pool.submit(make_start, first[seed]): seed for seed in sorted(first)}
-            runs: dict[Future[None], Job] = {}
-            while starts or runs:
-                done, _ = wait([*starts, *runs], timeout=WRITE_EVERY, return_when=FIRST_COMPLETED)
+            running = {pool.submit(calibrate, left[0])} | {pool.submit(go_on, job) for job in left} if left else set()
+            while running:
+                done, running = wait(running, timeout=WRITE_EVERY, return_when=FIRST_COMPLETED)
                 for future in done:
                     _report_failure(future)
-                    runs.pop(future, None)
-                    seed = starts.pop(future, None)
-                    runs |= {pool.submit(go_on, job): job for job in left if job["seed"] == seed}
                 write_summary(options)
     return write_summary(options)
 
 
-def _report_failure(future: Future[None]) -> None:
+def _report_failure(future: Future[Any]) -> None:
     """Tell of a run that failed, and leave the others their time."""
     if error := future.exception():
         print(f"a run failed: {error!r}", file=sys.stderr, flush=True)
@@ -71,7 +67,6 @@ def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
             "arm": arm,
             "seed": seed,
             "folder": str(options.folder),
-            "starts": str(options.starts or options.folder),
             "changes": options.changes,
             "tokens": options.tokens,
             "marks": [options.tokens * part / POINTS for part in range(1, POINTS + 1)],
@@ -91,11 +86,7 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
     """What the records in the folder come to, written where that is asked for: a run a line."""
     jobs = list_jobs(options)
     records = [record for job in jobs if (record := read_record(job)) and record["rows"]]
-    calibrations = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for seed in sorted({job["seed"] for job in jobs})
-        if (path := name_start({"starts": jobs[0]["starts"], "seed": seed}) / "calibration.json").is_file()
-    ]
+    path = options.folder / "calibration.json"
     content = {
         "command": options.command,
         "commit": options.commit,
@@ -108,7 +99,7 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
             "tokens": options.tokens,
         },
         "baseline": BASELINE,
-        "calibration": calibrations,
+        "calibration": json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None,
         **summarise(records, options.arms, options.tokens),
     }
     if options.write:
@@ -125,13 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2, help="runs beside each other, a thread each")
-    parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes, the starts included")
+    parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes")
     parser.add_argument("--tokens", type=int, default=700_000, help="sampled tokens of a run")
     parser.add_argument("--training-questions", type=int, default=128, help="training questions that are measured")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/r3"), help="runs and records")
-    parser.add_argument("--starts", type=Path, help="where the starts are or go; without it, in the folder")
     parser.add_argument("--commit", default="", help="of this code")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A start of a seed, and the run of an arm from it: a process each."""
+"""The calibration of the start, and the run of an arm from it: a process each."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from benchmarks.r3.measures import measure_answers
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 RUN_FILE = Path(__file__).with_name("run.toml")
+START = RUN_FILE.with_name("start")
 CALIBRATION = {"split": "train", "tasks": 256, "attempts": 8, "temperature": 1.0}
 """The answers by which a limit is judged."""
 LONG_LIMIT = 240
 """Tokens of an answer while it is judged: hardly any reaches them."""
 
+LIMITS = (42, 50, 62, 76, 82, 102, 122)
+"""What else the limit might have been."""
+
 Job = Mapping[str, Any]
-
-
-def name_start(job: Job) -> Path:
-    """The folder of a seed's start."""
-    return Path(job["starts"]) / f"start-{job['seed']}"
 
 
 def name_record(job: Job) -> Path:
@@ -41,32 +40,30 @@ def read_record(job: Job) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def make_start(job: Job) -> None:
-    """Let a fresh model imitate the teacher, and judge the limit by what it answers; one that is there stays."""
+def calibrate(job: Job) -> dict[str, Any]:
+    """Judge limits by what the start answers to training questions where hardly anything is cut off."""
     import torch
 
     from groupwise.config.run_file import decode_run
     from groupwise.training.evaluate_run import evaluate_run
-    from groupwise.training.loop import train
     from groupwise.training.open_run import open_run
 
     torch.set_num_threads(1)
-    folder = name_start(job)
-    if (folder / "calibration.json").is_file():
-        return
-    shutil.rmtree(folder, ignore_errors=True)  # what a start left that was cut off
+    path = Path(job["folder"]) / "calibration.json"
+    if path.is_file():
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     content = _read_settings(job)
     limit = content["rollout"]["max_tokens"]
-    content["training"]["updates"] = content["evaluation"]["tasks"] = 0
-    content["env"]["teacher_seed"] = job["seed"]
-    with open_run(decode_run(content), folder / "run") as run:
-        train(run)
-        content["rollout"]["max_tokens"], content["evaluation"] = LONG_LIMIT, CALIBRATION
-        run.config = decode_run(content)
+    content["rollout"]["max_tokens"], content["evaluation"] = LONG_LIMIT, CALIBRATION
+    folder = Path(job["folder"]) / "runs" / "calibration"
+    shutil.rmtree(folder, ignore_errors=True)
+    with open_run(decode_run(content), folder) as run:
+        run.start_engine()
         answers = evaluate_run(run, write=False).trajectories
-    calibration = {"seed": job["seed"], **measure_answers(answers, limit)}
-    (folder / "calibration.json").write_text(json.dumps(calibration), encoding="utf-8")
-    print(f"seed {job['seed']} starts: {calibration}", file=sys.stderr, flush=True)
+    calibration = {"limit": limit, "by_limit": {str(cut): measure_answers(answers, cut) for cut in (limit, *LIMITS)}}
+    path.write_text(json.dumps(calibration), encoding="utf-8")
+    print(f"calibration: {calibration['by_limit'][str(limit)]}", file=sys.stderr, flush=True)
+    return calibration
 
 
 def go_on(job: Job) -> None:
@@ -100,22 +97,21 @@ def go_on(job: Job) -> None:
 def _read_settings(job: Job) -> dict[str, Any]:
     from groupwise.config.run_file import load_run
 
-    content: dict[str, Any] = load_run(RUN_FILE, overrides=[f"seed={job['seed']}", *job["changes"]]).config()
+    content: dict[str, Any] = load_run(
+        RUN_FILE, overrides=[f"seed={job['seed']}", f'model.path="{START}"', *job["changes"]]
+    ).config()
     return content
 
 
 def _open_arm(job: Job) -> Any:
-    """The run of an arm: what all share, with its algorithm, its plan and the weights of its start."""
+    """The run of an arm: what all share, with its algorithm and its plan."""
     from groupwise.config.run_file import decode_run
-    from groupwise.core.run_paths import RunPaths
     from groupwise.training.open_run import open_run
 
     content = _read_settings(job)
-    content.pop("warm_start")
     arm = ARMS[job["arm"]]
     content["algorithm"] = {**arm["algorithm"], "loss": dict(LOSS)}
     content["rollout"]["plan"] |= arm.get("plan", {})
-    content["model"] = {"kind": "pretrained", "path": str(RunPaths(name_start(job) / "run").checkpoint(0))}
     folder = Path(job["folder"]) / "runs" / name_record(job).stem
     shutil.rmtree(folder, ignore_errors=True)
     return open_run(decode_run(content), folder)

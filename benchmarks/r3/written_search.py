@@ -24,8 +24,6 @@ ENV = "written_search"
 SIZES = {"train": 4000, "validation": 200, "test": 400}
 END = "found"
 """What an answer ends with; the line before it is what was found."""
-MAX_RIGHT = 1 / 12
-"""Share of the choices that may be right where there are most numbers: such questions are hard to guess."""
 _RESULT = re.compile(r" (?:=|off) [0-9]+")
 _LINE = re.compile(r"[0-9]+(?: [+-] [0-9]+)*")
 
@@ -42,9 +40,11 @@ class WrittenSearch(Part, slot="env", stays_inside=True):
     widely, and whoever imitates it goes on where it does not see the right signs.
     """
 
-    sizes: tuple[Annotated[int, Field(ge=3, le=6)], ...] = (3, 4, 6, 6, 6)
+    sizes: tuple[Annotated[int, Field(ge=3, le=6)], ...] = (3, 4, 5, 5, 5)
     """How many numbers a question has: each entry is as often drawn; those with most have few right choices, and most
     draws of them are passed over. A line has four words a number."""
+    max_right: Annotated[float, Field(gt=0, le=1)] = 0.125
+    """Share of the choices of signs that may be right where there are most numbers: such questions are hard."""
     largest_number: Annotated[int, Field(ge=4, le=20)] = 6
     """The largest number."""
     insight: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -55,7 +55,7 @@ class WrittenSearch(Part, slot="env", stays_inside=True):
     """An answer ends the attempt, so one step is all there is."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.sizes, self.largest_number), split)
+        return choose_split(_build_panels(self.sizes, self.max_right, self.largest_number), split)
 
     def open(self, task: Task) -> WrittenSearchEnvironment:
         check_env(task, ENV)
@@ -169,17 +169,17 @@ def _make_observation(text: str) -> Observation:
 
 
 @cache
-def _build_panels(sizes: tuple[int, ...], largest_number: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(sizes, largest_number, index), sizes=SIZES)
+def _build_panels(sizes: tuple[int, ...], max_right: float, largest_number: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(sizes, max_right, largest_number, index), sizes=SIZES)
 
 
-def _draw(sizes: tuple[int, ...], largest_number: int, index: int) -> Proposal | None:
+def _draw(sizes: tuple[int, ...], max_right: float, largest_number: int, index: int) -> Proposal | None:
     """Numbers, and a target that some signs make; None where the longest are too easy."""
     draws = Draws(ENV, sizes, largest_number, index)
     numbers = [1 + draws.below(largest_number) for _ in range(draws.pick(sizes))]
     choices = list_choices(numbers)
     target = add_up(numbers, draws.pick(choices))[-1]
     num_right = sum(add_up(numbers, signs)[-1] == target for signs in choices)
-    if len(numbers) == max(sizes) and num_right > MAX_RIGHT * len(choices):
+    if len(numbers) == max(sizes) and num_right > max_right * len(choices):
         return None
     return Proposal(payload={"numbers": numbers, "target": target})

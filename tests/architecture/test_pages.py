@@ -115,7 +115,7 @@ def is_importable(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("script", ["build_results", "build_slots", "build_facts"])
+@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
     module = load_script(script)
     for path in getattr(module, "PAGES", None) or [module.PAGE]:

@@ -136,6 +136,7 @@ def import_all(file: Path) -> None:
     import groupwise.cli.main
     import groupwise.cli.terminal.live
     import groupwise.training.loop  # noqa: F401
+    import tests.preloaded  # noqa: F401
     from groupwise.config.run_file import load_run
 
     config = load_run(file)

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import recipes
-from groupwise.cli.terminal.quiet_packages import CHATTY
+from groupwise.cli.terminal.streams import CHATTY
 from groupwise.core.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
 from groupwise.envs import Identity
 from groupwise.evaluation.settings import EvaluationConfig

@@ -172,12 +172,23 @@ def test_hgae_gives_the_columns_of_its_table(hyper: dict[str, object], expected:
     assert credit(three_attempts(), "hgae", gamma=0.9, scale_by="none", **hyper) == near(expected, 1e-12)
 
 
-def test_gagpo_divides_by_the_deviation_of_the_task_or_of_the_state() -> None:
-    """numbers, GAGPO: at lam 0 the nine differences have sample deviation 2.87449; those of s1, 3, -6, 3: 5.19615."""
+def test_shrunk_values_borrow_from_coarser_levels() -> None:
+    """numbers, GAGPO, strength 1, depth 1, lambda 0: s0 is worth 5.5556, s1 after it 5.0694."""
+    hyper = {"gamma": 0.9, "strength": 1.0, "depth": 1, "scale_by": "none"}
+    values = dict(zip(STEPS, credit(three_attempts(), "shrunk_hgae", **hyper), strict=True))
+    assert [values["A0"], values["B0"]] == near([-0.9931] * 2)
+    assert values["B1"] == near(-5.0694)
+    # C1 is alone in s3: (8.1 + 6.8322) / 2, and once more with its past: (8.1 + 7.4661) / 2 = 7.7831.
+    # C2 stands in s1 after s3, alone: (9 + 6.2081) / 2 = 7.6040, and 0.9 x 7.6040 - 7.7831 = -0.9394.
+    assert values["C1"] == near(-0.9394)
+
+
+def test_gagpo_divides_by_the_root_mean_square_of_the_task_or_of_the_state() -> None:
+    """numbers, GAGPO: at lam 0 the nine differences have root mean square 2.71010; those of s1, 3, -6, 3: 4.24264."""
     by_task = credit(three_attempts(), "gagpo", gamma=0.9, lam=0.0)
-    assert by_task == near([0.0939, 1.0437, 0, 0.0939, -2.0873, 0.7514, -0.9393, 1.0437, 0])
+    assert by_task == near([0.0996, 1.1070, 0, 0.0996, -2.2139, 0.7970, -0.9963, 1.1070, 0])
     by_state = credit(three_attempts(), "gagpo", gamma=0.9, lam=0.0, scale_by="state")
-    assert by_state == near([0.2474, 0.5774, 0, 0.2474, -1.1547, 1.9795, 0, 0.5774, 0])
+    assert by_state == near([0.2132, 0.7071, 0, 0.2132, -1.4142, 1.7056, 0, 0.7071, 0])
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,22 @@ def test_hgae_without_history_is_gagpo(rows: list[Row], lam: float, scale_by: st
     assert np.array_equal(values(rows, "hgae", depth=0, **hyper), values(rows, "gagpo", **hyper))
 
 
+@given(rows=any_rows, lam=st.sampled_from((0.0, 0.5, 1.0)), scale_by=st.sampled_from(("task", "none")))
+def test_shrunk_values_without_strength_are_those_of_gagpo(rows: list[Row], lam: float, scale_by: str) -> None:
+    known = [row | {"state": row["state"] or "somewhere"} for row in rows]
+    hyper = {"lam": lam, "scale_by": scale_by}
+    got = values(known, "shrunk_hgae", strength=0.0, depth=0, **hyper)
+    np.testing.assert_allclose(got, values(known, "gagpo", **hyper), rtol=1e-9, atol=1e-9)
+
+
+@given(rows=plain_rows, gamma=st.sampled_from((0.5, 1.0)))
+def test_values_that_are_all_borrowed_are_the_mean_of_the_task(rows: list[Row], gamma: float) -> None:
+    borrowed = values(rows, "shrunk_hgae", strength=1e15, lam=1.0, scale_by="none", gamma=gamma)
+    one_state = [row | {"state": "everywhere"} for row in rows]
+    expected = values(one_state, "hgpo", depth=0, scale="none", gamma=gamma)
+    np.testing.assert_allclose(borrowed, expected, rtol=1e-9, atol=1e-9)
+
+
 @given(rows=plain_rows, lam=st.sampled_from((0.0, 0.5, 0.95)), gamma=st.sampled_from((0.5, 1.0)))
 def test_credit_by_differences_adds_up_to_the_surprise_of_the_first_step(
     rows: list[Row], lam: float, gamma: float

@@ -68,6 +68,7 @@ SHIFT: dict[str, str] = {
     "hgpo": "outcome",
     "gagpo": "outcome",
     "hgae": "outcome",
+    "shrunk_hgae": "outcome at lam 1",
     "r3": "outcome",
     "r3_grpo_ablation": "outcome",
     "r3_hgpo": "outcome",
@@ -136,6 +137,7 @@ SCALE: dict[str, str] = {
     "hgpo": "invariant up to eps",
     "gagpo": "invariant up to eps",
     "hgae": "invariant up to eps",
+    "shrunk_hgae": "invariant up to eps",
     "r3": "invariant up to eps",
     "r3_grpo_ablation": "invariant up to eps",
     "r3_hgpo": "invariant up to eps",
@@ -161,13 +163,16 @@ LINEAR_SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("hgpo", {"scale": "none", "reference": True}),
     ("gagpo", {"scale_by": "none"}),
     ("hgae", {"scale_by": "none", "leave_out": True}),
+    ("shrunk_hgae", {"scale_by": "none"}),
     ("salt", {"base": "rloo"}),
 ]
 """Settings whose credit is in units of the reward."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     **{name: {"gamma": 1.0} for name in ("gigpo", "hgpo", "r3_hgpo", "reinforce_pp", "mars")},
-    **{name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae")},  # small shares of small differences: the eps
+    **{
+        name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae", "shrunk_hgae")
+    },  # small shares of small differences: the eps
     "gardo": {"diversity": False},  # which reads what only a measure knows
     "pav": {"alpha": 0.0},
     "copo": {"mode": "off"},  # which reads answers
@@ -202,6 +207,14 @@ def test_adding_a_constant_to_every_outcome_changes_nothing(recipe: str, rows: l
     hyper = SETTINGS.get(recipe, {})
     after = values(with_last_rewards(rows, shift), recipe, **hyper)
     np.testing.assert_allclose(after, values(rows, recipe, **hyper), rtol=1e-9, atol=1e-9)
+
+
+@given(rows=plain_rows, shift=SHIFTS)
+def test_shrunk_values_move_with_every_outcome_where_all_that_followed_counts(rows: list[Row], shift: float) -> None:
+    """At lam < 1 the value after the end, 0, does not move: neither does a lone state of GAGPO, which is its return."""
+    hyper = {"gamma": 1.0, "lam": 1.0}
+    after = values(with_last_rewards(rows, shift), "shrunk_hgae", **hyper)
+    np.testing.assert_allclose(after, values(rows, "shrunk_hgae", **hyper), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("recipe", of_kind(SHIFT, "reward"))

@@ -1,4 +1,4 @@
-"""Oracles of GAGPO and HGAE, written from the formulas: a value for each step, then one difference after the other.
+"""Oracles of GAGPO, HGAE and its shrunken sister: a value for each step, then one difference after the other.
 
 In exact fractions of the recorded returns, so that a common level of returns costs no digit: the reward of a step is
 what its return has beyond the discounted next one.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tests.oracles.history import states_back
-from tests.oracles.rows import Result, Row, Step, all_equal, by_attempt, by_task, returns_to_go, spread, steps_of
+from tests.oracles.rows import Result, Row, Step, by_attempt, by_task, returns_to_go, spread, steps_of
 
 EPS = 1e-6
 
@@ -80,6 +80,39 @@ def hgae(
     return differences(rows, steps, ahead, value, gamma=gamma, lam=lam, scale_by=scale_by, truncated=truncated)
 
 
+def shrunk_hgae(
+    rows: list[Row],
+    *,
+    depth: int = 2,
+    strength: float = 8.0,
+    gamma: float = 0.95,
+    lam: float = 0.0,
+    scale_by: str = "task",
+    truncated: str = "zero",
+    invalid_penalty: float = 0.1,
+) -> Result:
+    """The same with values that are drawn towards coarser ones: each as `strength` further steps of the finer group.
+
+    Example (numbers, GAGPO, strength 1): the nine returns have mean 6.8322, s1's three 6: (18 + 6.8322) / 4 = 6.2081;
+    the two after s0 have 4.5: (9 + 6.2081) / 3 = 5.0694.
+    """
+    steps, ahead = read_steps(rows, gamma, invalid_penalty)
+    place = {(step.task, step.attempt, step.index): step for step in steps}
+    contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]
+
+    def value(step: Step) -> Value:
+        everybody = [ahead[s] for s in steps if s.task == step.task]
+        worth = sum(everybody) / Fraction(len(everybody))
+        for context in contexts:
+            if context[step] is not None:
+                own = [ahead[s] for s in steps if s.task == step.task and context[s] == context[step]]
+                # Without strength a lone step is worth its own return exactly.
+                worth = (sum(own) + Fraction(strength) * worth) / (len(own) + Fraction(strength))
+        return (worth, True) if len(everybody) > 1 else (ahead[step], False)
+
+    return differences(rows, steps, ahead, value, gamma=gamma, lam=lam, scale_by=scale_by, truncated=truncated)
+
+
 def read_steps(rows: list[Row], gamma: float, invalid_penalty: float) -> tuple[list[Step], dict[Step, Fraction]]:
     """The steps, malformed ones paid less, and their returns."""
     steps = [
@@ -132,15 +165,20 @@ def differences(
 def _divide(
     step: Step, steps: list[Step], credit: dict[Step, Fraction], is_compared: bool, scale_by: str
 ) -> tuple[float, bool]:
-    """Credit over the sample deviation of its task's steps, or its state's."""
+    """Credit over the root mean square of its task's steps, or its state's."""
     group = [step] if scale_by == "state" and step.state is None else by_task(steps)[step.task]
     if scale_by == "state":
         group = [other for other in group if other.state == step.state]
     numbers = [credit[other] for other in group]
     if len(numbers) == 1:
         return 0.0, False
-    if all_equal(numbers):  # type: ignore[arg-type]
-        return 0.0, is_compared
-    mean = sum(numbers) / len(numbers)
-    variance = sum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1)
-    return float(credit[step] / Fraction(math.sqrt(variance) + EPS)), is_compared
+    square = sum(number**2 for number in numbers) / len(numbers)
+    return float(credit[step] / Fraction(take_root(square) + EPS)), is_compared
+
+
+def take_root(square: Fraction) -> float:
+    """The root of a number that may be too large or too small for a float."""
+    if not square:
+        return 0.0
+    power = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    return math.ldexp(math.sqrt(square / Fraction(4) ** power), power)

@@ -8,10 +8,10 @@ import pytest
 
 from groupwise import StepTable, recipes
 from tests.oracles.rows import Row, by_attempt, steps_of
-from tests.oracles.temporal import gagpo, hgae
+from tests.oracles.temporal import gagpo, hgae, shrunk_hgae
 from tests.strategies import MODERATE, columns_of, random_rows
 
-ORACLES = {"gagpo": gagpo, "hgae": hgae}
+ORACLES = {"gagpo": gagpo, "hgae": hgae, "shrunk_hgae": shrunk_hgae}
 
 
 def cut_some_off(rng: random.Random, rows: list[Row]) -> list[Row]:

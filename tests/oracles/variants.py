@@ -21,7 +21,7 @@ from tests.oracles.rows import Result
 from tests.oracles.sets import after_polychromic
 from tests.oracles.staged import srpo
 from tests.oracles.state import gigpo, step_grpo
-from tests.oracles.temporal import gagpo, hgae
+from tests.oracles.temporal import gagpo, hgae, shrunk_hgae
 
 ORACLES: dict[str, Callable[..., Result]] = {
     "a_grae": a_grae,
@@ -56,6 +56,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "rloo": rloo,
     "salt": salt,
     "sapo": grpo,
+    "shrunk_hgae": shrunk_hgae,
     "spae": dr_grpo,
     "spo_chain": rloo,
     "step_grpo": step_grpo,
@@ -88,7 +89,7 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "p3o": rloo,
 }
 
-DISCOUNTED = {"gagpo", "gigpo", "hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
+DISCOUNTED = {"gagpo", "gigpo", "hgae", "shrunk_hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
 """Recipes with a gamma."""
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
@@ -245,6 +246,14 @@ VARIANTS: list[Variant] = [
         {"depth": 4, "alpha": 2.0, "lam": 0.0, "scale_by": "none"},
         {"lam": 0.5, "scale_by": "none", "leave_out": True},
         {"lam": 0.8, "scale_by": "state", "invalid_penalty": 0.25},
+    ),
+    *_variants(
+        "shrunk_hgae",
+        {},
+        {"strength": 0.5, "depth": 4, "scale_by": "none"},
+        {"strength": 0.0, "lam": 0.5, "scale_by": "none"},
+        {"lam": 1.0, "scale_by": "none", "depth": 0, "invalid_penalty": 0.25},
+        {"scale_by": "state"},
     ),
     *_variants("r3", {}, {"alpha": 3.0}, {"with_replay": False}),
     *_variants("r3_grpo_ablation", {}, {"with_replay": True}),

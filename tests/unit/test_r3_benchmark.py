@@ -15,7 +15,7 @@ from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.measures import measure_answers
 from benchmarks.r3.runs import RUN_FILE
 from benchmarks.r3.summary import report, summarise
-from benchmarks.r3.written_search import MAX_RIGHT, WrittenSearch, read_last_line, write_search
+from benchmarks.r3.written_search import WrittenSearch, read_last_line, write_search
 from groupwise.config.run_file import decode_run, load_run
 from groupwise.envs.kit.words import split_words
 
@@ -57,8 +57,7 @@ def test_only_the_signs_of_the_last_line_count(answer: str, signs: tuple[int, ..
 def test_the_questions_are_easy_and_hard_by_thirds() -> None:
     search = WrittenSearch()
     sizes = [len(task.payload["numbers"]) for task in search.panel("train")[:512]]
-    assert all(0.25 < sizes.count(size) / 512 < 0.42 for size in (3, 4, 6))
-    assert MAX_RIGHT < 0.1
+    assert all(0.25 < sizes.count(size) / 512 < 0.42 for size in (3, 4, 5))
     task = search.panel("test")[0]
     assert search.open(task).act(search.open(task).expert() or "").success
 
@@ -115,7 +114,6 @@ def test_arms_are_compared_at_equal_tokens_over_the_seeds_that_all_have() -> Non
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_is_a_run_that_can_be_decoded(arm: str) -> None:
     content = load_run(RUN_FILE).config()
-    content.pop("warm_start")
     content["algorithm"] = {**ARMS[arm]["algorithm"], "loss": dict(LOSS)}
     content["rollout"]["plan"] |= ARMS[arm].get("plan", {})
     algorithm = decode_run(content).algorithm

@@ -27,7 +27,7 @@ from groupwise.advantages.outcome_spread import OutcomeSpread
 from groupwise.advantages.pass_at_bonus import PassAtBonus
 from groupwise.advantages.penalised import Penalised, PenalisedRefusals
 from groupwise.advantages.relative import Relative
-from groupwise.advantages.scaled import Scaled
+from groupwise.advantages.scaled import RootMeanSquare, Scaled
 from groupwise.advantages.scales import (
     Deviation,
     DistinctDeviation,
@@ -37,6 +37,7 @@ from groupwise.advantages.scales import (
     NoScale,
 )
 from groupwise.advantages.set_shared import SetShared
+from groupwise.advantages.shrunk import Shrunk
 from groupwise.advantages.signals import Centred, ColumnMean, ColumnSignal, EpisodeReturn, ReturnToGo, StepRewardSignal
 from groupwise.advantages.temporal_differences import TemporalDifferences
 from groupwise.advantages.tool_economy import ToolEconomy
@@ -74,6 +75,7 @@ SCALES: dict[str, type[Part]] = {
     "median_absolute_deviation": MedianAbsoluteDeviation,
     "mean_absolute_deviation": MeanAbsoluteDeviation,
     "distinct_deviation": DistinctDeviation,
+    "root_mean_square": RootMeanSquare,
     "no_scale": NoScale,
 }
 
@@ -96,6 +98,7 @@ ESTIMATORS: dict[str, type[Part]] = {
     "set_shared": SetShared,
     "temporal_differences": TemporalDifferences,
     "scaled": Scaled,
+    "shrunk": Shrunk,
 }
 
 __all__ = [
@@ -139,9 +142,11 @@ __all__ = [
     "QuestionWeighted",
     "Relative",
     "ReturnToGo",
+    "RootMeanSquare",
     "Scaled",
     "SetShared",
     "ShiftedMean",
+    "Shrunk",
     "StepRewardSignal",
     "Sum",
     "TemporalDifferences",

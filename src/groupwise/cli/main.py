@@ -8,14 +8,27 @@ from typing import Annotated, Any
 import typer
 
 from groupwise import __version__
-from groupwise.cli import check, evaluate, export, launch, panel, preview, recipes, report, schema, serve, train, warmup
+from groupwise.cli import (
+    check,
+    evaluate,
+    export,
+    lab,
+    launch,
+    panel,
+    preview,
+    recipes,
+    report,
+    schema,
+    serve,
+    train,
+    warmup,
+)
 from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
 from groupwise.cli.audit import command as audit
 from groupwise.cli.doctor import command as doctor
 from groupwise.cli.explain import command as explain
 from groupwise.cli.inspect import command as inspect
 from groupwise.cli.sweep import command as sweep
-from groupwise.cli.terminal.quiet_packages import quiet_packages
 from groupwise.cli.terminal.screen import errors, print_error, print_line
 from groupwise.cli.terminal.streams import finish_streams, prepare_streams, show_traceback
 from groupwise.core.errors import GroupwiseError
@@ -33,6 +46,7 @@ app.command("train")(train.train)
 app.command("launch")(launch.launch)
 app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
+app.command("lab")(lab.lab)
 app.command("warmup")(warmup.warmup)
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
@@ -65,7 +79,6 @@ def groupwise(
 def main() -> None:
     """Run the command line; whatever happens, what it says is one line, and status 2 where we refuse."""
     prepare_streams()
-    quiet_packages()
     move_current_folder_back()
     try:
         status = app(prog_name="groupwise", standalone_mode=False)

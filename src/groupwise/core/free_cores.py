@@ -19,13 +19,16 @@ def read_load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def choose_threads(max_threads: int) -> int:
+def choose_threads(max_threads: int, *, ranks: int = 1) -> int:
     """As many threads as there are free cores, no more than asked for, nor than OMP_NUM_THREADS says; at least 1.
 
     Args:
         max_threads: how many at most; 0 = as many as there are free cores.
+        ranks: processes of one run that share the cores. Several take an equal part of all cores, whatever the load:
+            each looks at another moment, at which the others are the load, and all must come to the same number.
     """
-    limits = [max(1, count_usable_cores() - round(read_load())), max_threads, read_thread_limit()]
+    free = count_usable_cores() - round(read_load()) if ranks == 1 else count_usable_cores() // ranks
+    limits = [max(1, free), max_threads, read_thread_limit()]
     return min(limit for limit in limits if limit > 0)
 
 

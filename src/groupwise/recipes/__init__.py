@@ -33,7 +33,7 @@ from groupwise.recipes.regularisers import epo, gardo
 from groupwise.recipes.rescue import r3, r3_grpo_ablation, r3_hgpo
 from groupwise.recipes.roles import mars
 from groupwise.recipes.state import gigpo, step_grpo
-from groupwise.recipes.temporal import gagpo, hgae
+from groupwise.recipes.temporal import gagpo, hgae, shrunk_hgae
 from groupwise.recipes.tokens import d3s, dcpo, gtpo, rank_grpo, verl
 from groupwise.recipes.tool_use import hdpo
 from groupwise.recipes.trust_regions import after_etr, disco, llds, r2vpo, reg_grpo
@@ -72,6 +72,7 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
     "hgpo": hgpo,
     "gagpo": gagpo,
     "hgae": hgae,
+    "shrunk_hgae": shrunk_hgae,
     "r3": r3,
     "r3_grpo_ablation": r3_grpo_ablation,
     "r3_hgpo": r3_hgpo,
@@ -162,6 +163,7 @@ __all__ = [
     "salt",
     "sapo",
     "seeupo",
+    "shrunk_hgae",
     "simpo",
     "spae",
     "spo_chain",

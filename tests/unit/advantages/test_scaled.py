@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.advantages import Deviation, NoBaseline, NoScale, Relative, Scaled, StepRewardSignal
+from groupwise.advantages import NoBaseline, NoScale, Relative, RootMeanSquare, Scaled, StepRewardSignal
 from groupwise.groups import ByState, ByTask
 from groupwise.reports.explain.step import explain_step
 from tests.unit.tables import walks
@@ -14,13 +14,18 @@ REWARD = Relative(
     by=ByTask(), of=StepRewardSignal(), baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw"
 )
 ROWS = walks(["s", "y", "x"], ["s", "y", None], rewards=[[1, 2, 5], [3, 2, 7]])
-BY_STATE = Scaled(of=REWARD, by=ByState(), scale=Deviation(eps=0.0))
+BY_STATE = Scaled(of=REWARD, by=ByState(), scale=RootMeanSquare(eps=0.0))
 
 
 def test_credit_is_divided_and_not_centred() -> None:
-    # s: sample deviation sqrt(2). Equal credit has nothing to be divided by, nor has a lone one.
-    half = 2**-0.5
-    assert BY_STATE(ROWS).values.tolist() == pytest.approx([half, 0, 0, 3 * half, 0, 0])
+    # s: root mean square sqrt(5). y: 2, though all are equal there. A lone step has nobody's spread to go by.
+    share = 5**-0.5
+    assert BY_STATE(ROWS).values.tolist() == pytest.approx([share, 1, 0, 3 * share, 1, 0])
+
+
+def test_credit_that_is_nearly_equal_does_not_explode() -> None:
+    rows = walks(["s"], ["s"], rewards=[[2], [2 + 1e-12]])
+    assert BY_STATE(rows).values.tolist() == pytest.approx([1, 1])
 
 
 def test_who_is_alone_in_the_group_is_not_compared() -> None:
@@ -34,6 +39,6 @@ def test_nor_is_a_step_whose_credit_compared_nobody() -> None:
 
 def test_the_spread_is_derived_again() -> None:
     explanation = explain_step(ROWS, BY_STATE(ROWS), task="q", attempt=1, index=0)
-    assert explanation.formula == "(3 - 0) / 1.41421356 = 2.12132"
+    assert explanation.formula == "(3 - 0) / 2.23606798 = 1.34164"
     assert explanation.list_not_derived() == ()
     assert explanation.largest_gap() <= 1e-12

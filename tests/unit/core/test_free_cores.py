@@ -30,3 +30,12 @@ def test_as_many_as_are_free_and_asked_for(
     monkeypatch.setattr(free_cores, "read_load", lambda: load)
     monkeypatch.setenv("OMP_NUM_THREADS", environment)
     assert choose_threads(max_threads) == threads
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(2, 4), (3, 2), (16, 1)])
+def test_ranks_come_to_the_same_number_at_any_moment(monkeypatch: pytest.MonkeyPatch, ranks: int, threads: int) -> None:
+    monkeypatch.setattr(free_cores, "count_usable_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for load in (0.0, 7.0):
+        monkeypatch.setattr(free_cores, "read_load", lambda load=load: load)
+        assert choose_threads(0, ranks=ranks) == threads

@@ -135,6 +135,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("gagpo", {}, GAGPO),
     ("hgae", {}, GAGPO),
+    ("shrunk_hgae", {}, GAGPO),
     ("r3", {}, GRPO),
     ("r3_grpo_ablation", {}, GRPO),
     ("r3_hgpo", {}, recipes.hgpo().loss),

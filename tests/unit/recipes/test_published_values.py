@@ -87,7 +87,12 @@ def by_differences(of: dict[str, Any], lam: float = 0.95, truncated: str = "zero
 
 
 def scale_over(of: dict[str, Any], by: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "scaled", "of": of, "by": by, "scale": deviation()}
+    return {"kind": "scaled", "of": of, "by": by, "scale": {"kind": "root_mean_square", "eps": 1e-6}}
+
+
+def shrunk(depth: int, strength: float) -> dict[str, Any]:
+    levels = [TASK, *({"kind": "by_history", "depth": k} for k in range(depth + 1))]
+    return {"kind": "shrunk", "levels": levels, "of": PENALISED_RETURNS, "strength": strength}
 
 
 def mars(scale: dict[str, Any], gamma: float = 1.0) -> dict[str, Any]:
@@ -217,6 +222,12 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         by_differences(
             hgpo(*(((k + 1.0) ** 2, level(k, **ABOVE_VALUE, baseline={"kind": "leave_one_out"})) for k in range(2)))
         ),
+    ),
+    ("shrunk_hgae", {}, scale_over(by_differences(shrunk(2, 8.0), 0.0), TASK)),
+    (
+        "shrunk_hgae",
+        {"depth": 0, "strength": 1.0, "lam": 0.5, "scale_by": "none", "truncated": "value"},
+        by_differences(shrunk(0, 1.0), 0.5, "value"),
     ),
     ("r3", {}, relative(scale=deviation(0), mixed_scale=deviation(0))),
     ("r3", {"alpha": 3.0}, relative(scale=deviation(0), mixed_scale=deviation(0, factor=3.0))),

@@ -20,6 +20,7 @@ from groupwise.advantages import (
     Relative,
     Scaled,
     SetShared,
+    Shrunk,
     Sum,
     Whitened,
 )
@@ -44,6 +45,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gagpo", {"lam": 0.0, "scale_by": "state"}),
     ("gagpo", {"scale_by": "none"}),
     ("hgae", {"lam": 0.5, "scale_by": "none", "leave_out": True, "depth": 4}),
+    ("shrunk_hgae", {"strength": 0.5, "scale_by": "none", "lam": 0.5}),
     ("ngrpo", {"virtual": 3, "best": 2.0}),
     ("mars", {"whiten": True}),
 ]
@@ -142,7 +144,7 @@ def comparisons(part: Part, explanation: Explanation) -> Iterator[tuple[Part, Ex
         return
     if isinstance(part, Whitened | Merged | Scaled):
         yield part, explanation
-    if isinstance(part, PassAtBonus | SetShared):  # it derives its own number, from the attempts of the task
+    if isinstance(part, PassAtBonus | SetShared | Shrunk):  # it derives its own number, from the attempts of the task
         return
     if isinstance(part, Anchored):  # its second term is the return as it is
         yield from comparisons(part.of, explanation.inner[0][1])  # type: ignore[arg-type]

@@ -61,3 +61,13 @@ def test_a_folder_whose_settings_cannot_be_read_is_as_if_there_were_none(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("threads = [", encoding="utf-8")
     assert settle_threads(load(tmp_path, "threads=0", "shares_cores=true"), tmp_path / "run").threads == 3
+
+
+def test_ranks_share_the_cores_of_their_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = load(tmp_path, "threads=0", "shares_cores=true")
+    make_idle(monkeypatch, 12)
+    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    assert settle_threads(config, tmp_path / "run").threads == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert settle_threads(config, tmp_path / "run").threads == 6

@@ -18,6 +18,10 @@ from groupwise.core.text.secrets import redact
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 """Names and modes of the streams, in the order of their numbers."""
 
+CHATTY = ("torchao", "torch.utils._pytree", "bitsandbytes")
+"""Loggers of packages that transformers and peft import wherever they are installed, whether a run uses them or not:
+they warn of libraries for other machines that could not be loaded, and torch of how torchao registers itself."""
+
 
 def prepare_streams() -> None:
     """Make sure that whatever is printed, warned of or logged can be, and is safe to show."""
@@ -26,6 +30,8 @@ def prepare_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # standard error writes escapes in any case
         sys.stdout.reconfigure(errors="replace")  # a locale without a character costs that character only
     logging.setLogRecordFactory(SafeLogRecord)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.showwarning = _show_warning
 
 

@@ -26,6 +26,7 @@ from groupwise.advantages import (
     MedianAbsoluteDeviation,
     NoBaseline,
     NoScale,
+    RootMeanSquare,
     ShiftedMean,
     Sum,
 )
@@ -102,6 +103,7 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
             (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)
         ),
         DistinctDeviation: lambda part: deviation(find_distinct(values, part.decimals), 1) + part.eps,
+        RootMeanSquare: lambda part: _take_root(mean([Fraction(value) ** 2 for value in values])) + part.eps,
         NoScale: lambda _: 1.0,
     }
     return known[type(part)](part) if type(part) in known else None

@@ -232,8 +232,6 @@ def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
 def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
     if isinstance(part, Whitened):
         return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
-    if isinstance(part, Scaled):
-        return len(set(trace.signal[steps].tolist())) == 1
     if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline | ShiftedMean):
         return False
     values, _ = _list_counted(table, part, trace, steps, int(steps[0]))

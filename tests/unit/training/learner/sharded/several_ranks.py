@@ -18,7 +18,7 @@ from typing import Any
 
 MAX_SECONDS = 120.0
 """Until which all ranks must have ended by themselves; a busy machine takes a few."""
-PRELOADED = ["tests.unit.training.learner.sharded.rank_jobs"]
+PRELOADED = ["tests.unit.training.learner.sharded.rank_jobs", "tests.preloaded", "peft.tuners.lora"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,61 @@
+"""Hold the credit of every recipe against true advantages, in many circumstances.
+
+    python -m benchmarks.lab [--updates 200] [--processes 8] [--write benchmarks/results/lab.json]
+
+First every recipe of the catalogue in three circumstances; then, with one dial turned at a time, those whose credit was
+found there to differ between steps or tokens, beside GRPO and RLOO. The same options give the same numbers, however
+many processes share the work. `--only` names dials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lab.circumstances import list_sweeps, list_tables
+from benchmarks.lab.studies import find_finer, study_all
+from benchmarks.result_file import write_result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=200, help="how often the groups of a circumstance are drawn")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="dials of the sweep; all otherwise")
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    began = time.monotonic()
+    tables, sweeps = (
+        [replace(place, condition=replace(place.condition, updates=options.updates)) for place in listed]
+        for listed in (list_tables(), list_sweeps())
+    )
+    if options.only is not None:
+        sweeps = [sweep for sweep in sweeps if sweep.dial in options.only]
+    result: dict[str, Any] = {
+        "command": f"python -m benchmarks.lab --updates {options.updates}",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
+        "processes": options.processes,
+        "tables": [],
+        "sweeps": [],
+    }
+
+    def keep(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
+        """Written as it comes: what is there is there."""
+        studies.append(study)
+        write_result({**result, "seconds": round(time.monotonic() - began)}, options.write)
+
+    for study in study_all(tables, None, processes=options.processes):
+        keep(result["tables"], study)
+    result["finer"] = find_finer(result["tables"])
+    for study in study_all(sweeps, result["finer"], processes=options.processes):
+        keep(result["sweeps"], study)
+
+
+if __name__ == "__main__":
+    main()

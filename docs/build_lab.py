@@ -1,0 +1,215 @@
+"""Write the tables and pictures of which_credit_when.md from benchmarks/results/lab.json: no number is typed.
+
+python docs/build_lab.py [--check]
+
+A table stands below its name, `<!-- table: NAME -->`; the words around it are written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab_plot import draw_dial
+from table_text import RESULTS, percent, result, table
+
+DOCS = Path(__file__).parent
+PAGE = DOCS / "which_credit_when.md"
+TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
+NUMBERS = ("error", "bias", "misdirection", "noise", "sign", "rank")
+PICTURES = {
+    "lab_group_size": ("group size", ("lake", "corridor")),
+    "lab_skill": ("skill", ("lake", "corridor")),
+    "lab_horizon": ("horizon", ("lake", "corridor")),
+}
+DRAWN = ("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae")
+"""Methods that pictures show; all are in the JSON."""
+
+
+def lake() -> str:
+    """Every recipe where everything is seen."""
+    return _list_recipes(result("lab")["tables"][0])
+
+
+def corridor_by_text() -> str:
+    """Every recipe where the text hides the lamps and the room after a mistake."""
+    return _list_recipes(result("lab")["tables"][1])
+
+
+def corridor_by_situation() -> str:
+    """The same where the key tells all."""
+    return _list_recipes(result("lab")["tables"][2])
+
+
+def same() -> str:
+    """Recipes whose credit is another's."""
+    twins: dict[str, list[str]] = {}
+    for name, line in result("lab")["tables"][0]["recipes"].items():
+        if "same_as" in line:
+            twins.setdefault(line["same_as"], []).append(name)
+    return table(("credit of", "is also that of"), [[name, ", ".join(others)] for name, others in twins.items()])
+
+
+def not_measured() -> str:
+    """Recipes that a table cannot play, and why."""
+    lines = result("lab")["tables"][0]["recipes"]
+    rows = [[name, line["not_measured"]] for name, line in lines.items() if "not_measured" in line]
+    return table(("recipe", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
+
+
+def bits() -> str:
+    """Error of each method by how much the text hides, lamps alone."""
+    return _compare_settings("hidden bits", "corridor")
+
+
+def bits_and_room() -> str:
+    """The same where the room is hidden after a mistake too."""
+    return _compare_settings("hidden bits, and the room after a mistake", "corridor")
+
+
+def group_size_lake() -> str:
+    """Error by group size in the lake."""
+    return _compare_settings("group size", "lake")
+
+
+def group_size_corridor() -> str:
+    """Error by group size in the corridor."""
+    return _compare_settings("group size", "corridor")
+
+
+def skill_lake() -> str:
+    """Error by the skill of the policy in the lake."""
+    return _compare_settings("skill", "lake")
+
+
+def skill_corridor() -> str:
+    """Error by the skill of the policy in the corridor."""
+    return _compare_settings("skill", "corridor")
+
+
+def horizon_lake() -> str:
+    """Error by the number of steps in the lake."""
+    return _compare_settings("horizon", "lake")
+
+
+def horizon_corridor() -> str:
+    """Error by the number of steps in the corridor."""
+    return _compare_settings("horizon", "corridor")
+
+
+def memory() -> str:
+    """Error of each method by how much of the past the policy itself sees."""
+    return _compare_settings("memory of the policy", "corridor")
+
+
+def parts_lake() -> str:
+    """What single settings of GiGPO and HGPO do where everything is seen."""
+    return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "lake"))
+
+
+def parts_corridor() -> str:
+    """What single settings of GiGPO and HGPO do where the text hides much."""
+    return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "corridor"))
+
+
+def household() -> str:
+    """A small model in a text world, held against continuations; nothing where it was not measured yet."""
+    if not (RESULTS / "lab_household.json").is_file():
+        return ""
+    return _list_recipes(result("lab_household"))
+
+
+TABLES = {
+    made.__name__: made
+    for made in (
+        *(lake, corridor_by_text, corridor_by_situation, same, not_measured, bits, bits_and_room, memory),
+        *(group_size_lake, group_size_corridor, skill_lake, skill_corridor, horizon_lake, horizon_corridor),
+        *(parts_lake, parts_corridor, household),
+    )
+}
+"""Each table by the name that the page gives it."""
+
+
+def _list_recipes(study: Mapping[str, Any], *, with_level: bool = True) -> str:
+    """A method a row, the nearest to the truth first."""
+    lines = [(name, line) for name, line in study["recipes"].items() if "error" in line]
+    rows = [
+        [name, *([line["level"]] if with_level else []), *(_show(line[what]) for what in NUMBERS)]
+        for name, line in sorted(lines, key=lambda item: item[1]["error"]["value"])
+    ]
+    return table(("method", *(["credit by"] if with_level else []), *NUMBERS), rows)
+
+
+def _compare_settings(dial: str, world: str) -> str:
+    """A method a row, where the dial stands a column; the smallest error of each column stands out."""
+    studies = _find(dial, world)
+    if not studies:
+        return ""
+    names = list(dict.fromkeys(name for study in studies for name in study["recipes"]))
+    best = [min(_errors(study)) for study in studies]
+    rows = [
+        [
+            name,
+            *(_show_error(study["recipes"].get(name), minimum) for study, minimum in zip(studies, best, strict=True)),
+        ]
+        for name in names
+    ]
+    solved = ["*solved*", *(f"{percent(study['recording']['success'], 0)} %" for study in studies)]
+    return table((dial, *(study["setting"] for study in studies)), [solved, *rows])
+
+
+def _find(dial: str, world: str) -> list[dict[str, Any]]:
+    return [study for study in result("lab")["sweeps"] if (study["dial"], study["world"]) == (dial, world)]
+
+
+def _errors(study: Mapping[str, Any]) -> Iterable[float]:
+    return (line["error"]["value"] for line in study["recipes"].values() if "error" in line)
+
+
+def _show_error(line: Mapping[str, Any] | None, minimum: float) -> str:
+    if line is None or "error" not in line:
+        return "-" if line is None or "same_as" not in line else f"as {line['same_as']}"
+    number = f"{line['error']['value']:.2f}"
+    return f"**{number}**" if line["error"]["low"] <= minimum else number
+
+
+def _show(measured: Mapping[str, float | None]) -> str:
+    value, low, high = (measured[end] for end in ("value", "low", "high"))
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ± {(high - low) / 2:.2f}"
+
+
+def page(before: str) -> str:
+    """The page with its tables as they should be."""
+    return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before)
+
+
+def pictures() -> dict[str, str]:
+    """The pictures as SVG, by file name."""
+    return {
+        f"{name}.svg": draw_dial({world: _find(dial, world) for world in worlds}, dial=dial, methods=DRAWN)
+        for name, (dial, worlds) in PICTURES.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the tables and pictures, or say what is stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
+    is_check = parser.parse_args(arguments).check
+    texts = {PAGE: page(PAGE.read_text(encoding="utf-8"))}
+    texts |= {DOCS / "images" / name: picture for name, picture in pictures().items()}
+    for path, text in texts.items():
+        if not is_check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} is stale; run `python docs/build_lab.py`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Recordings of any policy in any world with forks: played attempts, and truths by continuations.
+
+The truth of every step would cost too much. So situations are chosen that came up in several updates: the same task and
+the same actions so far, and so the same world and the same prompt. All that was done there is continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.records import Task, Trajectory
+from groupwise.core.seeds import seed_of
+from groupwise.core.segments import IntArray
+from groupwise.lab.continuations import PlayForks, RecordedStep, continue_steps
+from groupwise.lab.recording import Recording, number_updates
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.plans.plan import Group
+
+PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
+"""Plays attempts to their ends."""
+PayAttempt = Callable[[Trajectory], Trajectory]
+"""Gives an attempt the rewards that training would give it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedCondition:
+    """How much a policy is played, and how often it is continued."""
+
+    tasks: int = 4
+    """Tasks of every update, the first of a panel."""
+    attempts: int = 8
+    """Attempts of a group."""
+    updates: int = 40
+    """How often all groups are drawn."""
+    situations: int = 40
+    """Situations whose steps are held against the truth."""
+    continuations: int = 128
+    """Continuations of each kind at each decision point."""
+    gamma: float = 1.0
+    """How much a reward one step later counts in the truth."""
+    seed: int = 0
+    """Where all random numbers come from."""
+
+
+def record_played(
+    tasks: Sequence[Task],
+    play: PlayAttempts,
+    continue_from: PlayForks,
+    condition: PlayedCondition,
+    *,
+    pay: PayAttempt = lambda played: played,
+) -> Recording:
+    """Play so many updates, and find the truth at some of the situations that came up in two of them or more.
+
+    Args:
+        tasks: the tasks of every update.
+        play: plays attempts.
+        continue_from: plays continuations of what `play` gave, and pays them.
+        condition: how much is played.
+        pay: gives attempts their rewards; continuations begin from attempts as they were played.
+    """
+    seed, updates = condition.seed, range(condition.updates)
+    by_update = [_play_update(tasks, play, number, condition.attempts, seed) for number in updates]
+    steps = [
+        RecordedStep(attempt=attempt, index=index)
+        for groups in by_update
+        for group in groups
+        for attempt in group
+        for index in range(len(attempt.steps))
+    ]
+    situation = _number_distinct([_describe_past(step) for step in steps])
+    point = _number_distinct([(*_describe_past(step), step.attempt.steps[step.index].action) for step in steps])
+    update = number_updates(by_update)
+    chosen = _choose_situations(situation, update, condition.situations, seed)
+    truth, error = np.full(len(steps), np.nan), np.zeros(len(steps))
+    of_point = {int(point[row]): steps[row] for row in reversed(np.flatnonzero(np.isin(situation, chosen)).tolist())}
+    advantages = continue_steps(
+        list(of_point.values()), continue_from, num=condition.continuations, gamma=condition.gamma, seed=seed
+    )
+    for number, advantage in zip(of_point, advantages, strict=True):
+        rows = point == number
+        truth[rows], error[rows] = advantage.value, advantage.error
+    paid = [[[pay(attempt) for attempt in group] for group in groups] for groups in by_update]
+    return Recording(updates=paid, truth=truth, truth_error=error, point=point, situation=situation, update=update)
+
+
+def _play_update(tasks: Sequence[Task], play: PlayAttempts, number: int, num_attempts: int, seed: int) -> list[Group]:
+    attempts = [
+        Attempt(task=task, number=attempt, seed=seed_of(seed, "update", number, task.id, attempt))
+        for task in tasks
+        for attempt in range(num_attempts)
+    ]
+    # The number of the update is in the ids: continuations are told apart by that of their attempt.
+    played = [replace(attempt, id=f"{attempt.id}/{number}") for attempt in play(attempts)]
+    return [played[first : first + num_attempts] for first in range(0, len(played), num_attempts)]
+
+
+def _describe_past(step: RecordedStep) -> tuple[str | None, ...]:
+    return (step.attempt.task.id, *(before.action for before in step.attempt.steps[: step.index]))
+
+
+def _number_distinct(names: Sequence[tuple[str | None, ...]]) -> IntArray:
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: int) -> IntArray:
+    """Draw situations by how often they came up, among those that came up in two updates or more."""
+    visits = np.bincount(situation)
+    cells = np.unique(situation * (int(update.max()) + 1) + update) // (int(update.max()) + 1)
+    again = np.flatnonzero(np.bincount(cells) > 1)
+    if len(again) == 0:
+        raise ConfigError(
+            "no situation came up in two updates, so that bias and chance cannot be told apart; play more updates, or "
+            "fewer tasks"
+        )
+    if len(again) <= num:
+        return again
+    weights = visits[again] / visits[again].sum()
+    return np.random.default_rng(seed_of(seed, "situations")).choice(again, size=num, replace=False, p=weights)

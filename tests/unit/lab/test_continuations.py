@@ -1,0 +1,133 @@
+"""The truth by continuations agrees with the exact one, to the error that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise.core.errors import ConfigError, EngineFault
+from groupwise.core.records import Trajectory
+from groupwise.envs import Aliased, Gridworld
+from groupwise.lab.continuations import RecordedStep, continue_steps
+from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
+from groupwise.lab.listed_recording import ListedTask
+from groupwise.lab.measures import measure_credit
+from groupwise.lab.played_recording import PlayedCondition, record_played
+from groupwise.lab.tabular_engine import TabularEngine
+from groupwise.models.tiny import make_word_tokenizer
+from groupwise.rollout import WholeResponse, Window
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.forks import Fork, play_forks
+from groupwise.rollout.hosts.host import InProcess
+from groupwise.rollout.player import Player
+from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from tests.unit.lab.listed_tasks import list_tasks
+
+SMALL_LAKE = Gridworld(size=3, num_holes=1, max_steps=5)
+CORRIDOR = Aliased(hidden_bits=1, passages=0, num_doors=2, num_colours=2, max_steps=5)
+
+
+def make_player(env: Any, tasks: Sequence[ListedTask], *, window: int = 0) -> Player:
+    """A player whose policy are the tasks' tables, by way of prompts and tokens."""
+    tokenizer = make_word_tokenizer((*env.vocabulary(), "Goal", ":", ">", "."))
+    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Window(steps=window), instruction="")
+    engine = TabularEngine(prompter, WholeResponse())
+    for listed in tasks:
+        engine.add_task(env.open(listed.task).observe(), listed.world, listed.policy)
+    return Player(engine=engine, host=InProcess(env), prompter=prompter, action_rule=WholeResponse(), max_tokens=4)
+
+
+def continue_with(player: Player) -> Callable[[Sequence[Fork]], list[Trajectory]]:
+    return lambda forks: play_forks(forks, player, temperature=1.0)
+
+
+def find_exact(values: ExactValues, listed: ListedTask, step: RecordedStep) -> tuple[float, float]:
+    steps = step.attempt.steps
+    texts = [str(taken.observation) for taken in steps]
+    actions = [str(taken.action) for taken in steps]
+    states = trace_attempt(listed.world, keys=[taken.state_key for taken in steps], texts=texts, actions=actions)
+    place = (step.index, states[step.index])
+    action = listed.world.actions.index(actions[step.index])
+    return float(values.value[place]), float(values.action_value[(*place, action)])
+
+
+@pytest.mark.parametrize(("env", "window"), [(SMALL_LAKE, 0), (CORRIDOR, 2)], ids=["lake", "corridor"])
+@pytest.mark.parametrize("gamma", [1.0, 0.8])
+def test_continuations_agree_with_enumeration_to_the_error_they_state(env: Any, window: int, gamma: float) -> None:
+    [listed] = list_tasks(env, num=1, sees=window, skill=1.0)
+    player = make_player(env, [listed], window=window)
+    [attempt] = player.play([Attempt(task=listed.task, number=0, seed=3)], temperature=1.0)
+    steps = [RecordedStep(attempt=attempt, index=index) for index in range(len(attempt.steps))]
+    advantages = continue_steps(steps, continue_with(player), num=400, gamma=gamma, seed=1)
+    values = solve_exactly(listed.world, listed.policy, gamma=gamma)
+    off = []
+    for step, advantage in zip(steps, advantages, strict=True):
+        before, after = find_exact(values, listed, step)
+        assert advantage.state_value == pytest.approx(before, abs=0.1)
+        assert advantage.action_value == pytest.approx(after, abs=0.1)
+        assert advantage.value == pytest.approx(advantage.action_value - advantage.state_value)
+        assert advantage.error < 0.05
+        off.append((advantage.value - (after - before)) / max(advantage.error, 1e-6))
+    assert np.abs(off).max() < 3.5
+    assert any(advantage.error > 0 for advantage in advantages)
+
+
+def test_the_stated_error_is_the_spread_of_repeated_estimates() -> None:
+    [listed] = list_tasks(SMALL_LAKE, num=1, skill=1.0)
+    player = make_player(SMALL_LAKE, [listed])
+    [attempt] = player.play([Attempt(task=listed.task, number=0, seed=3)], temperature=1.0)
+    step = RecordedStep(attempt=attempt, index=0)
+    again = [continue_steps([step], continue_with(player), num=16, seed=seed)[0] for seed in range(60)]
+    before, after = find_exact(solve_exactly(listed.world, listed.policy), listed, step)
+    values = np.array([advantage.value for advantage in again])
+    stated = float(np.sqrt(np.mean([advantage.error**2 for advantage in again])))
+    assert float(values.std(ddof=1)) == pytest.approx(stated, rel=0.3)
+    assert float(values.mean()) == pytest.approx(after - before, abs=3.5 * stated / np.sqrt(60))
+
+
+def test_a_played_recording_finds_the_bias_of_a_planted_estimator() -> None:
+    """Credit that is turned around at every first step is found out, without a listed world."""
+    tasks = list_tasks(SMALL_LAKE, num=2, skill=1.0)
+    player = make_player(SMALL_LAKE, tasks)
+    recording = record_played(
+        [listed.task for listed in tasks],
+        lambda attempts: player.play(attempts, temperature=1.0),
+        continue_with(player),
+        PlayedCondition(updates=20, attempts=4, situations=6, continuations=200),
+    )
+    known, index = (
+        recording.is_known,
+        np.concatenate([[step.index for step in attempt.steps] for attempt in recording.attempts]),
+    )
+    assert 0 < known.sum() < len(known)
+    truth = np.nan_to_num(recording.truth)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(len(truth))
+    honest = measure_credit(truth + noise, recording)
+    planted = measure_credit(np.where(index == 0, -truth, truth) + noise, recording)
+    assert honest.bias.low <= 0 <= honest.bias.high + 0.1
+    assert planted.misdirection.low > honest.misdirection.high
+    values = {listed.task.id: solve_exactly(listed.world, listed.policy) for listed in tasks}
+    by_task = {listed.task.id: listed for listed in tasks}
+    rows = [RecordedStep(attempt=attempt, index=n) for attempt in recording.attempts for n in range(len(attempt.steps))]
+    for row in np.flatnonzero(known):
+        name = rows[row].attempt.task.id
+        before, after = find_exact(values[name], by_task[name], rows[row])
+        assert abs(recording.truth[row] - (after - before)) < 4.5 * max(recording.truth_error[row], 1e-3)
+
+
+def test_fewer_than_two_continuations_have_no_error_bar() -> None:
+    with pytest.raises(ConfigError, match="found 1 continuations of each kind; at least 2"):
+        continue_steps([], lambda forks: [], num=1)
+
+
+def test_a_prompt_that_shows_more_than_the_table_knows_is_refused() -> None:
+    [listed] = list_tasks(SMALL_LAKE, num=1)
+    player = make_player(SMALL_LAKE, [listed], window=2)
+    attempts = [Attempt(task=listed.task, number=seed, seed=seed) for seed in range(8)]
+    with pytest.raises(EngineFault, match=r"is in no table; add its task, with a window as long as"):
+        player.play(attempts, temperature=1.0)

@@ -1,0 +1,61 @@
+"""The benchmark of the lab: its circumstances can be played, and the page is made of what it writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.lab.circumstances import list_sweeps, list_tables
+from benchmarks.lab.studies import find_finer, study_all, study_circumstance
+from groupwise import recipes
+from groupwise.envs.environment import Forkable
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_circumstance_has_tasks_and_a_place_of_its_own() -> None:
+    places = [*list_tables(), *list_sweeps()]
+    assert len({(place.dial, place.world, place.setting) for place in places}) == len(places)
+    for place in places:
+        tasks = place.condition.env.panel("train")
+        assert len(tasks) >= place.condition.tasks
+        assert isinstance(place.condition.env.open(tasks[0]), Forkable)
+
+
+def test_a_circumstance_is_studied_with_its_variants() -> None:
+    place = next(place for place in list_sweeps() if place.variants)
+    small = replace(place, condition=replace(place.condition, updates=3, tasks=2, attempts=4))
+    result = study_circumstance(small, ["grpo", "hgpo"])
+    assert list(result["recipes"]) == ["grpo", "hgpo", *place.variants]
+    assert result["condition"]["updates"] == 3
+    [again] = study_all([small], ["grpo", "hgpo"], processes=1)
+    assert again == result
+
+
+def test_finer_recipes_are_found_in_the_tables() -> None:
+    line = {"error": {"value": 0.5}}
+    tables: list[dict[str, Any]] = [
+        {"recipes": {"grpo": {"level": "attempt", **line}, "gigpo": {"level": "step", **line}, "x": {"level": "step"}}},
+        {"recipes": {"gtpo": {"level": "token", **line}, "gigpo": {"level": "step", **line}}},
+    ]
+    assert find_finer(tables) == ["grpo", "rloo", "gigpo", "gtpo"]
+
+
+def test_every_recipe_has_a_line_in_the_tables_of_the_page() -> None:
+    spec = importlib.util.spec_from_file_location("build_lab", ROOT / "docs" / "build_lab.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.PAGE.read_text(encoding="utf-8")
+    cells = {name.strip() for line in text.splitlines() if line.startswith("|") for name in re.split(r"[|,]", line)}
+    assert set(recipes.names()) <= cells
+    for name, picture in module.pictures().items():
+        assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == picture
