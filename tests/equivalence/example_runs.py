@@ -77,6 +77,8 @@ OWN: dict[str, tuple[str, ...]] = {
     "identity": ("rollout.plan.attempts=16",),
     "judged_lookup": BY_HEART,
     "lookup": BY_HEART,
+    "mixture": (*BY_HEART, "warm_start.epochs=30"),
+    "own_questions": BY_HEART,
     "r3_chain_sum": (*BY_HEART, "env.options={min_terms=2, max_terms=2, max_digits=1}", "env.num_train=20"),
     "r3_countdown": (*BY_HEART, *SHORT),
     "r3_household": (*SHORT, "warm_start.tasks=20", "env.max_steps=6"),

@@ -168,7 +168,7 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
     context = "" if costs.context is None else f" of the model's {costs.context:,}"
     whole = format_duration(costs.seconds * costs.updates)
     lines = (
-        f"an update: {costs.attempts:,} attempts; were each as long as it may be ({costs.max_steps} steps), "
+        f"an update: {costs.attempts:,} attempts; were each as long as it may be (up to {costs.max_steps} steps), "
         f"{costs.sampled_tokens:,} sampled tokens and about {costs.distinct_tokens:,} distinct tokens to read and "
         "learn",
         f"longest prompt: about {costs.longest_prompt:,} tokens{context}",

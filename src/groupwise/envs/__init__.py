@@ -10,6 +10,7 @@ from groupwise.envs.babyai.environment import Babyai
 from groupwise.envs.bfcl.environment import Bfcl
 from groupwise.envs.checker.suite import check_environment
 from groupwise.envs.countdown.environment import Countdown
+from groupwise.envs.data_set.environment import DataSet
 from groupwise.envs.environment import (
     AttemptEnded,
     Environment,
@@ -32,6 +33,7 @@ from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.lookup import Lookup
 from groupwise.envs.math.environment import Math
+from groupwise.envs.mixture import Mixture
 from groupwise.envs.openenv.environment import Openenv
 from groupwise.envs.package_games.gem import Gem
 from groupwise.envs.package_games.textarena import Textarena
@@ -60,6 +62,7 @@ ENVS: dict[str, type[Part]] = {
     "scienceworld": Scienceworld,
     "reasoning_gym": ReasoningGym,
     "math": Math,
+    "data_set": DataSet,
     "storefront": Storefront,
     "webshop": Webshop,
     "search_qa": SearchQa,
@@ -69,6 +72,7 @@ ENVS: dict[str, type[Part]] = {
     "textarena": Textarena,
     "gem": Gem,
     "openenv": Openenv,
+    "mixture": Mixture,
 }
 
 __all__ = [
@@ -81,6 +85,7 @@ __all__ = [
     "Bfcl",
     "Boxes",
     "Countdown",
+    "DataSet",
     "Environment",
     "EnvironmentPart",
     "Expert",
@@ -92,6 +97,7 @@ __all__ = [
     "Identity",
     "Lookup",
     "Math",
+    "Mixture",
     "Observation",
     "Openenv",
     "Outcome",

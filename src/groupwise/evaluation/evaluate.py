@@ -50,6 +50,7 @@ def evaluate(
             else score_trajectory(trajectory, rewards, read_response=player.prompter.text)
             for trajectory in played
         ]
+        _check_success_known(scored, settings)
         rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored
         report(seed, scored)
@@ -59,13 +60,17 @@ def evaluate(
 def _play_seed(
     player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int
 ) -> list[Trajectory]:
-    """Play every attempt of one seed; an error with the causes where no attempt says whether it succeeded."""
+    """Play every attempt of one seed."""
     attempts = [
         Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
         for task in tasks
         for number in range(settings.attempts)
     ]
-    played = player.play(attempts, temperature=settings.temperature)
+    return player.play(attempts, temperature=settings.temperature)
+
+
+def _check_success_known(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
+    """Raise with the causes where no attempt, as rewards paid it, says whether it succeeded."""
     if not any("success" in trajectory.scores for trajectory in played):
         causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)
         listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
@@ -73,7 +78,6 @@ def _play_seed(
             f"evaluation on split {settings.split!r}: none of {len(played)} attempts says whether it succeeded "
             f"({listed}); mend the environment, which `groupwise check env` looks at"
         )
-    return played
 
 
 def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> EvaluatedAttempt:

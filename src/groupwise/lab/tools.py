@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from groupwise.core.records import Trajectory
 from groupwise.core.score_requests import PromptAndResponse, Whose
+from groupwise.core.segments import FloatArray
 from groupwise.envs.environment import EnvironmentPart, Expert
+from groupwise.lab.enumerated import ENDED, EnumeratedWorld
 from groupwise.lab.listed_recording import END_ID, ListedTask
+from groupwise.rollout.forks import Fork
 
 
 class LabTools(Protocol):
@@ -22,9 +27,9 @@ class LabTools(Protocol):
 
 
 class ListedTools:
-    """What measures may ask of a policy that is a table: log-probs, and the environment's expert."""
+    """What measures may ask of a policy that is a table: log-probs, continuations, and the environment's expert."""
 
-    gives = frozenset({"score", "reference", "expert"})
+    gives = frozenset({"score", "reference", "expert", "fork"})
     """The policy does not learn, so that it is its own reference."""
     temperature = 1.0
     stop_ids = (END_ID,)
@@ -60,6 +65,24 @@ class ListedTools:
             advice.append(own)
         return advice
 
+    def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
+        """Continuations, as records of the steps that were kept and of what came of it; not of the steps between."""
+        by_task: dict[str, list[int]] = {}
+        for number, fork in enumerate(forks):
+            by_task.setdefault(fork.trunk.task.id, []).append(number)
+        earned = np.zeros(len(forks))
+        for task, numbers in by_task.items():
+            earned[numbers] = _continue_listed(self._tasks[task], [forks[number] for number in numbers])
+        return [
+            replace(
+                fork.trunk,
+                id=f"{fork.trunk.id}/{fork.kept}/{fork.number}",
+                steps=fork.trunk.steps[: fork.kept],
+                scores={"return": total, "success": float(total > 0)},
+            )
+            for fork, total in zip(forks, earned.tolist(), strict=True)
+        ]
+
     def text(self, ids: Sequence[int]) -> str:
         """What ids say: the numbers of actions."""
         return " ".join(self.pieces(ids)).strip()
@@ -67,3 +90,29 @@ class ListedTools:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id says by itself."""
         return ["" if token == END_ID else str(token) for token in ids]
+
+
+def _continue_listed(listed: ListedTask, forks: Sequence[Fork]) -> FloatArray:
+    """What continuations of attempts at a task earn in all, the kept steps included; played all at once."""
+    world, climbing = listed.world, np.cumsum(listed.policy.spread(listed.world), axis=1)
+    generator = np.random.default_rng([fork.seed for fork in forks])
+    state = np.array([_walk_to(world, fork) for fork in forks])
+    step = np.array([fork.kept for fork in forks])
+    earned = np.array([math.fsum(taken.reward for taken in fork.trunk.steps[: fork.kept]) for fork in forks])
+    while len(playing := np.flatnonzero((state != ENDED) & (step < world.horizon))):
+        here, now = state[playing], step[playing]
+        drawn = generator.random(len(playing))[:, None] * climbing[here, -1:]
+        action = (climbing[here] <= drawn).sum(axis=1)
+        place = (now if len(world.following) > 1 else np.zeros_like(now), here, action, 0)
+        earned[playing] += world.reward[place]
+        state[playing] = world.following[place]
+        step[playing] += 1
+    return earned
+
+
+def _walk_to(world: EnumeratedWorld, fork: Fork) -> int:
+    """The state that an attempt's kept steps lead to; each action goes one way, for chance is the task's own."""
+    state = world.start
+    for index, step in enumerate(fork.trunk.steps[: fork.kept]):
+        state = int(world.following[world.at_step(index), state, world.actions.index(step.action or ""), 0])
+    return state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, ClassVar
@@ -17,7 +17,13 @@ from groupwise.core.parts.trust import may_run
 from groupwise.core.records import Trajectory
 from groupwise.core.text.exceptions import quote_error
 from groupwise.core.text.value_words import describe_value
-from groupwise.rewards.function_arguments import CallsFunction, UnfitCall, choose_call
+from groupwise.rewards.function_arguments import (
+    CallsFunction,
+    UnfitCall,
+    call_as_trl,
+    choose_call,
+    list_missing_columns,
+)
 from groupwise.rewards.reward import Amount
 
 
@@ -45,6 +51,10 @@ class FunctionReward(Part, slot="reward"):
     judges: bool = True
     """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
 
+    solved_at: Amount | None = None
+    """What it must pay an attempt, with its weight, for the task to count as solved, in filters and evaluations. None =
+    that is for the environment to say."""
+
     @field_validator("function")
     @classmethod
     def _can_be_called(cls, function: str) -> str:
@@ -58,6 +68,12 @@ class FunctionReward(Part, slot="reward"):
     def score_name(self) -> str:
         """What its total is called among the scores of an attempt: the function's name."""
         return self.function.rpartition(":")[2]
+
+    def find_missing_column(self, payload: Mapping[str, Any]) -> str:
+        """The column that a function with TRL's signature needs and a task's payload lacks; empty = none."""
+        function = load_function("reward", self.function)
+        takes_columns = choose_call(function, self.function) is call_as_trl
+        return next(iter(list_missing_columns(function, payload)), "") if takes_columns else ""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         """What it pays where nobody can decode responses: actions stand for them."""

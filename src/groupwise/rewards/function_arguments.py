@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from groupwise.core.errors import ConfigError, RecordError
@@ -12,6 +12,8 @@ from groupwise.core.text.value_words import describe_value
 
 EMPTY = inspect.Parameter.empty
 NOT_NAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+OF_ATTEMPT = ("prompts", "completions", "completion_ids")
+"""What every attempt has, by the names that TRL calls them."""
 SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
 
 
@@ -37,7 +39,7 @@ def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
     needed = [name for name in named if parameters[name].default is EMPTY]
     is_awaited = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if "completions" in named and not is_awaited:
-        return _call_as_trl
+        return call_as_trl
     positional = [name for name in needed if parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
     if not is_awaited and positional == needed and len(needed) == 1 and "responses" not in named:
         return _call_with_trajectory
@@ -62,7 +64,7 @@ def _call_with_responses(
     return function(trajectory, responses)
 
 
-def _call_as_trl(
+def call_as_trl(
     function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
 ) -> Any:
     """Call with a batch of one attempt, all by name; what it does not take is left out, as are columns nobody reads."""
@@ -76,11 +78,7 @@ def _call_as_trl(
     known |= {"prompts": [prompt], "completions": [completion]}
     known["completion_ids"] = [[token for step in trajectory.steps for token in step.response_ids]]
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in known
-    ]
+    missing = list_missing_columns(function, trajectory.task.payload)
     if missing:
         raise UnfitCall(
             f"takes {missing[0]!r}, which the task's payload does not have "
@@ -93,6 +91,15 @@ def _call_as_trl(
             "number for each"
         )
     return 0.0 if said[0] is None else said[0]
+
+
+def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any]) -> list[str]:
+    """What a function with TRL's signature needs by name, and neither an attempt nor its task's payload has."""
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in (*OF_ATTEMPT, *payload)
+    ]
 
 
 def _write_messages(seen: Sequence[str], responses: Sequence[str]) -> list[dict[str, str]]:

@@ -23,7 +23,8 @@ def score_trajectory(
     """The trajectory as the parts pay it.
 
     Its step rewards are the sums over the parts. Its scores gain the total of each part under the part's kind, and
-    `return`, the total of all. Where some parts judge and others shape, `accuracy` is what the judges paid: filters
+    `return`, the total of all. A part with a `solved_at` says whether the task was solved (`success`), in the
+    environment's place. Where some parts judge and others shape, `accuracy` is what the judges paid: filters
     that ask whether a task still teaches go by that, since a length penalty makes equal answers differ.
 
     Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
@@ -44,6 +45,9 @@ def score_trajectory(
     scores: dict[str, float] = {}
     for part, amounts in payments:
         scores[_name_kind(part)] = scores.get(_name_kind(part), 0.0) + math.fsum(amounts)
+        solved_at: float | None = getattr(part, "solved_at", None)
+        if solved_at is not None:
+            scores["success"] = float(math.fsum(amounts) >= solved_at)
     judged = [amounts for part, amounts in payments if getattr(part, "judges", False)]
     if 0 < len(judged) < len(payments):
         scores["accuracy"] = math.fsum(amount for amounts in judged for amount in amounts)

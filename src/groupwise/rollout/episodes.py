@@ -203,6 +203,7 @@ def _start_attempt(attempt: Attempt, shown: Observation | Fault, prompter: Promp
     if isinstance(shown, Fault):
         nothing = Observation(text="")
         return LiveAttempt(attempt, nothing, (), stop=shown.reason, error=shown.message)
+    prompter = prompter.for_task(attempt.task)
     opening = prompter.encode_opening(shown.goal, attempt.guidance_text)
     return LiveAttempt(attempt, shown, opening, unguided_opening=prompter.encode_opening(shown.goal))
 

@@ -91,7 +91,7 @@ def _open_trunks(trunks: Sequence[_Trunk], host: Host, prompter: Prompter) -> No
     shown = host.open({trunk.number: trunk.recorded.task for trunk in trunks})
     for trunk in trunks:
         trunk.shown = _check_shown(trunk, 0, shown[trunk.number])
-        trunk.opening = prompter.encode_opening(trunk.shown.goal)
+        trunk.opening = prompter.for_task(trunk.recorded.task).encode_opening(trunk.shown.goal)
 
 
 def _repeat_step(trunks: Sequence[_Trunk], index: int, host: Host, prompter: Prompter) -> None:

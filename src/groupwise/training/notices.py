@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from groupwise.core.algorithm import Algorithm
+from groupwise.core.parts.part import name_of
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
+from groupwise.envs.mixture import list_environments
 from groupwise.groups import ByHistory
 from groupwise.rewards.function import FunctionReward
 from groupwise.rollout.prompts.memory import Memory
@@ -15,7 +17,7 @@ LONG = 1000
 
 def list_notices(config: RunConfig) -> list[str]:
     """List what is worth a look before the run begins, a line each."""
-    return [*_describe_free_lag(config), *_describe_history(config)]
+    return [*_describe_free_lag(config), *_describe_history(config), *_describe_mixed_scales(config)]
 
 
 def describe_unread_rewards(config: RunConfig) -> str:
@@ -42,6 +44,17 @@ def _describe_history(config: RunConfig) -> list[str]:
     return [
         f"steps are compared by up to {depth} earlier states, while prompts show {_in_words(shown)}; the published "
         "method takes the same number for both (algorithm.depth, rollout.memory)"
+    ]
+
+
+def _describe_mixed_scales(config: RunConfig) -> list[str]:
+    names = list(list_environments(config.env))
+    mixing = next((part for part in config.algorithm.parts() if part.mixes_tasks), None)
+    if len(names) == 1 or mixing is None:
+        return []
+    return [
+        f"{name_of(mixing)} compares across tasks, and so across the environments {', '.join(names)}: what they pay "
+        "should be on one scale"
     ]
 
 

@@ -23,6 +23,7 @@ from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.models.device import choose_device
 from groupwise.rollout.hosts.host import Host, open_host
@@ -30,6 +31,7 @@ from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.measures.tools import check_learner
 from groupwise.rollout.prompts.prompter import Prompter
 from groupwise.tasks.curriculum import LiveCurriculum
+from groupwise.tasks.mixed_turns import MixedTurns
 from groupwise.training.engine.needs import check_engine_gives
 from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import ClosingLearner, Learner
@@ -153,12 +155,17 @@ def _place_model(config: RunConfig, model: PreTrainedModel, device: torch.device
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
     """What makes a run's prompts, with the tokenizer of its model."""
     rollout = config.rollout
+
+    def instruct(task: Task) -> str:
+        return ask_instruction(find_environment(config.env, task))
+
     return Prompter(
         tokenizer,
         template=rollout.template,
         memory=rollout.memory,
         instruction=ask_instruction(config.env),
         system=rollout.system,
+        instruct=instruct if isinstance(config.env, Mixture) else None,
     )
 
 
@@ -193,8 +200,19 @@ def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: P
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
     """Start the run's curriculum over its training tasks."""
+    env, seed = config.env, seed_of(config.seed, "curriculum")
+    if not isinstance(env, Mixture):
+        return _start_curriculum(config, tasks, seed)
+    curricula = {
+        name: _start_curriculum(config, [task for task in tasks if env.name_of(task) == name], seed_of(seed, name))
+        for name in env.environments
+    }
+    return MixedTurns(curricula, weights=env.weights, name_of=env.name_of)
+
+
+def _start_curriculum(config: RunConfig, tasks: Sequence[Task], seed: int) -> LiveCurriculum:
     part = config.training.curriculum
-    curriculum = part.start(tasks, seed_of(config.seed, "curriculum"))
+    curriculum = part.start(tasks, seed)
     check_methods(curriculum, "curriculum", f"training.curriculum ({name_of(part)})")
     return curriculum
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, kind_of, name_of
@@ -13,9 +15,11 @@ from groupwise.core.records import Task
 from groupwise.core.run_paths import JOURNAL, RunPaths
 from groupwise.core.text.json_text import is_plain
 from groupwise.envs import ENVS
+from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.facts import FACTS
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
+from groupwise.envs.mixture import choose_first_tasks, list_environments
 from groupwise.envs.part_queries import ask_max_steps, ask_panel
 from groupwise.groups import AtMost
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
@@ -26,6 +30,7 @@ from groupwise.training.lag_corrections import check_staleness
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.loss_context import check_loss_context
 from groupwise.training.run_config import RunConfig
+from groupwise.training.task_checks import check_first_tasks
 
 NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]"
 
@@ -53,12 +58,17 @@ def _check_environment_facts(config: RunConfig) -> None:
     A part says what it reads in `reads`, an environment what it tells in `writes`. One from outside groupwise without
     that may tell anything, and so may a measure.
     """
-    measures, environment = config.algorithm.measures or (), config.env
+    measures = config.algorithm.measures or ()
+    known: set[type] = set(ENVS.values())
+    for environment in list_environments(config.env).values():
+        if type(environment) in known and all(hasattr(part, "writes") for part in measures):
+            _check_facts_known(config.algorithm, environment, measures)
+
+
+def _check_facts_known(algorithm: Algorithm, environment: EnvironmentPart, measures: Sequence[Any]) -> None:
     assert isinstance(environment, Part), "a slot is filled by parts"
-    if type(environment) not in ENVS.values() or any(not hasattr(part, "writes") for part in measures):
-        return
     written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
-    for part in config.algorithm.parts():
+    for part in algorithm.parts():
         for fact in sorted(getattr(part, "reads", frozenset()) & FACTS.keys() - written):
             telling = [kind for kind, known in ENVS.items() if fact in getattr(known, "writes", ())]
             raise ConfigError(
@@ -146,10 +156,13 @@ def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
     ask_max_steps(config.env)
     if config.evaluation.tasks:
         ask_panel(config.env, config.evaluation.split)
-    if config.warm_start is not None:
-        _check_expert(host, tasks[0], NO_EXPERT)
+    first_tasks = choose_first_tasks(config.env, tasks)
+    check_first_tasks(config, host, first_tasks)
+    for task in first_tasks.values() if config.warm_start is not None else ():
+        _check_expert(host, task, NO_EXPERT)
     for part in config.algorithm.measures or ():
-        _check_asked_of_world(part, host, tasks[0])
+        for task in first_tasks.values():
+            _check_asked_of_world(part, host, task)
     _check_past_attempts(config, tasks)
     if config.rollout.lag:
         _check_payloads(tasks)

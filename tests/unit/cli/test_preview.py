@@ -30,7 +30,7 @@ def test_prompts_readings_and_costs_are_printed(groupwise: Run, tmp_path: Path) 
     assert any(line.startswith("in other words, cut off at max_tokens ") for line in lines)
     assert any(line.startswith("0 ") and line.endswith(" '<s>' template") for line in lines)
     assert any(
-        line.startswith("an update: 8 attempts; were each as long as it may be (8 steps), 128 sampled")
+        line.startswith("an update: 8 attempts; were each as long as it may be (up to 8 steps), 128 sampled")
         for line in lines
     )
     assert any(line.startswith("memory: about ") for line in lines)

@@ -30,9 +30,11 @@ OUTSIDE = {
     "openenv",
     "reasoning_gym",
     "math",
+    "data_set",
+    "mixture",
     "webshop",
 }
-"""Kinds whose tasks come from a package or from files."""
+"""Kinds whose tasks come from a package, from files or from other kinds."""
 KINDS = [kind for kind in ENVS if kind not in OUTSIDE]
 
 

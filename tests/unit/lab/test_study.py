@@ -19,10 +19,14 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.step_table import StepTable
 from groupwise.groups import ByState
+from groupwise.lab.exact import solve_exactly, trace_attempt
+from groupwise.lab.listed_recording import record_listed
 from groupwise.lab.recipe_credit import credit_recording, credit_update
 from groupwise.lab.study import ListedCondition, list_algorithms, record_condition, study_recording
+from groupwise.lab.tools import ListedTools
+from groupwise.rollout.forks import Fork
 from groupwise.training.samples import credit_batch
-from tests.unit.lab.listed_tasks import LAKE
+from tests.unit.lab.listed_tasks import LAKE, list_tasks
 
 CONDITION = ListedCondition(env=LAKE, tasks=3, updates=40, skill=1.5)
 
@@ -133,3 +137,28 @@ def test_running_it_twice_gives_the_same_numbers() -> None:
 def test_where_nothing_can_be_measured_the_study_says_so(recorded: Any) -> None:
     with pytest.raises(ConfigError, match="none of the recipes that were asked for can be measured here"):
         study(recorded, list_algorithms(["prorag"]))
+
+
+def test_continuations_of_a_table_are_worth_what_enumeration_says() -> None:
+    tasks = list_tasks()
+    recording, tools = record_listed(tasks, updates=1, attempts=4, key="situation"), ListedTools(LAKE, tasks)
+    by_task = {listed.task.id: listed for listed in tasks}
+    for attempt in list(recording.attempts)[:4]:
+        listed = by_task[attempt.task.id]
+        values = solve_exactly(listed.world, listed.policy).value
+        keys = [step.state_key for step in attempt.steps]
+        texts, actions = ([str(getattr(step, what)) for step in attempt.steps] for what in ("observation", "action"))
+        states = trace_attempt(listed.world, keys=keys, texts=texts, actions=actions)
+        for kept, state in enumerate(states):
+            forks = [Fork(trunk=attempt, kept=kept, number=number, seed=number) for number in range(600)]
+            played = tools.play_forks(forks)
+            assert played[0].steps == attempt.steps[:kept]
+            assert np.mean([attempt.scores["success"] for attempt in played]) == pytest.approx(
+                values[kept, state], abs=0.08
+            )
+
+
+def test_a_prover_has_a_line_too(recorded: Any) -> None:
+    lines = study(recorded, {"rloo": recipes.rloo(), "pav": recipes.pav()})
+    assert lines["pav"]["level"] == "step"
+    assert lines["pav"]["error"]["high"] < lines["rloo"]["error"]["low"]

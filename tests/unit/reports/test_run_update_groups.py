@@ -169,7 +169,7 @@ def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -
 def test_goals_come_from_the_environment() -> None:
     task = ENV.panel("test")[0]
     goal = GoalLookup(ENV).find(task.id)
-    assert goal == TaskGoal(text=ENV.open(task).observe().goal, tags=task.tags)
+    assert goal == TaskGoal(text=ENV.open(task).observe().goal, tags=task.tags, instruction=ENV.instruction())
     assert goal.text
     nothing = TaskGoal(text="", tags=())
     assert GoalLookup(ENV).find("no-such-task") == nothing

@@ -157,3 +157,19 @@ def test_who_only_reads_a_run_runs_no_function(tmp_path: Path, monkeypatch: pyte
         part = FunctionReward(function="mine.py:score")
         with pytest.raises(ConfigError, match="not loaded without --trust"):
             part(play("a"))
+
+
+def test_a_reward_may_say_what_counts_as_solved_in_the_environments_place() -> None:
+    played = replace(play("red", "42", payload={"answer": "42"}), scores={"success": 0.0})
+    at = {bound: make("match_answer", weight=2.0, solved_at=bound) for bound in (2.0, 2.1)}
+    assert score_trajectory(played, [at[2.0]]).scores["success"] == 1.0
+    assert score_trajectory(played, [at[2.1]]).scores["success"] == 0.0
+    assert score_trajectory(played, [make("match_answer")]).scores["success"] == 0.0
+    assert "success" not in score_trajectory(replace(played, scores={}), [make("match_answer")]).scores
+
+
+def test_columns_that_a_function_of_trls_needs_are_known_before_it_is_called() -> None:
+    assert make("match_answer").find_missing_column({"level": 3}) == "answer"
+    assert make("match_answer").find_missing_column({"answer": "42"}) == ""
+    assert make("note_all").find_missing_column({}) == ""
+    assert make("count_tokens").find_missing_column({}) == ""

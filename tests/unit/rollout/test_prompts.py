@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from transformers import PreTrainedTokenizerFast
 
-from groupwise import ConfigError
+from groupwise import ConfigError, Task
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
@@ -159,3 +159,17 @@ def test_a_chat_template_without_system_messages_is_a_sentence(chat: str, senten
     with pytest.raises(ConfigError) as raised:
         DialogueFrame.from_tokenizer(byte_tokenizer(chat), system="Be brief.")
     assert str(raised.value) == sentence
+
+
+def test_a_task_of_a_mixture_has_the_instruction_of_its_own_environment_and_others_have_the_same_prompter() -> None:
+    words, task = tokenizer(), Task(id="t", tags=("take mug",))
+    alone = Prompter(words, template=PromptTemplate(), memory=Full(), instruction="do it")
+    mixed = Prompter(
+        words, template=PromptTemplate(), memory=Full(), instruction="do it", instruct=lambda task: task.tags[0]
+    )
+    assert alone.for_task(task) is alone
+    assert mixed.encode_opening("see") == alone.encode_opening("see")
+    taking = Prompter(words, template=PromptTemplate(), memory=Full(), instruction="take mug")
+    assert mixed.for_task(task).encode_opening("see") == taking.encode_opening("see")
+    assert mixed.copy().for_task(task).encode_opening("see") == taking.encode_opening("see")
+    assert mixed.instruction == "do it"

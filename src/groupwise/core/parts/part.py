@@ -182,11 +182,13 @@ def find_part_class(slot: str, kind: str) -> type[Part]:
 
 
 def check_may_open(part: object) -> None:
-    """Refuse an environment that reaches beyond its fields where a run is only read."""
+    """Refuse an environment that reaches beyond its fields, or holds one that does, where a run is only read."""
     assert isinstance(part, Part), "a slot is filled by parts"
-    if not part.stays_inside and not may_run():
+    for env in (inner for inner in part.parts() if inner.slot == "env"):
+        if env.stays_inside or may_run():
+            continue
         raise ConfigError(
-            f"the environment {kind_of(type(part))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
+            f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
             "packages, processes or servers that this run names; add --trust if you trust whoever wrote it"
         )
 
@@ -203,11 +205,17 @@ def name_of(part: object) -> str:
     """A part in a few words: its class, and the fields that differ from their defaults."""
     fields = type(part).model_fields if isinstance(part, Part) else {}
     shown = [
-        f"{name}={name_of(value) if isinstance(value, Part) else repr(value)}"
+        f"{name}={_name_value(value)}"
         for name, field in fields.items()
         if (value := getattr(part, name)) != field.default
     ]
     return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
+
+
+def _name_value(value: object) -> str:
+    if isinstance(value, tuple) and any(isinstance(entry, Part) for entry in value):
+        return f"({', '.join(map(_name_value, value))})"
+    return name_of(value) if isinstance(value, Part) else repr(value)
 
 
 def _list_entries(value: object) -> Iterable[object]:

@@ -1,8 +1,10 @@
-"""Answers in a response: the form that is asked for, how it is read, and how an expert would say it."""
+"""Answers in a response: the form that is asked for, how it is read, compared, and how an expert would say it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Literal
 
 from groupwise.envs.kit.tags import find_tagged_parts
@@ -27,6 +29,8 @@ _LAST_NUMBER = re.compile(r"(?:(?<![\w.])-)?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _BOX = re.compile(r"\\\s*+boxed\s*+\{")
 _BRACE = re.compile(r"[{}]")
 _NUMBER = re.compile(r"[-+]?\s?\$?\d[\d,.]*(?:\s?/\s?\d+)?\s?%?")
+# Currency, percent and commas between thousands are part of how a number is written.
+_WRITTEN_NUMBER = re.compile(r"([-+]?)\s?\$?\s?(\d[\d,]*(?:\.\d+)?|\.\d+)\s?(?:/\s?(\d+))?\s?%?\.?")
 
 
 def read_answer(response: str, form: Form) -> str:
@@ -96,3 +100,35 @@ def are_same_words(answer: str, stored: str | None) -> bool:
     (True, True, False)
     """
     return stored is not None and split_words(answer) == split_words(stored)
+
+
+def is_same_text(answer: str, stored: str) -> bool:
+    """Whether two answers are the same text, but for spaces around them."""
+    return answer.strip() == stored.strip()
+
+
+def is_same_number(answer: str, stored: str) -> bool:
+    """Whether two answers are the same number, however they write it; text that is no number equals nothing.
+
+    >>> is_same_number("$1,200.0", "1200"), is_same_number("1/2", "0.5"), is_same_number("about 3", "3")
+    (True, True, False)
+    """
+    number = read_number(answer)
+    return number is not None and number == read_number(stored)
+
+
+def read_number(text: str) -> Fraction | None:
+    """The number that a text is, exactly; None where it is none."""
+    match = _WRITTEN_NUMBER.fullmatch(text.strip())
+    if match is None or (match[3] and not int(match[3])):
+        return None
+    number = Fraction(match[2].replace(",", "")) / int(match[3] or 1)
+    return -number if match[1] == "-" else number
+
+
+COMPARISONS: dict[str, Callable[[str, str], bool]] = {
+    "words": are_same_words,
+    "text": is_same_text,
+    "number": is_same_number,
+}
+"""Verifiers that compare in place, by name."""

@@ -43,6 +43,7 @@ class Progress:
         reward: float = 0.0,
         accepted: bool = True,
         cut_off: bool = False,
+        ended: bool = False,
         note: str = "",
         facts: Mapping[str, Any] | None = None,
     ) -> Outcome:
@@ -54,10 +55,11 @@ class Progress:
             reward: Reward of the step.
             accepted: Whether the action was understood and carried out.
             cut_off: Whether a limit other than the number of steps was reached.
+            ended: Whether the world ended by itself and leaves it to the run's rewards to say how.
             note: What the record should say of it.
             facts: What else is known of the step, by name.
         """
-        terminated = success is not None
+        terminated = ended or success is not None
         truncated = not terminated and (cut_off or self.steps >= self._max_steps)
         self._ended = terminated or truncated
         return Outcome(

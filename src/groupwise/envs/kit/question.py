@@ -13,6 +13,8 @@ from groupwise.envs.verifier.verifier import Verdict
 
 SENTENCES = "Right. Wrong. That is not an answer."
 """What is shown after a response."""
+WITHOUT_VERDICT = "Answered."
+"""What is shown where nobody here judges."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,8 @@ class Question:
     """The answer that came with it; None where there is none."""
     form: Form
     """Where a response says its answer."""
-    judge: Callable[[str], Verdict]
-    """The verifier."""
+    judge: Callable[[str], Verdict] | None
+    """The verifier; None = whoever asks pays by rewards of their own, and any response is an answer."""
     solved_at: float = 1.0
     """Score from which the question counts as solved."""
     allow_partial: bool = True
@@ -59,6 +61,8 @@ class QuestionEnvironment:
     def act(self, action: str) -> Outcome:
         self._progress.step()
         question = self._question
+        if question.judge is None:
+            return self._end_without_verdict(is_said=bool(action.strip()))
         answer = read_answer(action, question.form)
         if question.match_words and are_same_words(answer, question.stored):
             answer = question.stored or ""
@@ -71,6 +75,11 @@ class QuestionEnvironment:
         twin = type(self)(self._question, self._progress.fork())
         twin._observation = self._observation
         return twin
+
+    def _end_without_verdict(self, *, is_said: bool) -> Outcome:
+        shown = WITHOUT_VERDICT if is_said else "That is not an answer."
+        self._observation = Observation(text=shown, state_key=shown)
+        return self._progress.outcome(self._observation, accepted=is_said, ended=True)
 
     def _solves(self, verdict: Verdict) -> bool:
         return not verdict.reason and verdict.score >= self._question.solved_at

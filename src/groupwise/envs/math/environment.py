@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,9 +23,9 @@ from groupwise.envs.kit.panel import (
     check_env,
     choose_split,
     digest_of_content,
-    split_of_content,
 )
 from groupwise.envs.kit.question import SENTENCES, Question, QuestionEnvironment, open_question
+from groupwise.envs.kit.row_files import assign_splits
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.math.files import Format, Problem, read_problems
 from groupwise.envs.verifier.sympy_guard import guard_sympy
@@ -151,7 +151,9 @@ def _divide_problems(
     path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]
 ) -> DividedProblems:
     problems = read_problems(path, format)
-    assigned = _assign_splits(problems, has_test=bool(test_path))
+    assigned = assign_splits(
+        problems, said=lambda problem: problem.split, content=_identify_problem, has_test=bool(test_path)
+    )
     if test_path:
         assigned += [("test", problem) for problem in read_problems(test_path, format)]
     left_out: Counter[str] = Counter({"duplicates": 0, "without_answer": 0})
@@ -171,20 +173,6 @@ def _divide_problems(
                 panels[split].append(_make_task(split, problem))
     check_disjoint(panels)
     return DividedProblems({split: tuple(tasks) for split, tasks in panels.items()}, left_out)
-
-
-def _assign_splits(problems: Sequence[Problem], *, has_test: bool) -> list[tuple[str, Problem]]:
-    """Each problem with its split: its file's, or that of its text where no file gives one."""
-    splits_said = {problem.split for problem in problems}
-    if "train" not in splits_said:
-        return [(problem.split or split_of_content(_identify_problem(problem)), problem) for problem in problems]
-    splits_given = splits_said | ({"test"} if has_test or "" in splits_said else set())
-    assigned = []
-    for problem in problems:
-        split = problem.split or "test"
-        by_text = split_of_content(_identify_problem(problem))
-        assigned.append((by_text if split == "train" and by_text not in splits_given else split, problem))
-    return assigned
 
 
 def _refuse_if_asked(problem: Problem, split: str, other: str, duplicates: str) -> None:

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from glob import glob, has_magic
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.errors import FileError
 from groupwise.envs.kit.answers import find_last_boxed
+from groupwise.envs.kit.row_files import Row, find_row_files, read_rows, read_split_name
 
 Format = Literal["auto", "gsm8k", "math", "dapo", "aime", "amc", "minerva", "olympiadbench"]
 _REQUEST = "Solve the following math problem"
 _REMINDER = "\n\nRemember to put your answer"
 """What stands around a problem that was written as a turn of a chat."""
-SUFFIXES = (".jsonl", ".json", ".parquet")
-SAYS_SPLIT = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-}
-"""Words of a file's or folder's name that say its split."""
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,77 +33,12 @@ class Problem:
 def read_problems(path: str, format: Format = "auto") -> list[Problem]:
     """All problems of a file, of a folder and what is in it, or of the files that a pattern such as `*.jsonl` names."""
     problems: list[Problem] = []
-    for file, parts in _find_files(path):
-        split, source = _read_file_name(parts)
-        for where, row in _read_rows(file):
+    for file, parts in find_row_files(path, env="math", rows="problems"):
+        split, source = read_split_name(parts)
+        for where, row in read_rows(file, row_name="a problem"):
             text, answer = _read_row(where, row, format)
-            problems.append(Problem(text=text, answer=answer, split=split, source=source))
+            problems.append(Problem(text=text, answer=answer, split=split, source=source or "problems"))
     return problems
-
-
-def _find_files(path: str) -> list[tuple[Path, tuple[str, ...]]]:
-    """The files, each with the part of its path that may say its split: what stands above `path` says nothing."""
-    place = Path(path).expanduser()
-    if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
-        named = [(file, file.relative_to(place).with_suffix("").parts) for file in files]
-    else:
-        files = [Path(file) for file in sorted(glob(str(place)))] if has_magic(path) else [place]
-        named = [(file, (file.stem,)) for file in files if file.is_file()]
-    if not named:
-        raise ConfigError(
-            f"math: there are no problems at {path!r}; give a file, a folder or a pattern of {', '.join(SUFFIXES)} "
-            "files, as the publisher offers them"
-        )
-    return named
-
-
-def _read_file_name(parts: tuple[str, ...]) -> tuple[str, str]:
-    """A file's split and the name of its set.
-
-    >>> _read_file_name(("gsm8k_train",)), _read_file_name(("test", "algebra", "12"))
-    (('train', 'gsm8k'), ('test', 'algebra'))
-    """
-    tokens = [token for part in parts for token in re.split(r"[^a-z0-9]+", part.lower()) if token]
-    splits = [SAYS_SPLIT[token] for token in tokens if token in SAYS_SPLIT]
-    # Parts of a set ("train-00000-of-00002") and files of one problem ("12.json") have numbers that name nothing.
-    names = [token for token in tokens if token not in SAYS_SPLIT and token != "of" and not token.isdigit()]
-    return splits[-1] if splits else "", "_".join(names) or "problems"
-
-
-def _read_rows(file: Path) -> Iterator[tuple[str, Row]]:
-    if file.suffix == ".parquet":
-        rows = _read_parquet(file)
-    else:
-        try:
-            text = file.read_text(encoding="utf-8")
-            if file.suffix == ".jsonl":
-                rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-            else:
-                content = json.loads(text)
-                rows = content if isinstance(content, list) else [content]
-        except (ValueError, RecursionError) as error:
-            raise FileError(f"{file}: not {file.suffix[1:].upper()}: {error}; fetch the file again") from None
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, Mapping):
-            raise FileError(
-                f"{file}, row {number}: found {type(row).__name__}; a problem is an object with named fields"
-            )
-        yield f"{file}, row {number}", row
-
-
-def _read_parquet(file: Path) -> list[Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise ConfigError(
-            f"{file}: Parquet needs a package that is not here; pip install 'groupwise[parquet]'"
-        ) from None
-    try:
-        return list(parquet.read_table(file).to_pylist())
-    except pyarrow.ArrowException as error:
-        raise FileError(f"{file}: not Parquet: {error}; fetch the file again") from None
 
 
 def _read_row(where: str, row: Row, format: Format) -> tuple[str, str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.panel import SPLITS
+from groupwise.envs.mixture import find_environment
+from groupwise.envs.part_queries import ask_instruction
 from groupwise.rollout.hosts.host import Fault, call_guarded
 
 
@@ -18,6 +20,8 @@ class TaskGoal:
     """What the task asks for; empty where the observation says it all."""
     tags: tuple[str, ...]
     """Its labels, such as its family."""
+    instruction: str = ""
+    """The line of its environment; empty where that is not known."""
 
 
 class GoalLookup:
@@ -40,4 +44,5 @@ class GoalLookup:
         task = self._tasks.get(task_id)
         if task is None:
             return TaskGoal(text="", tags=())
-        return TaskGoal(text=self._env.open(task).observe().goal, tags=task.tags)
+        instruction = ask_instruction(find_environment(self._env, task))
+        return TaskGoal(text=self._env.open(task).observe().goal, tags=task.tags, instruction=instruction)

@@ -13,7 +13,6 @@ from typing import Any
 
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import Slot
-from groupwise.envs.part_queries import ask_instruction
 from groupwise.reports.run.goals import GoalLookup
 from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
@@ -80,10 +79,10 @@ def _find_origins(
         if not marks.mark_last(said, TokenOrigin.MEMORY):  # told in words
             marks.mark_last(before.get("action") or "", TokenOrigin.MEMORY)
         marks.mark_last(before.get("observation") or "", TokenOrigin.MEMORY)
-    env = folder.find_env()
+    goal = GoalLookup(folder.find_env()).find(row["task"])
     marks.mark_first(str(folder.setting("rollout.system") or ""), TokenOrigin.SYSTEM)
-    marks.mark_first(ask_instruction(env) if env is not None else "", TokenOrigin.INSTRUCTION)
-    marks.mark_first(GoalLookup(env).find(row["task"]).text, TokenOrigin.TASK)
+    marks.mark_first(goal.instruction, TokenOrigin.INSTRUCTION)
+    marks.mark_first(goal.text, TokenOrigin.TASK)
     return tuple(marks.origins)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
@@ -15,6 +15,7 @@ from groupwise.rollout.prompts.memory import Memory
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from groupwise.core.records import Task
     from groupwise.envs.environment import Observation
 
 MAX_NUMBERS = 40
@@ -130,12 +131,24 @@ class Prompter:
         memory: Memory,
         instruction: str,
         system: str = "",
+        instruct: Callable[[Task], str] | None = None,
     ) -> None:
+        """Make a prompter.
+
+        Args:
+            tokenizer: the model's.
+            template: how observations are put to the model.
+            memory: how much of the past prompts show.
+            instruction: the environment's line.
+            system: the run's system prompt.
+            instruct: the line of a task's own environment, where several are mixed; None = there is one.
+        """
         self.tokenizer = tokenizer
         self.template = template
         self.memory = memory
         self.instruction = instruction
         self.system = system
+        self._instruct = instruct
         self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
         self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
 
@@ -147,7 +160,16 @@ class Prompter:
             memory=self.memory,
             instruction=self.instruction,
             system=self.system,
+            instruct=self._instruct,
         )
+
+    def for_task(self, task: Task) -> Prompter:
+        """The prompter of a task: this one, with the instruction of the task's own environment."""
+        if self._instruct is None:
+            return self
+        twin = copy.copy(self)  # the same tokenizer, and the texts that it has read
+        twin.instruction = self._instruct(task)
+        return twin
 
     def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
         """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from groupwise.envs.mixture import mean_max_steps
 from groupwise.training.doctor.memory.outline import plan_model
 from groupwise.training.doctor.memory.run_memory import (
     RunMemory,
@@ -51,7 +52,7 @@ def estimate_sizes(config: RunConfig) -> Sizes:
     ]
     return Sizes(
         attempts=attempts,
-        tokens=attempts * config.env.max_steps * config.rollout.max_tokens,
+        tokens=round(attempts * mean_max_steps(config.env)) * config.rollout.max_tokens,
         parameters=sum(value.numel() for name, value in outline.named_parameters() if ".lora_" not in name),
         trained=trained,
         memory=estimate_memory(config, plan, tokenizer),

@@ -43,19 +43,19 @@ def make_recorded_samples(
         raise RecordError(
             f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
         )
-    goals = _ask_goals(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
+    openings = _ask_openings(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
     causes: Counter[str] = Counter()
     for number, steps in enumerate(good):
         ordered = sorted(steps, key=lambda row: (row["index"], row.get("segment", 0)))
-        goal = "" if _has_tokens(ordered) else goals.get(str(ordered[0]["task"]), "")
-        if isinstance(goal, Fault):
-            causes[goal.message] += 1
-            continue
         if _has_tokens(ordered):
             samples += _make_from_tokens(run, ordered, number)
+            continue
+        opening = openings.get(str(ordered[0]["task"]), run.prompter.encode_opening(""))
+        if isinstance(opening, Fault):
+            causes[opening.message] += 1
         else:
-            samples += _make_from_text(run, ordered, number, goal)
+            samples += _make_from_text(run, ordered, number, opening)
     if not samples:
         cause, count = causes.most_common(1)[0]
         raise RecordError(
@@ -88,14 +88,14 @@ def _make_from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sampl
     return [_make_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
 
-def _make_from_text(run: Run, steps: Sequence[Row], number: int, goal: str) -> list[Sample]:
+def _make_from_text(run: Run, steps: Sequence[Row], number: int, opening: tuple[int, ...]) -> list[Sample]:
     prompter = run.prompter
     if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
             f"{_place_of(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; "
             'record prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
         )
-    opening, past, samples = prompter.encode_opening(goal), list[Exchange](), list[Sample]()
+    past, samples = list[Exchange](), list[Sample]()
     for row in steps:
         observation, action = row.get("observation"), row.get("action")
         if observation is None or not action:
@@ -121,17 +121,18 @@ def _make_sample(prompt: Sequence[int], response: Sequence[int], number: int, ro
     )
 
 
-def _ask_goals(run: Run, wanted: Set[str]) -> dict[str, str | Fault]:
-    """What the environment says that tasks ask for, by id, where it knows them."""
+def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fault]:
+    """What prompts of tasks begin with, by id, where the environment knows them: it says what they ask for."""
     panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
     known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
-    goals: dict[str, str | Fault] = {}
+    openings: dict[str, tuple[int, ...] | Fault] = {}
     for first in range(0, len(known), MAX_AT_ONCE):
         tasks = dict(enumerate(known[first : first + MAX_AT_ONCE]))
         for number, shown in run.host.open(tasks).items():
-            goals[tasks[number].id] = shown if isinstance(shown, Fault) else shown.goal
+            task, prompter = tasks[number], run.prompter.for_task(tasks[number])
+            openings[task.id] = shown if isinstance(shown, Fault) else prompter.encode_opening(shown.goal)
         run.host.close(list(tasks))
-    return goals
+    return openings
 
 
 def _place_of(row: Row) -> str:

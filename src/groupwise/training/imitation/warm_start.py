@@ -124,7 +124,7 @@ class _Lesson:
             self._fail(shown)
             return
         self._seen = shown
-        self._opening = self._run.prompter.encode_opening(shown.goal)
+        self._opening = self._run.prompter.for_task(self.task).encode_opening(shown.goal)
 
     def teach(self, advice: Advice) -> str | None:
         """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""

@@ -13,6 +13,7 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.token_texts import cut_text
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.envs.environment import Observation
+from groupwise.envs.mixture import choose_first_tasks
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.prompts.origins import AttributedIds, attribute_prompt
@@ -152,7 +153,12 @@ def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: 
     if chosen:
         return chosen
     first = start_curriculum(config, panel).next(config.training.tasks)
-    return list({task.id: task for task in first}.values())[:num]
+    distinct = list({task.id: task for task in first}.values())
+    # Where environments are mixed, one of each at least.
+    of_each = choose_first_tasks(config.env, [*distinct, *panel]).values()
+    return list({task.id: task for task in (*(of_each if len(of_each) > 1 else ()), *distinct)}.values())[
+        : max(num, len(of_each))
+    ]
 
 
 def _play(
@@ -186,6 +192,7 @@ def _describe_attempt(
 ) -> PreviewedAttempt:
     past: list[Exchange] = []
     steps: list[PreviewedStep] = []
+    prompter = prompter.for_task(trajectory.task)
     for step, seen, said_by in zip(trajectory.steps, shown[: len(trajectory.steps)], sayers, strict=True):
         prompt = attribute_prompt(prompter, goal=shown[0].goal, past=past, seen=seen)
         assert prompt.ids == step.prompt_ids, "an attributed prompt is the prompt"

@@ -11,6 +11,8 @@ from statistics import fmean
 import torch
 
 from groupwise.core.records import Trajectory
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_max_steps
 from groupwise.models.device import choose_device
 from groupwise.training.doctor.sizes import estimate_sizes
@@ -33,7 +35,7 @@ class UpdateCosts:
     attempts: int
     """Attempts of an update."""
     max_steps: int
-    """Steps that each of them is taken to have: all that it may."""
+    """Most steps that one of them may have; each is taken to have all that it may."""
     sampled_tokens: int
     """Most tokens sampled in an update: every attempt as long as the limits allow."""
     distinct_tokens: int
@@ -56,22 +58,32 @@ class UpdateCosts:
 
 def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context: int | None) -> UpdateCosts:
     """Estimate what an update takes, as if all attempts were like these and took all their steps."""
-    sizes, max_steps = estimate_sizes(config), ask_max_steps(config.env)
+    sizes = estimate_sizes(config)
     played = [attempt for attempt in attempts if attempt.steps]
-    distinct = round(sizes.attempts * fmean(_count_distinct(attempt, max_steps, config) for attempt in played))
+    steps = [ask_max_steps(find_environment(config.env, attempt.task)) for attempt in played]
+    sizes_of = [_count_distinct(attempt, num, config) for attempt, num in zip(played, steps, strict=True)]
+    distinct = round(sizes.attempts * _mean_by_share(config.env, played, sizes_of))
     return UpdateCosts(
         attempts=sizes.attempts,
-        max_steps=max_steps,
+        max_steps=ask_max_steps(config.env),
         sampled_tokens=sizes.tokens,
         distinct_tokens=distinct,
-        longest_prompt=max(_project_longest(attempt, max_steps, config) for attempt in played),
+        longest_prompt=max(_project_longest(attempt, num, config) for attempt, num in zip(played, steps, strict=True)),
         context=context,
         parameters=sizes.parameters,
         trained=sizes.trained,
         memory=sizes.memory.peak,
-        seconds=_estimate_seconds(config, sizes.parameters, distinct, max_steps),
+        seconds=_estimate_seconds(config, sizes.parameters, distinct, ask_max_steps(config.env)),
         updates=config.training.updates,
     )
+
+
+def _mean_by_share(env: EnvironmentPart, attempts: Sequence[Trajectory], values: Sequence[float]) -> float:
+    """The mean of a value of attempts; where environments are mixed, each counts by its weight."""
+    if not isinstance(env, Mixture):
+        return fmean(values)
+    names = [env.name_of(attempt.task) for attempt in attempts]
+    return fmean(values, weights=[env.weights[name] / names.count(name) for name in names])
 
 
 def _count_distinct(attempt: Trajectory, max_steps: int, config: RunConfig) -> float:

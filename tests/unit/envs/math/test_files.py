@@ -175,10 +175,10 @@ def _foreign(folder: Path) -> str:
         (_empty, "math: there are no problems at '{path}'; give a file, a folder or a pattern of .jsonl, .json, "),
         (
             _write_broken,
-            "{path}/a.jsonl: not JSONL: Expecting ',' delimiter: line 1 column 16 (char 15); fetch the file again",
+            "{path}/a.jsonl:1: not JSON: Expecting ',' delimiter at column 16; mend the line, or fetch the file again",
         ),
         (_numbers, "{path}, row 1: found int; a problem is an object with named fields"),
-        (_foreign, "{path}, row 2: found the fields text, label; format 'auto' has `question` and `final_answer`; or "),
+        (_foreign, "{path}:2: found the fields text, label; format 'auto' has `question` and `final_answer`; or "),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_place(make: Callable[[Path], str], message: str, tmp_path: Path) -> None:
@@ -193,6 +193,6 @@ def test_a_row_of_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError) as raised:
         read_problems(str(path), "gsm8k")
     assert str(raised.value) == (
-        f"{path}, row 1: found the fields problem, answer; format 'gsm8k' has `question` and an `answer` that ends in "
+        f"{path}:1: found the fields problem, answer; format 'gsm8k' has `question` and an `answer` that ends in "
         "#### and the number; name the format that fits"
     )

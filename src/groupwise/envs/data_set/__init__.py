@@ -1,0 +1,1 @@
+"""Prompts and answers from a file, a folder or a data set of somebody's own."""

@@ -1,0 +1,160 @@
+"""Several environments in one run: their tasks side by side, each played in its own world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Annotated, ClassVar
+
+from pydantic import Field, field_validator
+
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.parts.part import Part, load_catalogue
+from groupwise.core.records import Task
+from groupwise.core.weighted_turns import choose_next
+from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot
+from groupwise.envs.kit.panel import check_split
+from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+"""What an environment of a mixture goes by: a tag of its tasks."""
+
+
+class Member(Part):
+    """An environment of a mixture, and how much it counts."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = {
+        "action_rule": "a run reads actions by one rule; set rollout.action_rule, for all environments of the mixture",
+        "template": "a run has one template; set rollout.template, for all environments of the mixture",
+        "rewards": "a run pays by one list of rewards; set [[rewards]], and let a function look at task.tags",
+    }
+    name: Name
+    """What reports call it: the first tag of its tasks."""
+    env: EnvironmentSlot
+    """The environment."""
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Its share of the tasks, beside the weights of the others."""
+
+
+class Mixture(Part, slot="env", stays_inside=True):
+    """Several environments, mixed by weight: an update has tasks of each, a group is one task's and so never mixed.
+
+    A panel has the tasks of all in turns by weight, so that any beginning of it is mixed like training; who has no
+    tasks left is passed over. Tasks keep their ids. Their first tag is the environment's name, and other tags begin
+    with it, so that evaluations report each environment and the whole.
+    """
+
+    members: Annotated[tuple[Member, ...], Field(min_length=2)]
+    """The environments."""
+
+    @field_validator("members")
+    @classmethod
+    def _have_names_of_their_own(cls, members: tuple[Member, ...]) -> tuple[Member, ...]:
+        names = [member.name for member in members]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two environments share a name ({', '.join(names)}); give each its own")
+        if any(isinstance(member.env, Mixture) for member in members):
+            raise ValueError("a mixture within a mixture; list all environments in one")
+        return members
+
+    @property
+    def names_module(self) -> bool:
+        """Whether one of them comes from outside groupwise."""
+        known: set[type] = set(load_catalogue("env").values())
+        return any(type(env) not in known or getattr(env, "names_module", False) for env in self.environments.values())
+
+    @property
+    def environments(self) -> dict[str, EnvironmentPart]:
+        """The environments by name."""
+        return {member.name: member.env for member in self.members}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What each counts, by name."""
+        return {member.name: member.weight for member in self.members}
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of any; each has its own limit."""
+        return max(ask_max_steps(env) for env in self.environments.values())
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        check_split(split)
+        panels = {name: list(self._list_tasks(name, split)) for name in self.environments}
+        _check_distinct(panels)
+        return tuple(_take_turns(panels, self.weights))
+
+    def open(self, task: Task) -> Environment:
+        name = self.name_of(task)
+        own_tags = tuple(tag.removeprefix(f"{name}/") for tag in task.tags[1:])
+        return self.environments[name].open(replace(task, tags=own_tags))
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return tuple(sorted({word for env in self.environments.values() for word in ask_vocabulary(env)}))
+
+    def instruction(self) -> str:
+        return " ".join(filter(None, map(ask_instruction, self.environments.values())))
+
+    def environment_of(self, task: Task) -> EnvironmentPart:
+        """The environment that a task is of."""
+        return self.environments[self.name_of(task)]
+
+    def name_of(self, task: Task) -> str:
+        """The name of the environment that a task is of."""
+        if not task.tags or task.tags[0] not in self.environments:
+            raise RecordError(
+                f"task {task.id} belongs to none of the mixture's environments ({', '.join(self.environments)}); take "
+                "tasks from its panels"
+            )
+        return task.tags[0]
+
+    def _list_tasks(self, name: str, split: str) -> Iterator[Task]:
+        for task in ask_panel(self.environments[name], split):
+            yield replace(task, tags=(name, *(f"{name}/{tag}" for tag in task.tags)))
+
+
+def find_environment(env: EnvironmentPart, task: Task) -> EnvironmentPart:
+    """The environment that plays a task: one of a mixture's, or the only one."""
+    return env.environment_of(task) if isinstance(env, Mixture) else env
+
+
+def list_environments(env: EnvironmentPart) -> dict[str, EnvironmentPart]:
+    """The environments of a run by name; the only one has none."""
+    return env.environments if isinstance(env, Mixture) else {"": env}
+
+
+def choose_first_tasks(env: EnvironmentPart, tasks: Sequence[Task]) -> dict[str, Task]:
+    """The first task of each environment, by the environment's name; the only one has none."""
+    first: dict[str, Task] = {}
+    for task in tasks:
+        first.setdefault(env.name_of(task) if isinstance(env, Mixture) else "", task)
+    return first
+
+
+def mean_max_steps(env: EnvironmentPart) -> float:
+    """How many steps an attempt may take, by the weights of the environments."""
+    if not isinstance(env, Mixture):
+        return ask_max_steps(env)
+    steps = [ask_max_steps(inner) for inner in env.environments.values()]
+    return fmean(steps, weights=list(env.weights.values()))
+
+
+def _check_distinct(panels: Mapping[str, Sequence[Task]]) -> None:
+    owner: dict[str, str] = {}
+    for name, tasks in panels.items():
+        for task in tasks:
+            other = owner.setdefault(task.id, name)
+            if other != name:
+                raise ConfigError(
+                    f"mixture: the task {task.id} is in {other!r} and in {name!r}, so that its group would be of "
+                    "both; mix environments whose tasks differ"
+                )
+
+
+def _take_turns(panels: Mapping[str, Sequence[Task]], weights: Mapping[str, float]) -> Iterator[Task]:
+    taken = dict.fromkeys(panels, 0)
+    while left := [name for name, tasks in panels.items() if taken[name] < len(tasks)]:
+        name = choose_next(weights, taken, among=left)
+        yield panels[name][taken[name]]
+        taken[name] += 1

@@ -1,0 +1,131 @@
+"""Several environments as one: tasks in turns by weight, each opened by its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from groupwise import ConfigError, RecordError, Task
+from groupwise.core.parts.part import Slot, check_may_open, name_of
+from groupwise.core.parts.trust import only_reading
+from groupwise.envs import SPLITS, Countdown, Household, Identity, Mixture, check_environment
+from groupwise.envs.mixture import choose_first_tasks, find_environment, list_environments, mean_max_steps
+
+HOME = Household(num_receptacles=3, num_objects=2, max_steps=10)
+
+
+def mix(*members: dict[str, Any]) -> Mixture:
+    return Mixture(members=members)
+
+
+def make_three_to_one() -> Mixture:
+    return mix({"name": "home", "weight": 3, "env": HOME}, {"name": "sums", "env": {"kind": "countdown"}})
+
+
+def test_any_beginning_of_a_panel_is_mixed_by_weight_and_nothing_is_lost() -> None:
+    part = make_three_to_one()
+    for split in SPLITS:
+        panel = part.panel(split)
+        for num in (4, 8, 40):
+            assert [task.tags[0] for task in panel[:num]].count("home") == 3 * num // 4
+        own = [[task.id for task in env.panel(split)] for env in (HOME, Countdown())]
+        for name, ids in zip(("home", "sums"), own, strict=True):
+            assert [task.id for task in panel if task.tags[0] == name] == ids
+
+
+def test_tasks_say_whose_they_are_in_their_tags_and_are_opened_by_that_one_with_their_own() -> None:
+    part = make_three_to_one()
+    [task] = [
+        task for task in part.panel("train")[:4] if task.tags[0] == "home" and task.id == HOME.panel("train")[0].id
+    ]
+    original = HOME.panel("train")[0]
+    assert task.tags == ("home", *(f"home/{tag}" for tag in original.tags))
+    assert replace(task, tags=original.tags) == original
+    assert part.open(task).observe() == HOME.open(original).observe()
+    assert part.environment_of(task) == find_environment(part, task) == HOME
+    assert find_environment(HOME, original) == HOME
+
+
+def test_it_keeps_every_rule() -> None:
+    results = check_environment(make_three_to_one())
+    assert [result.rule for result in results if result.status == "broken"] == []
+
+
+def test_what_a_run_asks_of_it() -> None:
+    part = make_three_to_one()
+    assert (part.max_steps, mean_max_steps(part), mean_max_steps(HOME)) == (10, 7.75, 10)
+    assert part.instruction() == f"{HOME.instruction()} {Countdown().instruction()}"
+    assert set(part.vocabulary()) == {*HOME.vocabulary(), *Countdown().vocabulary()}
+    assert list(list_environments(part)) == ["home", "sums"]
+    assert list_environments(HOME) == {"": HOME}
+    first = choose_first_tasks(part, part.panel("train"))
+    assert {name: task.id for name, task in first.items()} == {
+        "home": HOME.panel("train")[0].id,
+        "sums": Countdown().panel("train")[0].id,
+    }
+    assert Slot("env").fill(part.config()) == part
+    assert "Member(name='sums', env=Countdown)" in name_of(part)
+
+
+def test_it_is_ours_and_stays_inside_only_where_all_do() -> None:
+    inside = make_three_to_one()
+    reaching = mix({"name": "a", "env": HOME}, {"name": "b", "env": {"kind": "data_set", "path": "a.jsonl"}})
+    foreign = mix(
+        {"name": "a", "env": HOME}, {"name": "b", "env": {"kind": "tests.unit.envs.worlds.corridor:CorridorPart"}}
+    )
+    assert [part.names_module for part in (inside, reaching, foreign)] == [False, False, True]
+    with only_reading():
+        check_may_open(inside)
+        with pytest.raises(ConfigError, match="the environment 'data_set' is not loaded without --trust"):
+            check_may_open(reaching)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([{"name": "a", "env": "identity"}], "members: "),
+        (
+            [{"name": "a", "env": "identity"}, {"name": "a", "env": "countdown"}],
+            "members: two environments share a name (a, a); give each its own",
+        ),
+        (
+            [{"name": "a", "env": "identity"}, {"name": "b", "env": make_three_to_one()}],
+            "members: a mixture within a mixture; list all environments in one",
+        ),
+    ],
+)
+def test_mixtures_that_make_no_sense_are_refused(members: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        mix(*members)
+    assert str(raised.value).startswith(f"Mixture: {message}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("action_rule", "choice", "action_rule: a run reads actions by one rule; set rollout.action_rule, for all "),
+        ("weight", 0, "weight: input should be greater than 0, found 0"),
+        ("name", "a, b", "name: string should match pattern"),
+    ],
+)
+def test_members_that_make_no_sense_are_refused(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        mix({"name": "a", "env": "identity", field: value}, {"name": "b", "env": "countdown"})
+    assert message in str(raised.value)
+
+
+def test_a_task_of_two_environments_is_refused() -> None:
+    part = mix({"name": "a", "env": Identity()}, {"name": "b", "env": Identity(max_steps=9)})
+    with pytest.raises(ConfigError) as raised:
+        part.panel("train")
+    assert str(raised.value) == (
+        f"mixture: the task {Identity().panel('train')[0].id} is in 'a' and in 'b', so that its group would be of "
+        "both; mix environments whose tasks differ"
+    )
+
+
+def test_a_strange_task_is_refused() -> None:
+    with pytest.raises(RecordError, match=r"task t belongs to none of the mixture's environments \(home, sums\)"):
+        make_three_to_one().open(Task(id="t", tags=("elsewhere",)))
