@@ -154,11 +154,10 @@ def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: 
         return chosen
     first = start_curriculum(config, panel).next(config.training.tasks)
     distinct = list({task.id: task for task in first}.values())
-    # Where environments are mixed, one of each at least.
     of_each = choose_first_tasks(config.env, [*distinct, *panel]).values()
-    return list({task.id: task for task in (*(of_each if len(of_each) > 1 else ()), *distinct)}.values())[
-        : max(num, len(of_each))
-    ]
+    if len(of_each) > 1:  # environments are mixed: one of each at least
+        distinct = list({task.id: task for task in (*of_each, *distinct)}.values())
+    return distinct[: max(num, len(of_each))]
 
 
 def _play(
