@@ -17,7 +17,7 @@ from groupwise.training.folder_start import check_unused, prepare_folder, start_
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics, describe_update
-from groupwise.training.observer import ObserverList, RunObserver
+from groupwise.training.observer import ObserverList, RunObserver, check_observers
 from groupwise.training.run import Run
 from groupwise.training.samples import count_update, credit_batch, make_samples
 
@@ -38,6 +38,8 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
 
 def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
     """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run."""
+    check_observers(observers)
+    run.journal.check_open()
     run.lock.acquire()
     try:
         done = resume_run(run) if resume else None

@@ -302,7 +302,7 @@ def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Gro
     credit = (f"credit {format_signed(step.credit):>7} ", format_credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(screen.escape_recorded(step.observation), style="dim"),
-        *(tokens or [Text(screen.escape_recorded(step.response), style="italic")]),
+        *(tokens or [Text(screen.escape_recorded(step.words_beyond_action), style="italic")]),
         Text.assemble("> ", (screen.escape_recorded(step.action), "bold"), *notes),
         Text.assemble(*credit),
         *detail_views.lay_out_channels(step),

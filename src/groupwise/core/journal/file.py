@@ -110,18 +110,36 @@ UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 class JournalDatabase(sqlite3.Connection):
-    """A connection that says in a sentence which journal is damaged, whoever comes upon it."""
+    """A connection that says in a sentence which journal is damaged, or was closed, whoever comes upon it."""
 
     path: Path
     """Whose it is."""
+    is_closed = False
+    """Whether `close` was called."""
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
         """As in sqlite3."""
+        self.check_open()
         return self.cursor(_Cursor).execute(sql, values)
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         """As in sqlite3."""
+        self.check_open()
         return self.cursor(_Cursor).executemany(sql, rows)
+
+    def close(self) -> None:
+        """As in sqlite3."""
+        self.is_closed = True
+        super().close()
+
+    def __enter__(self) -> Self:
+        self.check_open()
+        return super().__enter__()
+
+    def check_open(self) -> None:
+        """Raise where it was closed."""
+        if self.is_closed:
+            raise FileError(f"{self.path}: the run is closed; open it again to go on, or to read it")
 
 
 class _Cursor(sqlite3.Cursor):

@@ -134,6 +134,10 @@ class Journal:
         """Close the file."""
         self._database.close()
 
+    def check_open(self) -> None:
+        """Raise a FileError where the journal was closed."""
+        self._database.check_open()
+
     @property
     def past_attempts(self) -> PastAttempts:
         """Past attempts by task."""
