@@ -1,6 +1,6 @@
 """Where does HGPO's depth pay? Its credit against true advantages, over the dial of `aliased`.
 
-    python -m benchmarks.aliased [--tasks 20] [--attempts 1024] [--seed 0] [--workers 1] [--write FILE]
+    python -m benchmarks.aliased [--tasks 20] [--attempts 1024] [--seed 0] [--sizes] [--workers 1] [--write FILE]
     python -m benchmarks.aliased --plot benchmarks/results/aliased.json    writes docs/images/aliased.svg from a result
 
 Policies are tables, so that the advantage of every step is exact; credit is that of the library's own parts. Whatever
@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--attempts", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sizes", action="store_true", help="the settings of the group sizes alone")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--plot", type=Path, help="a result to draw, in the place of measuring")
@@ -78,9 +79,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.plot:
         PICTURE.write_text(draw_picture(json.loads(options.plot.read_text(encoding="utf-8"))), encoding="utf-8")
         return
-    result = study(
-        list_settings(), tasks=options.tasks, attempts=options.attempts, seed=options.seed, workers=options.workers
-    )
+    settings = [
+        setting for setting in list_settings() if not options.sizes or (setting.passages == 1 and not setting.one_reply)
+    ]
+    result = study(settings, tasks=options.tasks, attempts=options.attempts, seed=options.seed, workers=options.workers)
+    result["command"] += " --sizes" if options.sizes else ""
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(to_text(result), encoding="utf-8")

@@ -1,7 +1,7 @@
 """R^3 where it claims to work: long answers whose limit cuts many that fail, questions that come round.
 
     python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--arms NAME ...]
-                            [--folder runs/r3] [--write benchmarks/results/r3.json]
+                            [--folder runs/r3] [--add EARLIER.json] [--write benchmarks/results/r3.json]
 
 The start is a small model that has imitated a teacher who writes its search out (`written_search.py`, `start.toml`); as
 with a pretrained model, all seeds begin there, and differ in the order of questions and in what is sampled. 256
@@ -13,8 +13,8 @@ that all arms have: interquartile mean, a 95 % interval over seeds, and the prob
 GRPO (Agarwal et al. 2021, arXiv:2108.13264).
 
 After `--minutes` every run stops, and one that has sampled less than three quarters of its tokens is left out. Called
-again with the same folder, runs that are done stay. The result is written every few seconds; `--minutes 0` only sums up
-what is there.
+again with the same folder, or with `--add` and an earlier result, runs that are done stay. The result is written every
+few seconds; `--minutes 0` only sums up what is there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
-from benchmarks.r3.runs import RUN_FILE, Job, calibrate, go_on, read_record
+from benchmarks.r3.runs import RUN_FILE, Job, calibrate, go_on, name_record, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
 
 WRITE_EVERY = 10.0
@@ -71,6 +71,8 @@ def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
             "tokens": options.tokens,
             "marks": [options.tokens * part / POINTS for part in range(1, POINTS + 1)],
             "training_questions": options.training_questions,
+            "commit": options.commit,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
         for seed in range(options.first_seed, options.first_seed + options.seeds)
         for arm in options.arms
@@ -89,15 +91,7 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
     path = options.folder / "calibration.json"
     content = {
         "command": options.command,
-        "commit": options.commit,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "settings": {
-            "run_file": RUN_FILE.read_text(encoding="utf-8"),
-            "changes": options.changes,
-            "arms": ARMS,
-            "loss": LOSS,
-            "tokens": options.tokens,
-        },
+        "settings": describe_settings(options),
         "baseline": BASELINE,
         "calibration": json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None,
         **summarise(records, options.arms, options.tokens),
@@ -108,6 +102,33 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text("{\n" + ",\n".join([*lines, f' "runs": [\n  {runs}\n ]']) + "\n}\n", encoding="utf-8")
     return content
+
+
+def describe_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything that runs must share to be summed up together."""
+    return {
+        "run_file": RUN_FILE.read_text(encoding="utf-8"),
+        "changes": options.changes,
+        "arms": ARMS,
+        "loss": LOSS,
+        "tokens": options.tokens,
+    }
+
+
+def add_runs(options: argparse.Namespace) -> None:
+    """Let the whole runs of an earlier result count as done; refuse one with other settings."""
+    earlier = json.loads(options.add.read_text(encoding="utf-8"))
+    if earlier["settings"] != json.loads(json.dumps(describe_settings(options))):
+        sys.exit(f"{options.add} has other settings than these runs would have; leave --add out, or take its settings")
+    (options.folder / "records").mkdir(parents=True, exist_ok=True)
+    whole = [record for record in earlier["runs"] if record["rows"][-1]["tokens"] >= options.tokens]
+    for record in whole:
+        path = name_record({"folder": options.folder, **record})
+        if not path.is_file():
+            path.write_text(json.dumps(record), encoding="utf-8")
+    calibration = options.folder / "calibration.json"
+    if earlier["calibration"] and not calibration.is_file():
+        calibration.write_text(json.dumps(earlier["calibration"]), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,11 +143,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/r3"), help="runs and records")
+    parser.add_argument("--add", type=Path, help="an earlier result, whose whole runs stay and are summed up too")
     parser.add_argument("--commit", default="", help="of this code")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else list(arguments)
     options.command = " ".join(["python -m benchmarks.r3", *given])
+    if options.add:
+        add_runs(options)
     print(report(measure(options)))
 
 

@@ -75,7 +75,7 @@ def go_on(job: Job) -> None:
 
     torch.set_num_threads(1)
     began, marks = time.process_time(), [*job["marks"], float("inf")]
-    record = {name: job[name] for name in ("arm", "seed")} | {"rows": []}
+    record = {name: job[name] for name in ("arm", "seed", "commit", "machine")} | {"rows": []}
     with _open_arm(job) as run:
         run.start_engine()
         spent: dict[str, float] = {"tokens": 0, "updates": 0, "seconds": 0.0}

@@ -116,7 +116,7 @@ def is_importable(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts"])
+@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts", "build_r3"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
     module = load_script(script)
     for path in getattr(module, "PAGES", None) or [module.PAGE]:

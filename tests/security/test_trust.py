@@ -175,7 +175,8 @@ def test_only_environments_that_work_from_their_fields_are_opened_to_read() -> N
         "identity",
         "aliased",
     }
-    assert inside == {*ours, "storefront"}
+    # A mixture reaches no further than its members, each of which is asked (tests/unit/envs/test_mixture.py).
+    assert inside == {*ours, "storefront", "mixture"}
 
 
 @pytest.mark.parametrize(

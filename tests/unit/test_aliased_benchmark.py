@@ -16,6 +16,7 @@ from benchmarks.aliased.theory import foresee_level
 from groupwise.lab import sample_attempts, solve_exactly
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "aliased.json"
+SECOND = RESULT.with_name("aliased_seed_1.json")
 
 
 def test_a_planted_bias_is_found_and_noise_is_not_taken_for_one() -> None:
@@ -78,6 +79,22 @@ def test_the_same_settings_give_the_same_numbers() -> None:
     assert len(settings) == 3
     assert first == again
     assert first["pooled"]["window 2, 0 hidden bits"]["settings"] == 1
+
+
+def test_a_second_seed_agrees_as_often_as_the_page_says() -> None:
+    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in (RESULT, SECOND))
+    pairs = [
+        (gain, second["pooled"][name]["gain"][pair])
+        for name, pooled in first["pooled"].items()
+        if name.endswith("attempts")
+        for pair, gain in pooled["gain"].items()
+    ]
+    clear = [(gain, again) for gain, again in pairs if gain[1] > 0 or gain[2] < 0]
+    agreeing = [(gain, again) for gain, again in clear if gain[0] * again[0] > 0]
+    clear_again = [again for _, again in agreeing if again[1] > 0 or again[2] < 0]
+    page = (RESULT.parents[2] / "docs" / "aliased.md").read_text(encoding="utf-8")
+    assert f"of {len(pairs)} pooled differences by group size {len(clear)} had an interval without 0" in page
+    assert f"all {len(agreeing)} had the same sign at seed 1, and {len(clear_again)} again" in page
 
 
 def test_the_picture_is_that_of_the_result() -> None:

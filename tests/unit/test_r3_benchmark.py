@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.r3 import __main__ as script
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.measures import measure_answers
 from benchmarks.r3.runs import RUN_FILE
@@ -120,3 +123,17 @@ def test_every_arm_is_a_run_that_can_be_decoded(arm: str) -> None:
     assert (algorithm.replay is not None) == (arm.startswith("recall") or arm == "all three")
     assert bool(algorithm.shapers) == (arm.startswith("rank") or arm == "all three")
     assert (algorithm.guidance is not None) == (arm in {"reflect", "all three"})
+
+
+def test_whole_runs_of_an_earlier_result_count_and_other_settings_are_refused(tmp_path: Path) -> None:
+    earlier, tokens = tmp_path / "earlier.json", ["--minutes", "0", "--tokens", "200", "--seeds", "2"]
+    script.main([*tokens, "--folder", str(tmp_path / "first"), "--write", str(earlier)])
+    content = json.loads(earlier.read_text())
+    runs = [make_record(arm, 0, {0: 0.0, 200: 1.0}) for arm in ARMS] + [make_record(BASELINE, 1, {0: 0.0, 100: 1.0})]
+    earlier.write_text(json.dumps(content | {"runs": runs}))
+    result = tmp_path / "result.json"
+    script.main([*tokens, "--folder", str(tmp_path / "second"), "--add", str(earlier), "--write", str(result)])
+    added = json.loads(result.read_text())
+    assert (added["seeds"], list(added["arms"]), len(added["runs"])) == ([0], list(ARMS), len(ARMS))
+    with pytest.raises(SystemExit, match="has other settings than these runs would have"):
+        script.main([*tokens, "--set", "seed=1", "--folder", str(tmp_path / "third"), "--add", str(earlier)])

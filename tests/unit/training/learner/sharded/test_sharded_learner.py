@@ -23,10 +23,10 @@ from groupwise.training.learner.local_files import OPTIMISER  # noqa: E402
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.learner.sharded.ranks import check_same_places  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from tests.unit.training.learner.sharded import rank_jobs  # noqa: E402
+from tests.unit.training.learner.sharded import rank_jobs, small_learners  # noqa: E402
 from tests.unit.training.learner.sharded.several_ranks import run_on_ranks, run_whole  # noqa: E402
 
-EVEN, UNEVEN, SINGLE = (3, 3), rank_jobs.UNEVEN, (1,)
+EVEN, UNEVEN, SINGLE = (3, 3), small_learners.UNEVEN, (1,)
 """Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""
 CASES = [
     (groups, gather, tied)
@@ -37,7 +37,7 @@ CASES = [
 ]
 
 
-def distance(gradients: rank_jobs.Gradients, expected: rank_jobs.Gradients) -> float:
+def distance(gradients: small_learners.Gradients, expected: small_learners.Gradients) -> float:
     """Largest difference of an entry, over the largest entry of its weight."""
     assert gradients.keys() == expected.keys()
     return max(
@@ -48,7 +48,7 @@ def distance(gradients: rank_jobs.Gradients, expected: rank_jobs.Gradients) -> f
 
 @pytest.mark.parametrize(("groups", "gather", "tied"), CASES)
 def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...], gather: str, tied: bool) -> None:
-    metrics, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(groups), tied=tied)
+    metrics, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(groups), tied=tied)
     ended = run_whole(rank_jobs.learn_once, PolicyLoss(), groups, gather, tied)
     for of_rank, gradients in ended:
         assert distance(gradients, expected) < 1e-6
@@ -58,8 +58,8 @@ def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...]
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 @pytest.mark.parametrize("loss", ["reference", "first pass", "turns in an order"])
 def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str, gather: str) -> None:
-    part, samples = rank_jobs.make_loss(loss), rank_jobs.make_samples(UNEVEN)
-    metrics, expected = rank_jobs.learn_locally(part, samples, passes=2)
+    part, samples = small_learners.make_loss(loss), small_learners.make_samples(UNEVEN)
+    metrics, expected = small_learners.learn_locally(part, samples, passes=2)
     for of_rank, gradients in run_whole(rank_jobs.learn_once, part, UNEVEN, gather, False, 2):
         assert distance(gradients, expected) < 1e-4  # of the second step, after rounding of the first
         assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
@@ -67,7 +67,7 @@ def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str
 
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 def test_layers_are_run_again_in_the_backward_pass_with_the_same_gradient(gather: str) -> None:
-    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(UNEVEN))
+    _, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(UNEVEN))
     for _, gradients in run_whole(rank_jobs.learn_once, PolicyLoss(), UNEVEN, gather, False, 1, True):
         assert distance(gradients, expected) < 1e-6
 
@@ -76,11 +76,11 @@ def test_layers_are_run_again_in_the_backward_pass_with_the_same_gradient(gather
 def test_an_adapter_trains_in_shares(dtype: str, gather: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     local = LocalLearner(
-        rank_jobs.make_adapted_model(dtype),
-        rank_jobs.make_loss("reference"),
-        LearnerConfig(learning_rate=1e-2, token_budget=rank_jobs.BUDGET, passes=2),
+        small_learners.make_adapted_model(dtype),
+        small_learners.make_loss("reference"),
+        LearnerConfig(learning_rate=1e-2, token_budget=small_learners.BUDGET, passes=2),
     )
-    samples, expected = rank_jobs.make_samples(UNEVEN), rank_jobs.watch_gradient(local)
+    samples, expected = small_learners.make_samples(UNEVEN), small_learners.watch_gradient(local)
     metrics = local.learn(samples, count_totals(samples, max_tokens=8)).metrics
     narrow = dtype == "bfloat16"  # where the order of sums decides the last of eight bits
     for of_rank, gradients, is_restored in run_whole(rank_jobs.train_adapter, dtype, gather, tmp_path):
@@ -92,8 +92,8 @@ def test_an_adapter_trains_in_shares(dtype: str, gather: str, tmp_path: Path) ->
 
 
 def test_a_rank_that_forgets_its_loss_is_seen() -> None:
-    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(EVEN))
-    [(_, gradients), _] = run_whole(rank_jobs.learn_once, rank_jobs.Zeroed(), EVEN, "every_pass", False)
+    _, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(EVEN))
+    [(_, gradients), _] = run_whole(rank_jobs.learn_once, small_learners.Zeroed(), EVEN, "every_pass", False)
     assert distance(gradients, expected) > 0.1
 
 
@@ -107,14 +107,17 @@ def test_packs_are_kept_and_idle_passes_are_made_only_where_shares_are_put_toget
 
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 def test_every_rank_answers_what_the_local_learner_answers(gather: str) -> None:
-    local, samples = rank_jobs.open_local(rank_jobs.make_loss("reference"), passes=2), rank_jobs.make_samples([2, 2])
-    before = local.logps(rank_jobs.PAIR)
+    local, samples = (
+        small_learners.open_local(small_learners.make_loss("reference"), passes=2),
+        small_learners.make_samples([2, 2]),
+    )
+    before = local.logps(small_learners.PAIR)
     local.learn(samples, count_totals(samples, max_tokens=8))
-    expected = before[0], local.logps(rank_jobs.PAIR, weights="reference")[0], local.logps(rank_jobs.PAIR)[0]
+    expected = before[0], local.logps(small_learners.PAIR, weights="reference")[0], local.logps(small_learners.PAIR)[0]
     for answers in run_whole(rank_jobs.ask, gather):
         np.testing.assert_allclose([answer[0] for answer in answers[:3]], expected, atol=1e-4)
         assert answers[0] == answers[1] != answers[2]  # the reference is what it was before the step
-        np.testing.assert_allclose(answers[3], local.hidden_states(rank_jobs.PAIR)[0], atol=1e-3)
+        np.testing.assert_allclose(answers[3], local.hidden_states(small_learners.PAIR)[0], atol=1e-3)
 
 
 def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tmp_path: Path) -> None:
@@ -123,7 +126,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tm
     assert run_whole(rank_jobs.go_on, tmp_path) == [saved, saved]
     [alone] = run_whole(rank_jobs.go_on, tmp_path, world=1)
     assert alone[0] == saved[0]
-    local = rank_jobs.open_local(rank_jobs.make_loss("reference"))
+    local = small_learners.open_local(small_learners.make_loss("reference"))
     local.load(tmp_path, steps=1)
     assert hash_weights(local.weights()) == saved[0]
     assert not list(tmp_path.glob("*.metadata"))
@@ -132,7 +135,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tm
 def test_a_checkpoint_may_take_longer_to_write_than_ranks_wait_for_shares(tmp_path: Path) -> None:
     [saved, again] = run_whole(rank_jobs.save_slowly, tmp_path)
     assert saved == again
-    local = rank_jobs.open_local(PolicyLoss())
+    local = small_learners.open_local(PolicyLoss())
     local.load(tmp_path, steps=1)
     assert [hash_weights(local.weights())] == saved
 
@@ -143,7 +146,10 @@ def test_a_full_disk_is_told_on_every_rank_and_all_stay_in_step(tmp_path: Path) 
 
 
 def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) -> None:
-    local, samples = rank_jobs.open_local(rank_jobs.make_loss("reference")), rank_jobs.make_samples([2, 3])
+    local, samples = (
+        small_learners.open_local(small_learners.make_loss("reference")),
+        small_learners.make_samples([2, 3]),
+    )
     local.learn(samples, count_totals(samples, max_tokens=8))
     local.save(tmp_path)
     for hashes in run_whole(rank_jobs.go_on, tmp_path):
@@ -151,7 +157,7 @@ def test_a_checkpoint_of_the_local_learner_loads_on_two_ranks(tmp_path: Path) ->
 
 
 def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) -> None:
-    LocalLearner(rank_jobs.tiny_model(hidden=16), PolicyLoss(), LearnerConfig()).save(tmp_path)
+    LocalLearner(small_learners.tiny_model(hidden=16), PolicyLoss(), LearnerConfig()).save(tmp_path)
     for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
         assert "rank 0 of 2: checkpoint" in said
         assert "is of another model: 'model.embed_tokens.weight' has the shape" in said
@@ -159,7 +165,7 @@ def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) 
 
 
 def test_a_checkpoint_of_another_kind_of_optimiser_is_refused_on_every_rank(tmp_path: Path) -> None:
-    local, samples = rank_jobs.open_local(PolicyLoss()), rank_jobs.make_samples([2, 3])
+    local, samples = small_learners.open_local(PolicyLoss()), small_learners.make_samples([2, 3])
     local.learn(samples, count_totals(samples, max_tokens=8))
     local.save(tmp_path)
     stored = load_file(tmp_path / OPTIMISER)
@@ -179,7 +185,7 @@ def test_a_loss_that_is_no_number_on_one_rank_stops_all_before_weights_change() 
 
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 def test_a_rank_that_raises_is_named_on_all_and_nobody_stays_behind(gather: str) -> None:
-    [first, second] = run_on_ranks(rank_jobs.learn_with, rank_jobs.Raising(), gather)
+    [first, second] = run_on_ranks(rank_jobs.learn_with, small_learners.Raising(), gather)
     assert "this rank has no luck" in str(second.error)
     assert isinstance(first.error, TrainingError)
     assert "rank 0 of 2 stops because rank 1 did" in str(first.error)
@@ -187,7 +193,7 @@ def test_a_rank_that_raises_is_named_on_all_and_nobody_stays_behind(gather: str)
 
 
 def test_a_rank_that_dies_without_a_word_ends_the_others() -> None:
-    [first, second] = run_on_ranks(rank_jobs.learn_with, rank_jobs.Exiting(), "every_pass")
+    [first, second] = run_on_ranks(rank_jobs.learn_with, small_learners.Exiting(), "every_pass")
     assert second.error is None
     assert isinstance(first.error, TrainingError)
     assert "lost the others" in str(first.error)
@@ -202,13 +208,16 @@ def test_a_rank_holds_its_share_and_a_layer_while_a_model_is_divided_and_never_t
 
 
 def test_compiled_layers_have_the_same_gradient() -> None:
-    _, expected = rank_jobs.learn_locally(PolicyLoss(), rank_jobs.make_samples(UNEVEN))
+    _, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(UNEVEN))
     for _, gradients in run_whole(rank_jobs.learn_compiled):
         assert distance(gradients, expected) < 2e-6
 
 
 def test_a_gradient_that_is_not_shortened_moves_weights_as_in_one_process() -> None:
-    local, samples = rank_jobs.open_local(PolicyLoss(), **rank_jobs.UNCLIPPED), rank_jobs.make_samples(UNEVEN)
+    local, samples = (
+        small_learners.open_local(PolicyLoss(), **small_learners.UNCLIPPED),
+        small_learners.make_samples(UNEVEN),
+    )
     before = {name: value.clone().numpy() for name, value in local.weights().items()}
     local.learn(samples, count_totals(samples, max_tokens=8))
     expected = {name: value.numpy() - before[name] for name, value in local.weights().items()}
@@ -256,7 +265,7 @@ def test_an_adapter_is_merged_from_shares_as_the_local_learner_merges_it(tmp_pat
 
     for before, after in run_whole(rank_jobs.export_adapter, tmp_path):
         assert before == after
-    local = LocalLearner(rank_jobs.make_adapted_model("float32"), PolicyLoss(), LearnerConfig())
+    local = LocalLearner(small_learners.make_adapted_model("float32"), PolicyLoss(), LearnerConfig())
     local.load(tmp_path / "adapter", steps=1)
     local.export(tmp_path / "local")
     merged, expected = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("merged", "local"))

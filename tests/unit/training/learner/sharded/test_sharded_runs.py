@@ -13,6 +13,7 @@ from groupwise.core.errors import ConfigError  # noqa: E402
 from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.follow_run import is_follower  # noqa: E402
+from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 from groupwise.training.learner.local_files import MODEL, OPTIMISER  # noqa: E402
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig  # noqa: E402
 from groupwise.training.run_config import RunConfig, WarmStartConfig  # noqa: E402
@@ -53,7 +54,7 @@ def test_a_run_of_a_single_rank_is_the_run_of_the_local_learner(tmp_path: Path) 
     config = make_config(2)
     plain = {name: value for name, value in config.training.learner.config().items() if name not in SHARDED_ONLY}
     local = config.model_copy(
-        update={"training": config.training.model_copy(update={"learner": rank_jobs.LearnerConfig(**plain)})}
+        update={"training": config.training.model_copy(update={"learner": LearnerConfig(**plain)})}
     )
     run_whole(rank_jobs.play_run, config, tmp_path / "sharded", False, None, world=1)
     run_whole(rank_jobs.play_run, local, tmp_path / "local", False, None, world=1)
