@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.journal.alarms import Alarm
 from groupwise.core.journal.journal import Update
 from groupwise.core.text.value_words import describe_value
 from groupwise.evaluation.summary import Evaluation
@@ -39,6 +40,9 @@ class RunObserver:
 
     def on_update(self, update: Update) -> None:
         """An update is complete, and it is written down, with its checkpoint where one was due."""
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """An alarm was raised after an update and its evaluation, and it is written down; the run may end with it."""
 
 
 def check_observers(observers: Sequence[RunObserver]) -> None:
@@ -84,6 +88,10 @@ class ObserverList(RunObserver):
     def on_update(self, update: Update) -> None:
         """An update is complete."""
         self._tell(lambda observer: observer.on_update(update))
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """An alarm was raised."""
+        self._tell(lambda observer: observer.on_alarm(alarm))
 
     def _tell(self, call: Callable[[RunObserver], None]) -> None:
         """Tell all of them, then raise what the first one raised; an interruption does not wait."""

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, FileError, RunConfig, RunObserver, load_run, open_run, train  # noqa: E402
+from groupwise import ConfigError, FileError, RunConfig, RunObserver, load_run, open_run, read_run, train  # noqa: E402
 from groupwise.config.run_file import decode_run  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.run_paths import RunPaths  # noqa: E402
@@ -186,6 +186,17 @@ def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatc
     run_blocks("docs/python.md")
     assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
     assert RunPaths(tmp_path / "runs" / "third").checkpoint(3).is_dir()
+
+
+def test_the_blocks_about_alarms_and_going_on_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("docs/alarms.md")
+    assert " no_signal warn no group had any credit in 1 updates (update " in capsys.readouterr().out
+    with read_run(names["folder"], frames="pandas") as run:
+        assert list(run.alarms()["name"])[:1] == ["no_signal"]
+        assert list(run.changes()["path"]) == ["training.learner.learning_rate", "training.updates"]
 
 
 def test_the_loop_of_the_page_learns_with_our_credit() -> None:

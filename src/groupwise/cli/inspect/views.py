@@ -70,6 +70,9 @@ def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], 
     penalised = describe_penalties(find_penalised_updates(folder), len(lines))
     if penalised:
         console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
+    alarms, changes = folder.journal.alarms(), folder.journal.changes()
+    for line in [*(alarm.line for alarm in alarms), *(change.line for change in changes)]:
+        console.print(f"[{MINUS}]{escape(screen.escape_recorded(line))}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         for score in verdict.scores:
             words = format_score(score, verdict.measure)

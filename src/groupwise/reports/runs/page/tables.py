@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.evaluation.over_seeds import Estimate, estimate_mean
 from groupwise.evaluation.verdict import PanelScore
-from groupwise.reports.run.differences import flatten_settings
 from groupwise.reports.run.number_format import (
     NO_NUMBER,
     format_compact,
