@@ -1,4 +1,4 @@
-"""Write the tables and pictures of which_credit_when.md from benchmarks/results/lab.json: no number is typed.
+"""Write the tables and pictures of which_credit_when.md from benchmarks/results/lab*.json: no number is typed.
 
 python docs/build_lab.py [--check]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab_plot import draw_dial
-from table_text import RESULTS, percent, result, table
+from table_text import percent, result, table
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "which_credit_when.md"
@@ -32,23 +32,23 @@ DRAWN = ("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae")
 
 def lake() -> str:
     """Every recipe where everything is seen."""
-    return _list_recipes(result("lab")["tables"][0])
+    return _list_recipes(_list_tables()[0])
 
 
 def corridor_by_text() -> str:
     """Every recipe where the text hides the lamps and the room after a mistake."""
-    return _list_recipes(result("lab")["tables"][1])
+    return _list_recipes(_list_tables()[1])
 
 
 def corridor_by_situation() -> str:
     """The same where the key tells all."""
-    return _list_recipes(result("lab")["tables"][2])
+    return _list_recipes(_list_tables()[2])
 
 
 def same() -> str:
     """Recipes whose credit is another's."""
     twins: dict[str, list[str]] = {}
-    for name, line in result("lab")["tables"][0]["recipes"].items():
+    for name, line in _list_tables()[0]["recipes"].items():
         if "same_as" in line:
             twins.setdefault(line["same_as"], []).append(name)
     return table(("credit of", "is also that of"), [[name, ", ".join(others)] for name, others in twins.items()])
@@ -56,18 +56,13 @@ def same() -> str:
 
 def not_measured() -> str:
     """Recipes that a table cannot play, and why."""
-    lines = result("lab")["tables"][0]["recipes"]
+    lines = _list_tables()[0]["recipes"]
     rows = [[name, line["not_measured"]] for name, line in lines.items() if "not_measured" in line]
     return table(("recipe", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
 
 
-def bits() -> str:
-    """Error of each method by how much the text hides, lamps alone."""
-    return _compare_settings("hidden bits", "corridor")
-
-
 def bits_and_room() -> str:
-    """The same where the room is hidden after a mistake too."""
+    """Error by how many lamps are hidden, with the room after a mistake."""
     return _compare_settings("hidden bits, and the room after a mistake", "corridor")
 
 
@@ -101,11 +96,6 @@ def horizon_corridor() -> str:
     return _compare_settings("horizon", "corridor")
 
 
-def memory() -> str:
-    """Error of each method by how much of the past the policy itself sees."""
-    return _compare_settings("memory of the policy", "corridor")
-
-
 def parts_lake() -> str:
     """What single settings of GiGPO and HGPO do where everything is seen."""
     return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "lake"))
@@ -116,19 +106,12 @@ def parts_corridor() -> str:
     return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "corridor"))
 
 
-def household() -> str:
-    """A small model in a text world, held against continuations; nothing where it was not measured yet."""
-    if not (RESULTS / "lab_household.json").is_file():
-        return ""
-    return _list_recipes(result("lab_household"))
-
-
 TABLES = {
     made.__name__: made
     for made in (
-        *(lake, corridor_by_text, corridor_by_situation, same, not_measured, bits, bits_and_room, memory),
+        *(lake, corridor_by_text, corridor_by_situation, same, not_measured, bits_and_room),
         *(group_size_lake, group_size_corridor, skill_lake, skill_corridor, horizon_lake, horizon_corridor),
-        *(parts_lake, parts_corridor, household),
+        *(parts_lake, parts_corridor),
     )
 }
 """Each table by the name that the page gives it."""
@@ -163,7 +146,27 @@ def _compare_settings(dial: str, world: str) -> str:
 
 
 def _find(dial: str, world: str) -> list[dict[str, Any]]:
-    return [study for study in result("lab")["sweeps"] if (study["dial"], study["world"]) == (dial, world)]
+    """The studies of a dial: those of the large run; where it has none, those that were made after it."""
+    for name in ("lab", "lab_more"):
+        studies = [study for study in result(name)["sweeps"] if (study["dial"], study["world"]) == (dial, world)]
+        if studies:
+            return studies
+    return []
+
+
+def _list_tables() -> list[dict[str, Any]]:
+    """The studies of every recipe, with the lines of recipes that were measured after them."""
+    tables = []
+    for study in result("lab")["tables"]:
+        lines = dict(study["recipes"])
+        for later in result("lab_more")["sweeps"]:
+            if all(later[what] == study[what] for what in ("dial", "world", "setting")):
+                measured = {name: line for name, line in later["recipes"].items() if "error" in line}
+                lines |= {
+                    name: line for name, line in measured.items() if name not in lines or "not_measured" in lines[name]
+                }
+        tables.append({**study, "recipes": lines})
+    return tables
 
 
 def _errors(study: Mapping[str, Any]) -> Iterable[float]:

@@ -89,7 +89,7 @@ RELATIONS = {
         "`hgae(lam=1, scale_by='none', invalid_penalty=0)` = `hgpo(scale='none', invalid_penalty=0)`.",
     ],
     "shrunk_hgae": [
-        "Where every step has a state, `shrunk_hgae(strength=0, depth=0)` = `gagpo(lam=0)`.",
+        "Where every step has a state, `shrunk_hgae(strength=0, depth=0)` = `gagpo(lam=0, gamma=1)`.",
         "For a large strength, `shrunk_hgae(lam=1, scale_by='none')` = the return less the mean over the task's steps.",
     ],
     "salt": ["Without shared edges, `salt` = its base recipe."],

@@ -4,12 +4,18 @@
 
 First every recipe of the catalogue in three circumstances; then, with one dial turned at a time, those whose credit was
 found there to differ between steps or tokens, beside GRPO and RLOO. The same options give the same numbers, however
-many processes share the work. `--only` names dials.
+many processes share the work.
+
+    python -m benchmarks.lab --recipes rloo pav --only none --updates 30 [--write benchmarks/results/lab_more.json]
+
+With `--recipes` these are measured in the circumstances of the dials that `--only` names ("none" = as they are), and
+the file is added to.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import time
 from dataclasses import replace
@@ -27,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=200, help="how often the groups of a circumstance are drawn")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", nargs="*", help="dials of the sweep; all otherwise")
+    parser.add_argument("--only", nargs="*", help="dials that are turned; all otherwise")
+    parser.add_argument("--world", help="the lake or the corridor; both otherwise")
+    parser.add_argument("--recipes", nargs="*", help="measure these alone")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     began = time.monotonic()
@@ -35,14 +43,17 @@ def main() -> None:
         [replace(place, condition=replace(place.condition, updates=options.updates)) for place in listed]
         for listed in (list_tables(), list_sweeps())
     )
-    if options.only is not None:
-        sweeps = [sweep for sweep in sweeps if sweep.dial in options.only]
+    chosen = [
+        place
+        for place in ([*tables, *sweeps] if options.recipes else sweeps)
+        if (options.only is None or place.dial in options.only) and options.world in (None, place.world)
+    ]
     result: dict[str, Any] = {
         "command": f"python -m benchmarks.lab --updates {options.updates}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
         "processes": options.processes,
         "tables": [],
-        "sweeps": [],
+        "sweeps": _read_studies(options.write) if options.recipes else [],
     }
 
     def keep(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
@@ -50,11 +61,20 @@ def main() -> None:
         studies.append(study)
         write_result({**result, "seconds": round(time.monotonic() - began)}, options.write)
 
-    for study in study_all(tables, None, processes=options.processes):
-        keep(result["tables"], study)
-    result["finer"] = find_finer(result["tables"])
-    for study in study_all(sweeps, result["finer"], processes=options.processes):
+    if not options.recipes:
+        for study in study_all(tables, None, processes=options.processes):
+            keep(result["tables"], study)
+        result["finer"] = find_finer(result["tables"])
+    for study in study_all(chosen, options.recipes or result["finer"], processes=options.processes):
         keep(result["sweeps"], study)
+
+
+def _read_studies(path: Path | None) -> list[dict[str, Any]]:
+    """The studies that a file holds already."""
+    if path is None or not path.is_file():
+        return []
+    studies: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["sweeps"]
+    return studies
 
 
 if __name__ == "__main__":

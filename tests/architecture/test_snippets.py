@@ -20,6 +20,7 @@ from tests.architecture.sources import PACKAGE, ROOT
 
 PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
+    "docs/alarms.md": "tests/unit/training/test_python_runs.py",
     "docs/audit.md": "tests/end_to_end/test_audit_page.py",
     "docs/environments.md": "tests/unit/envs/test_environments_page.py",
     "docs/idea_to_model.md": "tests/end_to_end/idea_to_model.py",

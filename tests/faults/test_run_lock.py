@@ -122,17 +122,18 @@ def test_readers_go_on_while_somebody_writes(groupwise: Run, tmp_path: Path) -> 
             assert ran.status == 0, ran.err
 
 
-def test_of_two_that_resume_with_other_seeds_one_goes_on(groupwise: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_of_two_that_resume_with_other_rates_one_goes_on(groupwise: Run, tmp_path: Path) -> None:  # noqa: F811
     assert groupwise("train", small(tmp_path), "--out", "run").status == 0
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     code = "import sys; from groupwise.cli.main import main; sys.exit(main())"
     settings = ("training.updates=4000", "training.checkpoint_every=4000")
     resuming = ["train", "--resume", "run", "--plain", *(word for each in settings for word in ("--set", each))]
-    with subprocess.Popen([sys.executable, "-c", code, *resuming, "--set", "seed=5"], cwd=tmp_path, env=env) as first:
+    rates = [["--set", f"training.learner.learning_rate={rate}"] for rate in ("1e-3", "1e-4")]
+    with subprocess.Popen([sys.executable, "-c", code, *resuming, *rates[0]], cwd=tmp_path, env=env) as first:
         until = time.monotonic() + 120
         while not (tmp_path / "run" / LOCK).exists() and first.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
-        second = groupwise(*resuming, "--set", "seed=6")
+        second = groupwise(*resuming, *rates[1])
         assert first.poll() is None
         first.kill()
     assert second.status == 2

@@ -85,7 +85,7 @@ def shrunk_hgae(
     *,
     depth: int = 2,
     strength: float = 8.0,
-    gamma: float = 0.95,
+    gamma: float = 1.0,
     lam: float = 0.0,
     scale_by: str = "task",
     truncated: str = "zero",

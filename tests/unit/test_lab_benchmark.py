@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.lab.circumstances import list_sweeps, list_tables
+from benchmarks.lab.household import EXAMPLE, SETTINGS
 from benchmarks.lab.studies import find_finer, study_all, study_circumstance
 from groupwise import recipes
+from groupwise.config.run_file import load_run
 from groupwise.envs.environment import Forkable
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +61,9 @@ def test_every_recipe_has_a_line_in_the_tables_of_the_page() -> None:
     assert set(recipes.names()) <= cells
     for name, picture in module.pictures().items():
         assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == picture
+
+
+def test_the_small_model_of_the_home_is_the_example_of_one_update() -> None:
+    config = load_run(EXAMPLE, overrides=SETTINGS)
+    assert (config.training.updates, config.evaluation.tasks) == (1, 20)
+    assert config.warm_start is not None

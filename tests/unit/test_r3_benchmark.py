@@ -137,3 +137,9 @@ def test_whole_runs_of_an_earlier_result_count_and_other_settings_are_refused(tm
     assert (added["seeds"], list(added["arms"]), len(added["runs"])) == ([0], list(ARMS), len(ARMS))
     with pytest.raises(SystemExit, match="has other settings than these runs would have"):
         script.main([*tokens, "--set", "seed=1", "--folder", str(tmp_path / "third"), "--add", str(earlier)])
+
+
+def test_the_start_has_the_words_of_the_task_and_of_the_guidance() -> None:
+    made_by = load_run(RUN_FILE.with_name("start.toml")).config()
+    words = set(json.loads((RUN_FILE.with_name("start") / "tokenizer.json").read_text())["model"]["vocab"])
+    assert set(WrittenSearch().vocabulary()) | set(decode_run(made_by).algorithm.guidance.words()) <= words

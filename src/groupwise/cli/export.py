@@ -9,10 +9,11 @@ import typer
 
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.terminal.screen import output, print_json
+from groupwise.core.errors import ConfigError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; with --push also one exported before.")],
     update: Annotated[int | None, typer.Option(min=0, help="After which update; the latest otherwise.")] = None,
     best: Annotated[
         bool, typer.Option("--best", help="The checkpoint with the highest success at an evaluation.")
@@ -25,8 +26,13 @@ def export(
 ) -> None:
     """Write a run's policy as a Hugging Face folder, with a card: its evaluation, its panel's hash, its recipe."""
     need_trainer()
-    from groupwise.export.write_folder import export_run, push_folder
+    from groupwise.export.write_folder import export_run, is_exported, push_folder
 
+    if is_exported(run):
+        if not push or update is not None or best or merge or out is not None:
+            raise ConfigError(f"{run} was exported already; all that is left to do is to send it: --push ACCOUNT/NAME")
+        _print_address(push_folder(run, push, private=not public))
+        return
     exported = export_run(run, out, update=update, best=best, merge=merge)
     address = push_folder(exported.folder, push, private=not public) if push else None
     if as_json:
@@ -42,6 +48,10 @@ def export(
         soft_wrap=True,
     )
     if address:
-        console.print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)
+        _print_address(address)
     elif exported.is_adapter:
         console.print("--merge writes a whole model, which needs no other folder", highlight=False, markup=False)
+
+
+def _print_address(address: str) -> None:
+    output().print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)

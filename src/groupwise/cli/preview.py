@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from groupwise.training.preview.readings import Reading
     from groupwise.training.preview.update_costs import UpdateCosts
 
+CUT = "cut off at max_tokens"
+"""The sample that is cut off whatever its length."""
 VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
 
 
@@ -151,8 +153,9 @@ def _print_readings(console: Console, readings: tuple[Reading, ...]) -> None:
         table.add_column(name)
     for reading in readings:
         verdict = f"{reading.verdict}: {reading.fault}" if reading.fault else reading.verdict
+        cut = ", cut off at max_tokens" if reading.is_cut and reading.sample != CUT else ""
         table.add_row(
-            reading.sample,
+            f"{reading.sample}{cut}",
             Text(screen.escape_recorded(screen.shorten(reading.response, 50))),
             Text(screen.escape_recorded(screen.shorten(reading.action, 40))),
             Text(screen.escape_recorded(verdict), style=VERDICT_COLOURS[reading.verdict]),
@@ -165,12 +168,13 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
     context = "" if costs.context is None else f" of the model's {costs.context:,}"
     whole = format_duration(costs.seconds * costs.updates)
     lines = (
-        f"an update: {costs.attempts:,} attempts, at most {costs.sampled_tokens:,} sampled tokens, about "
-        f"{costs.distinct_tokens:,} distinct tokens to read and learn",
+        f"an update: {costs.attempts:,} attempts; were each as long as it may be (up to {costs.max_steps} steps), "
+        f"{costs.sampled_tokens:,} sampled tokens and about {costs.distinct_tokens:,} distinct tokens to read and "
+        "learn",
         f"longest prompt: about {costs.longest_prompt:,} tokens{context}",
         f"memory: about {screen.format_bytes(costs.memory)} ({costs.parameters:,} weights, {costs.trained:,} train)",
-        f"time: at least {costs.seconds:.1f} s an update, {whole} for {costs.updates} updates, for the arithmetic "
-        "alone on this machine",
+        f"time: about {costs.seconds:.1f} s for such an update, {whole} for {costs.updates} of them, for the "
+        "arithmetic alone on this machine",
     )
     console.print()
     for line in lines:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
+from groupwise.core.errors import ConfigError
 from groupwise.core.run_paths import REPORT, SWEEP_PLAN, RunPaths
 from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
@@ -26,6 +27,10 @@ def report(
     from groupwise.reports.run.page import render_page, write_page
 
     path = out or (RunPaths(runs[0]).report if len(runs) == 1 else Path(REPORT))
+    if out is None and len(runs) > 1 and path.exists():
+        raise ConfigError(
+            f"{path} is here already, and may be of other runs; give a name with --out, {path} again to replace it"
+        )
     if len(runs) == 1 and not (runs[0] / SWEEP_PLAN).is_file():
         with RunFolder(runs[0]) as folder:
             method, note = find_method_name(folder)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from groupwise.core.started_rank import check_started_rank
 if TYPE_CHECKING:
     from groupwise.training.run import Run
     from groupwise.training.run_config import RunConfig
+
+STOPPED = 3
+"""The status of the command where an alarm ended the run."""
 
 
 def train(
@@ -54,10 +57,9 @@ def train(
 
     check_trackers(config.trackers)
     if resume and RunPaths(folder).config.is_file():
-        _print_changes(load_run_config(folder), config)
+        _print_changes(config, folder)
     if resume and is_finished(folder, config):
-        _print_finished(folder, config)
-        return
+        return _print_finished(folder, config)
     check_algorithm(config)  # what is refused needs no notices
     for line in list_notices(config):
         errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
@@ -73,6 +75,7 @@ def train(
         errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
         raise typer.Exit(130) from None
     _print_next(folder, config)
+    _exit_if_stopped(folder, config)
 
 
 def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
@@ -101,8 +104,21 @@ def _describe_used_folder(folder: Path) -> str:
     return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
+def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
+    """End with a status of its own where an alarm ended the run before its last update, and say how it goes on."""
+    from groupwise.training.alarms.watch import describe_going_on, find_stop
+
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        last = max(journal.last_number(), 0)
+        alarm = find_stop(journal, config, last) if last < config.training.updates else None
+    if alarm is not None:
+        line = f"{folder} was {alarm.line}; {describe_going_on(alarm)}"
+        errors().print(line, highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(STOPPED)
+
+
 def _describe_early_end(folder: Path, config: RunConfig) -> str:
-    """Why a run ended before its last update, in words; nothing where it did not."""
+    """Why a run ended before its last update, in words; nothing where it did not, or where an alarm ended it."""
     from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
@@ -118,6 +134,7 @@ def _describe_early_end(folder: Path, config: RunConfig) -> str:
 def _print_finished(folder: Path, config: RunConfig) -> None:
     from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 
+    _exit_if_stopped(folder, config)
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"
     more = "training.updates" if int(last.name) >= config.training.updates else "evaluation.patience"
@@ -140,25 +157,17 @@ def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) 
     return type(config)(**extended) if trackers else config
 
 
-def _print_changes(old: RunConfig, new: RunConfig) -> None:
-    """Say what a resumed run does differently: only the same settings give the same run."""
-    for path, before, after in _find_changes(old.config(), new.config()):
+def _print_changes(config: RunConfig, folder: Path) -> None:
+    """Say what a resumed run does differently, and refuse what must not change, before anything is opened."""
+    from groupwise.training.checkpoints.changed_settings import check_changes
+
+    for change in check_changes(load_run_config(folder), config, folder):
         errors().print(
-            f"changed since the run began: {path} was {before!r}, is {after!r}", highlight=False, markup=False
+            f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
-
-
-def _find_changes(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Settings in which two resolved run files differ, by path; None where one has no such setting.
-
-    >>> list(_find_changes({"training": {"updates": 3}}, {"training": {"updates": 5}}))
-    [('training.updates', 3, 5)]
-    """
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in {**old, **new}:
-            yield from _find_changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
-    elif old != new:
-        yield path, old, new
 
 
 def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:

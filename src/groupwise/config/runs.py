@@ -15,7 +15,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.text.value_words import describe_value
 from groupwise.training import loop
 from groupwise.training import open_run as opening
-from groupwise.training.observer import RunObserver
+from groupwise.training.observer import RunObserver, check_observers
 from groupwise.training.run import Run
 from groupwise.training.run_config import RunConfig
 
@@ -67,6 +67,7 @@ def train(
     Returns:
         The run's folder, for `read_run` and every command.
     """
+    check_observers(observers)  # before a model loads
     if isinstance(run, Run):
         if folder is not None:
             raise ConfigError(f"train was given a folder for a run that is open in {run.folder}; leave it out")

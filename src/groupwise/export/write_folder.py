@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.run_paths import STATE
+from groupwise.core.run_paths import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.secrets import redact
 from groupwise.export.choose_checkpoint import choose_checkpoint
-from groupwise.export.model_card import write_card
+from groupwise.export.model_card import SETTINGS, write_card
 from groupwise.models.folder import ADAPTER_CONFIG, BASE, find_adapter, load_adapter, load_model, load_tokenizer
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.checkpoints.state_file import read_state
@@ -82,6 +82,11 @@ def export_run(
         return Exported(folder=target, update=number, is_adapter=is_adapter and not merge)
 
 
+def is_exported(folder: Path) -> bool:
+    """Whether a folder is one that `export_run` wrote, and no run."""
+    return (folder / SETTINGS).is_file() and not RunPaths(folder).holds_run()
+
+
 def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
     """Upload a folder as a model of a hub, which is made where it is not there; its address.
 
@@ -102,7 +107,7 @@ def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
         reason = quote_line(redact(str(error).strip()), limit=300) or type(error).__name__
         raise FileError(
             f"{repository} could not be pushed to the hub ({reason}); {folder} is whole: log in with `hf auth login`, "
-            "or set HF_TOKEN, then push it again"
+            f"or set HF_TOKEN, then `groupwise export {folder} --push {repository}` sends it as it is"
         ) from None
     return str(address)
 

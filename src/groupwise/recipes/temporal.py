@@ -95,7 +95,7 @@ def shrunk_hgae(
     *,
     depth: Annotated[int, Field(ge=0)] = 2,
     strength: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0,
-    gamma: Share = 0.95,
+    gamma: Share = 1.0,
     lam: Share = 0.0,
     scale_by: ScaledBy = "task",
     truncated: AfterLimit = "zero",
@@ -110,7 +110,8 @@ def shrunk_hgae(
 
     Choices: strength 8 and lam 0 had the smallest error against true advantages in corridors that hide 0 to 3 bits;
     from 4 to 16 it hardly matters. A lone step's value is mostly that of coarser levels, where HGAE has its own return.
-    The rest as for `gagpo`.
+    gamma 1, so that a task which all attempts solved alike, with one reward at the end, gets exactly 0: with less, or
+    with rewards on the way, steps differ from the task's mean although attempts do not. The rest as for `gagpo`.
     """
     returns = _make_returns(gamma, invalid_penalty)
     levels = (ByTask(), *(ByHistory(depth=k) for k in range(depth + 1)))

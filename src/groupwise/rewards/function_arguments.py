@@ -17,6 +17,10 @@ OF_ATTEMPT = ("prompts", "completions", "completion_ids")
 SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
 
 
+class UnfitCall(RecordError):
+    """What a function takes or returns that does not fit an attempt; whoever calls it says which attempt, and which."""
+
+
 class CallsFunction(Protocol):
     """Calls a function with what it takes of an attempt."""
 
@@ -76,15 +80,15 @@ def call_as_trl(
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     missing = list_missing_columns(function, trajectory.task.payload)
     if missing:
-        raise RecordError(
-            f"task {trajectory.task.id!r}: the reward function takes {missing[0]!r}, which its payload does not have "
+        raise UnfitCall(
+            f"takes {missing[0]!r}, which the task's payload does not have "
             f"({', '.join(sorted(trajectory.task.payload)) or 'it is empty'}); add it to the tasks, or give a default"
         )
     said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
     if not isinstance(said, list | tuple) or len(said) != 1:
-        raise RecordError(
-            f"task {trajectory.task.id!r}: the reward function was handed a batch of 1 completion and returned "
-            f"{describe_value(said)}; return a list of one number for each"
+        raise UnfitCall(
+            f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
+            "number for each"
         )
     return 0.0 if said[0] is None else said[0]
 

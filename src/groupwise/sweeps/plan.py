@@ -177,9 +177,17 @@ def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
 
 
 def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[SweepPlan, str]:
-    """The plan to go on with, and what it adds to the recorded one in words; an error where it is another sweep."""
-    known, asked = ({arm.name: arm for arm in plan.arms} for plan in (recorded, wanted))
-    missing = [name for name in known if name not in asked] + [
+    """The plan to go on with, and what it adds to the recorded one in words; an error where it is another sweep.
+
+    Arms are the same where all their settings are, and keep the name that their folder has: with a second value for a
+    setting the arms that were there would be named after it too.
+    """
+    matches = {arm.name: _find_same(arm, recorded, wanted) for arm in recorded.arms}
+    asked = {arm.name: arm for arm in wanted.arms}
+    for arm in recorded.arms:
+        if matches[arm.name] is None and arm.name in asked:
+            raise _report_change(arm, asked[arm.name], recorded.threads, folder)
+    missing = [name for name, match in matches.items() if match is None] + [
         f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
     ]
     if missing:
@@ -187,19 +195,34 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
             f"{folder} holds a sweep that also has {_list_names(missing)}; ask for these too, or give another folder "
             "with --out"
         )
-    for name, arm in known.items():
-        # A newer version has settings that the recorded plan does not know: it gets their defaults.
-        before = _describe_settings(RunConfig(**arm.settings), recorded.threads)
-        for change in find_setting_differences(before, asked[name].settings):
+    kept = [replace(arm, choices=match.choices) for arm in recorded.arms if (match := matches[arm.name]) is not None]
+    new = [arm for arm in wanted.arms if arm not in matches.values()]
+    for arm in new:
+        if arm.name in matches:
             raise ConfigError(
-                f"{folder} holds a sweep whose arm {name!r} has {change.path} = {change.first!r}, but now it is "
-                f"{change.second!r}; put it back as it was, or give another folder with --out"
+                f"{folder} holds a sweep in which another arm is called {arm.name!r}; give another folder with --out"
             )
-    added = [name for name in asked if name not in known] + [
-        f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds
-    ]
-    ordered = (*recorded.arms, *(asked[name] for name in asked if name not in known))
-    return replace(recorded, seeds=wanted.seeds, arms=ordered), _list_names(added) if added else ""
+    added = [arm.name for arm in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
+    return replace(recorded, seeds=wanted.seeds, arms=(*kept, *new)), _list_names(added) if added else ""
+
+
+def _find_same(arm: Arm, recorded: SweepPlan, wanted: SweepPlan) -> Arm | None:
+    """The arm of another plan that has the same settings."""
+    settings = _fill_up(arm, recorded.threads)
+    return next((other for other in wanted.arms if not find_setting_differences(settings, other.settings)), None)
+
+
+def _report_change(arm: Arm, now: Arm, threads: int, folder: Path) -> ConfigError:
+    change = find_setting_differences(_fill_up(arm, threads), now.settings)[0]
+    return ConfigError(
+        f"{folder} holds a sweep whose arm {arm.name!r} has {change.path} = {change.first!r}, but now it is "
+        f"{change.second!r}; put it back as it was, or give another folder with --out"
+    )
+
+
+def _fill_up(arm: Arm, threads: int) -> dict[str, Any]:
+    """The settings of a recorded arm; those that only a newer version knows have their defaults."""
+    return _describe_settings(RunConfig(**arm.settings), threads)
 
 
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.text.secrets import check_no_secret
-from groupwise.models.folder import resolve_path
+from groupwise.training.checkpoints.changed_settings import name_places
 from groupwise.training.checkpoints.run_checkpoints import save_run
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.imitation.warm_start import warm_start
@@ -34,20 +33,12 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
     """
     with ExitStack() as stack:
         with run.lock.release_on_failure():
-            settings = _name_places(run.config.config())
+            settings = name_places(run.config.config())
             check_no_secret(settings)
             check_trackers(run.config.trackers)
             run.paths.write_config(settings)
             trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
         yield trackers
-
-
-def _name_places(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings that mean the same wherever they are read: the folder of a model by its absolute path."""
-    model = settings.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("path"), str):
-        return settings
-    return {**settings, "model": {**model, "path": resolve_path(model["path"])}}
 
 
 def start_run(run: Run, observer: RunObserver) -> int:

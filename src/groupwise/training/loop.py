@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from groupwise.core.journal.journal import Update
 from groupwise.core.sample import Sample
 from groupwise.core.totals import Totals
+from groupwise.training.alarms.watch import RunWatch
 from groupwise.training.attempts.source import AttemptSource, open_source
 from groupwise.training.attempts.stepped import PlayedNow
-from groupwise.training.checkpoints.best_update import is_out_of_patience
 from groupwise.training.checkpoints.keeping import keep_evaluated, remove_others
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
@@ -17,7 +17,7 @@ from groupwise.training.folder_start import check_unused, prepare_folder, start_
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics, describe_update
-from groupwise.training.observer import ObserverList, RunObserver
+from groupwise.training.observer import ObserverList, RunObserver, check_observers
 from groupwise.training.run import Run
 from groupwise.training.samples import count_update, credit_batch, make_samples
 
@@ -38,6 +38,8 @@ def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = 
 
 def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
     """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run."""
+    check_observers(observers)
+    run.journal.check_open()
     run.lock.acquire()
     try:
         done = resume_run(run) if resume else None
@@ -52,26 +54,28 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
 
 def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Update]:
     """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
-    config = run.config
+    config, watch = run.config, RunWatch(run, observer)
     if done is None:
         done = start_run(run, observer)
-    if done == 0 or _is_due(done, config.evaluation.every, run):
-        _evaluate(run, done, observer)
-    if _ends_early(run):
+    if done == 0 or watch.is_due(done, config.evaluation.every):
+        _evaluate(run, done, observer, watch)
+    watch.tell_alarms(done)
+    if watch.ends(done):
         return
     with open_source(run, done) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
             # A policy that became the reference is kept, so that a resumed run has it.
-            if _is_due(number, config.training.checkpoint_every, run) or run.reference == number:
+            if watch.is_due(number, config.training.checkpoint_every) or run.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
                 remove_others(run)
             observer.on_update(update)
-            if _is_due(number, config.evaluation.every, run):
-                _evaluate(run, number, observer)
+            if watch.is_due(number, config.evaluation.every):
+                _evaluate(run, number, observer, watch)
+            watch.tell_alarms(number)
             yield update
-            if _ends_early(run):
+            if watch.ends(number):
                 return
 
 
@@ -116,22 +120,11 @@ def _learn(run: Run, samples: Sequence[Sample], totals: Totals) -> dict[str, flo
     return learned.metrics
 
 
-def _is_due(number: int, every: int, run: Run) -> bool:
-    """Whether something is due after an update: every so many (0 = never in between), and always after the last."""
-    return number == run.config.training.updates or (every > 0 and number % every == 0)
-
-
-def _ends_early(run: Run) -> bool:
-    """Whether the run's patience is at its end: the evaluations that it waited for were no better."""
-    settings = run.config.evaluation
-    return bool(settings.patience) and is_out_of_patience(run.journal.evaluations(), settings)
-
-
-def _evaluate(run: Run, number: int, observer: RunObserver) -> None:
+def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> None:
     """Evaluate, unless that was done before the run was interrupted."""
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(row.number, row.split) for row in run.journal.evaluations()}:
         observer.on_stage("evaluate", number)
         observer.on_evaluation(evaluate_run(run))
     if config.tasks:
-        keep_evaluated(run, number)
+        keep_evaluated(run, number, is_last=watch.ends(number))

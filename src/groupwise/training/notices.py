@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.part import name_of
+from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.envs.mixture import list_environments
 from groupwise.groups import ByHistory
+from groupwise.rewards.function import FunctionReward
 from groupwise.rollout.prompts.memory import Memory
 from groupwise.training.run_config import RunConfig
 
@@ -16,6 +18,14 @@ LONG = 1000
 def list_notices(config: RunConfig) -> list[str]:
     """List what is worth a look before the run begins, a line each."""
     return [*_describe_free_lag(config), *_describe_history(config), *_describe_mixed_scales(config)]
+
+
+def describe_unread_rewards(config: RunConfig) -> str:
+    """Say that reward functions were not looked at, where this process only reads run files; else nothing."""
+    places = [part.function for part in config.rewards if isinstance(part, FunctionReward)]
+    if may_run() or not places:
+        return ""
+    return f"rewards: {', '.join(places)} {WITHOUT_TRUST}, so that nobody has seen whether it can be called"
 
 
 def _describe_free_lag(config: RunConfig) -> list[str]:

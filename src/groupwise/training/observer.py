@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from groupwise.core.errors import ConfigError
+from groupwise.core.journal.alarms import Alarm
 from groupwise.core.journal.journal import Update
+from groupwise.core.text.value_words import describe_value
 from groupwise.evaluation.summary import Evaluation
 
 
@@ -37,6 +40,23 @@ class RunObserver:
 
     def on_update(self, update: Update) -> None:
         """An update is complete, and it is written down, with its checkpoint where one was due."""
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """An alarm was raised after an update and its evaluation, and it is written down; the run may end with it."""
+
+
+def check_observers(observers: Sequence[RunObserver]) -> None:
+    """Refuse what cannot be told anything, before a run begins."""
+    advice = "derive a class from groupwise.RunObserver, and give [YourClass()]"
+    if not isinstance(observers, Sequence):
+        raise ConfigError(f"observers is {describe_value(observers)}, and no list of observers; {advice}")
+    events = [name for name in vars(RunObserver) if name.startswith("on_")]
+    for observer in observers:
+        missing = [name for name in events if not callable(getattr(observer, name, None))]
+        if missing or isinstance(observer, type):
+            name = getattr(observer, "__name__", type(observer).__name__)
+            fault = "it is a class, and no object of it" if isinstance(observer, type) else f"it has no {missing[0]}"
+            raise ConfigError(f"observers has {name}, which cannot be told anything ({fault}); {advice}")
 
 
 class ObserverList(RunObserver):
@@ -68,6 +88,10 @@ class ObserverList(RunObserver):
     def on_update(self, update: Update) -> None:
         """An update is complete."""
         self._tell(lambda observer: observer.on_update(update))
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """An alarm was raised."""
+        self._tell(lambda observer: observer.on_alarm(alarm))
 
     def _tell(self, call: Callable[[RunObserver], None]) -> None:
         """Tell all of them, then raise what the first one raised; an interruption does not wait."""

@@ -21,6 +21,7 @@ from groupwise.rollout.plans.plan import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts.memory import MemorySlot, Window
 from groupwise.rollout.prompts.prompter import PromptTemplate, TemplateSlot
 from groupwise.tasks import CurriculumSlot, Shuffled
+from groupwise.training.alarms.settings import AlarmsConfig
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.lag_corrections import correct_lag
 from groupwise.training.learner.config import LearnerConfig
@@ -199,6 +200,8 @@ class RunConfig(Part):
     """Which checkpoints stay."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the policy is evaluated."""
+    alarms: AlarmsConfig = AlarmsConfig()
+    """What the run is watched for, and what then happens."""
     warm_start: WarmStartConfig | None = None
     """A supervised start, if any."""
     trackers: tuple[TrackerSlot, ...] = ()

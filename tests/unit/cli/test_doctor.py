@@ -17,7 +17,7 @@ from groupwise.training.doctor import hardware  # noqa: E402
 from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from tests.unit.cli.conftest import Run  # noqa: E402
-from tests.unit.cli.run_files import small  # noqa: E402
+from tests.unit.cli.run_files import SMALL, small  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +155,27 @@ def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
     assert about(out, "memory of the run")[0].endswith(", but 1.0 kB are available")
     monkeypatch.setattr(machine, "read_free_disk", lambda folder: (1e3, 1e9))
     assert about(groupwise("doctor", "small.toml").out, "checkpoints")[0].endswith(", but 1.0 kB of disk are free")
+
+
+def test_a_run_file_that_is_not_there_is_named_once(groupwise: Run) -> None:
+    ran = groupwise("doctor", "nope.toml")
+    assert ran.status == 1
+    (line,) = [line for line in ran.out.splitlines() if "nope.toml" in line]
+    assert line.count("nope.toml") == 1
+
+
+def test_a_reward_function_that_was_not_looked_at_is_noted(groupwise: Run, tmp_path: Path) -> None:
+    reward = '[[rewards]]\nkind = "function"\nfunction = "mine.py:score"\n'
+    (tmp_path / "run.toml").write_text(f"{SMALL}\n{reward}", encoding="utf-8")
+    (tmp_path / "mine.py").write_text("def score(a, b, c): ...\n", encoding="utf-8")
+    unread = "rewards: mine.py:score not loaded without --trust, so that nobody has seen whether it can be called"
+    ran = groupwise("doctor", "run.toml")
+    assert ran.status == 0, ran.out
+    assert f"note     run.toml: {unread}" in ran.out
+    assert f"note: {unread}" in groupwise("preview", "run.toml", "--tasks", "1").out
+    ran = groupwise("doctor", "run.toml", "--trust")
+    assert ran.status == 1
+    assert "the function 'mine.py:score' takes (a, b, c)" in ran.out
 
 
 def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(

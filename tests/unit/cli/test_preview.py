@@ -20,17 +20,21 @@ from tests.unit.cli.run_files import small
 
 
 def test_prompts_readings_and_costs_are_printed(groupwise: Run, tmp_path: Path) -> None:
-    ran = groupwise("preview", small(tmp_path), "--tasks", "1", "--tokens")
+    ran = groupwise("preview", small(tmp_path), "--tasks", "1", "--tokens", "--set", "rollout.max_tokens=2")
     assert ran.status == 0, ran.err
     lines = words(ran.out)
     assert lines[0] == "the origin of each piece of text stands before it"
     assert any(line.startswith("step 0 ") and "tokens:" in line for line in lines)
     assert any(line.startswith("template«<s>» instruction« ") for line in lines)
     assert any(line.startswith("as it is asked for ") and line.endswith(" valid") for line in lines)
+    assert any(line.startswith("in other words, cut off at max_tokens ") for line in lines)
     assert any(line.startswith("0 ") and line.endswith(" '<s>' template") for line in lines)
-    assert any(line.startswith("an update: 8 attempts, at most ") for line in lines)
+    assert any(
+        line.startswith("an update: 8 attempts; were each as long as it may be (up to 8 steps), 128 sampled")
+        for line in lines
+    )
     assert any(line.startswith("memory: about ") for line in lines)
-    assert any(line.startswith("time: at least ") for line in lines)
+    assert any(line.startswith("time: about ") for line in lines)
 
 
 def test_json_has_every_id_with_its_origin(groupwise: Run, tmp_path: Path) -> None:

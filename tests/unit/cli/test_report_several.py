@@ -41,6 +41,21 @@ def test_several_runs_make_one_page_where_the_user_stands(groupwise: Run, tmp_pa
     assert read_title(tmp_path / "other.html") == "rloo, grpo: 2 runs"
 
 
+def test_a_page_that_is_there_is_not_overwritten_unless_it_is_named(groupwise: Run, tmp_path: Path) -> None:
+    write_sweep(tmp_path / "sweep")
+    folders = [str(folder) for folder in sorted((tmp_path / "sweep").glob("*/seed?"))[:2]]
+    (tmp_path / "report.html").write_text("of other runs", encoding="utf-8")
+    ran = groupwise("report", *folders)
+    assert ran.status == 2
+    assert ran.err.strip() == (
+        "error: report.html is here already, and may be of other runs; give a name with --out, report.html again to "
+        "replace it"
+    )
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "of other runs"
+    assert groupwise("report", *folders, "--out", "report.html").status == 0
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
 def test_one_run_is_reported_as_ever(groupwise: Run, tmp_path: Path) -> None:
     write_small_run(tmp_path / "run")
     assert groupwise("report", "run").status == 0

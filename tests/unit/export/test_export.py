@@ -28,7 +28,7 @@ from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: 
 from tests.faults.damaged_runs import flip_bit  # noqa: E402
 from tests.unit.cli.conftest import Run as Command  # noqa: E402
 from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.export.fake_hub import open_hub  # noqa: E402
+from tests.unit.export.fake_hub import Hub, open_hub  # noqa: E402
 
 SETTINGS: dict[str, Any] = {
     "algorithm": {"recipe": "grpo"},
@@ -175,36 +175,37 @@ def test_a_run_without_a_checkpoint_is_told(tmp_path: Path) -> None:
 PUSH = """
 import sys
 from groupwise.cli.main import main
-sys.argv = ["groupwise", "export", sys.argv[1], "--out", sys.argv[2], "--push", "somebody/policy"]
+sys.argv = ["groupwise", "export", *sys.argv[1:], "--push", "somebody/policy"]
 main()
 """
+
+
+def push(hub: Hub, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": "hf_" + "x" * 34,
+        "HF_HOME": str(cache),
+        "HF_HUB_DISABLE_XET": "1",
+        "PYTHONPATH": ":".join(sys.path),
+        "PATH": "/usr/bin:/bin",
+    }
+    # The hub's library reads where the hub is when it is imported.
+    command = [sys.executable, "-c", PUSH, *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_folder_is_pushed_to_a_hub(place: Path, tmp_path: Path, refuses: bool) -> None:
     with open_hub() as hub:
         hub.refuses = refuses
-        environment = {
-            "HF_ENDPOINT": hub.url,
-            "HF_TOKEN": "hf_" + "x" * 34,
-            "HF_HOME": str(tmp_path / "cache"),
-            "HF_HUB_DISABLE_XET": "1",
-            "PYTHONPATH": ":".join(sys.path),
-            "PATH": "/usr/bin:/bin",
-        }
-        # The hub's library reads where the hub is when it is imported.
-        ran = subprocess.run(
-            [sys.executable, "-c", PUSH, str(place / "whole"), str(tmp_path / "out")],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        ran = push(hub, tmp_path / "cache", str(place / "whole"), "--out", str(tmp_path / "out"))
     assert (tmp_path / "out" / "model.safetensors").is_file(), ran.stderr
     if refuses:
         assert ran.returncode == 2
         assert "could not be pushed" in ran.stderr
         assert "hf_" not in ran.stderr
+        command = f"`groupwise export {tmp_path / 'out'} --push somebody/policy` sends it as it is"
+        assert command in " ".join(ran.stderr.split())
         return
     assert ran.returncode == 0, ran.stderr
     assert "private" in json.dumps(hub.repositories[0])
@@ -212,6 +213,26 @@ def test_a_folder_is_pushed_to_a_hub(place: Path, tmp_path: Path, refuses: bool)
     assert hub.files.keys() == {path.name for path in (tmp_path / "out").iterdir()}
     assert all((tmp_path / "out" / name).read_bytes() == content for name, content in hub.files.items())
     assert f"pushed to {hub.url}/somebody/policy" in ran.stdout
+
+
+def test_a_folder_whose_push_failed_is_sent_as_it_is(place: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    with open_hub() as hub:
+        hub.refuses = True
+        assert push(hub, tmp_path / "cache", str(place / "whole"), "--out", out).returncode == 2
+        hub.refuses = False
+        ran = push(hub, tmp_path / "cache", out)
+    assert ran.returncode == 0, ran.stderr
+    assert hub.files.keys() == {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_an_exported_folder_is_not_exported_again(groupwise: Command, place: Path, tmp_path: Path) -> None:  # noqa: F811
+    export_run(place / "whole", tmp_path / "out")
+    ran = groupwise("export", "out", "--merge")
+    assert ran.status == 2
+    assert ran.err.strip() == (
+        "error: out was exported already; all that is left to do is to send it: --push ACCOUNT/NAME"
+    )
 
 
 def test_the_command_says_what_it_wrote(groupwise: Command, place: Path, tmp_path: Path) -> None:  # noqa: F811

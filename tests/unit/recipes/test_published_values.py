@@ -223,10 +223,10 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             hgpo(*(((k + 1.0) ** 2, level(k, **ABOVE_VALUE, baseline={"kind": "leave_one_out"})) for k in range(2)))
         ),
     ),
-    ("shrunk_hgae", {}, scale_over(by_differences(shrunk(2, 8.0), 0.0), TASK)),
+    ("shrunk_hgae", {"gamma": 0.95}, scale_over(by_differences(shrunk(2, 8.0), 0.0), TASK)),
     (
         "shrunk_hgae",
-        {"depth": 0, "strength": 1.0, "lam": 0.5, "scale_by": "none", "truncated": "value"},
+        {"depth": 0, "strength": 1.0, "lam": 0.5, "gamma": 0.95, "scale_by": "none", "truncated": "value"},
         by_differences(shrunk(0, 1.0), 0.5, "value"),
     ),
     ("r3", {}, relative(scale=deviation(0), mixed_scale=deviation(0))),

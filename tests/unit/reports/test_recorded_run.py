@@ -74,3 +74,24 @@ def test_a_library_that_is_not_there_is_told(folder: Path, monkeypatch: pytest.M
 def test_a_folder_that_is_no_run_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="give the folder"):
         read_run(tmp_path)
+
+
+def test_a_response_is_told_whole_also_where_it_is_the_action(folder: Path) -> None:
+    with read_run(folder, frames="pandas") as run:
+        credit = run.credit()
+    assert any(credit["response"].str.lower() == credit["action"].str.lower()), "the model said the action alone"
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        steps = [step for number in (1, 2) for row in journal.trajectories(number) for step in row["steps"]]
+    assert [not said for said in credit["response"]] == [not step["response_ids"] for step in steps]
+
+
+def test_a_run_that_was_closed_says_so(folder: Path) -> None:
+    run = read_run(folder, frames="pandas")
+    run.close()
+    run.close()
+    for read in (run.metrics, run.attempts, run.credit, run.evaluations):
+        with pytest.raises(FileError) as caught:
+            read()
+        assert str(caught.value) == (
+            f"{RunPaths(folder).journal}: the run is closed; open it again to go on, or to read it"
+        )

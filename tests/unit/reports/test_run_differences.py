@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from groupwise.core.journal.journal import Journal
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.reports.run.differences import (
     MetricDifference,
     SettingDifference,
     compare_runs,
     find_setting_differences,
-    flatten_settings,
 )
 from groupwise.reports.run.run_folder import RunFolder
 from tests.unit.reports.run_folders import play_panel, write_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from groupwise.reports.run.number_format import NO_NUMBER
 from groupwise.reports.runs.page import render_runs_page
 from groupwise.reports.runs.page.cost_axes import make_cost_axis
 from groupwise.reports.runs.read_runs import group_runs, read_run
@@ -44,6 +45,20 @@ def test_the_page_tells_arms_pairs_families_runs_and_settings(tmp_path: Path) ->
     assert texts[easy : easy + 5] == ["easy", "2 tasks", "grpo", "50.0\u202f%", "50.0 to 50.0"]
     assert texts.count("by") == 1
     assert page == render(*folders)
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    folders = [
+        write_small_run(tmp_path / f"{recipe}{seed}", seed=seed, recipe=recipe, wins={0: 1, 3: wins})
+        for recipe, wins, seeds in (("grpo", 2, (0,)), ("rloo", 3, (0, 1)))
+        for seed in seeds
+    ]
+    texts = list_texts(render(*folders))
+    start = texts.index("seeds") + 1
+    assert texts[start : start + 4] == ["grpo", "50.0\u202f%", "50.0\u202f%", "1"]
+    assert texts[start + 4 : start + 10] == ["rloo", "75.0\u202f%", "75.0 to 75.0", "75.0\u202f%", "75.0 to 75.0", "2"]
+    pairs = texts.index("95 % interval") + 1
+    assert texts[pairs : pairs + 5] == ["rloo", "over", "grpo", "1.00", NO_NUMBER]
 
 
 def test_every_chart_is_there_along_every_axis_and_the_first_is_chosen(tmp_path: Path) -> None:

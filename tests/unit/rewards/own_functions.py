@@ -8,6 +8,7 @@ from typing import Any
 from groupwise import Trajectory
 
 NOT_A_FUNCTION = 3
+PRICE = "price"
 
 
 def count_tokens(trajectory: Trajectory) -> list[float]:
@@ -47,7 +48,7 @@ def yield_numbers(trajectory: Trajectory) -> Iterator[float]:
 
 
 def fail(trajectory: Trajectory) -> float:
-    raise KeyError("price")
+    raise KeyError(PRICE)
 
 
 def say_words(trajectory: Trajectory) -> Any:

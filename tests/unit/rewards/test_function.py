@@ -115,24 +115,27 @@ def test_a_file_that_has_no_such_function_is_a_sentence(
     assert str(raised.value).endswith(sentence)
 
 
+LINES = Path(own_functions.__file__).read_text(encoding="utf-8").splitlines()
+FAILS = f"own_functions.py:{1 + LINES.index('    raise KeyError(PRICE)')}"
+"""Where the function that fails does so."""
 NO_NUMBER = "return a number, or a list of one for each step"
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price'; mend the function"),
+        ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); mend the function"),
         ("say_words", f"task 't', attempt 3: reward '{HERE}:say_words' returned a str; {NO_NUMBER}"),
         ("say_nothing", f"task 't', attempt 3: reward '{HERE}:say_nothing' returned nothing; {NO_NUMBER}"),
         (
             "match_answer",
-            "task 't': the reward function takes 'answer', which its payload does not have (it is empty); add it to "
-            "the tasks, or give a default",
+            f"task 't', attempt 3: reward '{HERE}:match_answer' takes 'answer', which the task's payload does not have "
+            "(it is empty); add it to the tasks, or give a default",
         ),
         (
             "forget_batch",
-            "task 't': the reward function was handed a batch of 1 completion and returned the float 0.5; return a "
-            "list of one number for each",
+            f"task 't', attempt 3: reward '{HERE}:forget_batch' was handed a batch of 1 completion and returned the "
+            "float 0.5; return a list of one number for each",
         ),
     ],
 )

@@ -78,6 +78,26 @@ def test_more_seeds_and_more_values_extend_a_sweep(tmp_path: Path) -> None:
     assert plan.seeds == (0, 1, 2)
 
 
+def test_arms_keep_their_names_when_a_setting_gets_a_second_value(tmp_path: Path) -> None:
+    recorded = make_plan(tmp_path, RECIPES, "training.tasks=2")
+    wanted = make_plan(tmp_path, RECIPES, "training.tasks=2,3")
+    assert [arm.name for arm in wanted.arms] == ["dr_grpo,tasks=2", "dr_grpo,tasks=3", "rloo,tasks=2", "rloo,tasks=3"]
+    plan, added = extend_plan(recorded, wanted, tmp_path)
+    assert [arm.name for arm in plan.arms] == ["dr_grpo", "rloo", "dr_grpo,tasks=3", "rloo,tasks=3"]
+    assert added == "dr_grpo,tasks=3, rloo,tasks=3"
+    assert [arm.settings for arm in plan.arms[:2]] == [arm.settings for arm in recorded.arms]
+    assert plan.arms[0].choices == {"algorithm.recipe": "dr_grpo", "training.tasks": "2"}
+    assert extend_plan(plan, wanted, tmp_path) == (plan, ""), "asked again, it adds nothing"
+
+
+def test_a_sweep_of_one_arm_gets_a_second(tmp_path: Path) -> None:
+    recorded = make_plan(tmp_path)
+    tasks = recorded.arms[0].settings["training"]["tasks"]
+    plan, added = extend_plan(recorded, make_plan(tmp_path, f"training.tasks={tasks},{tasks + 1}"), tmp_path)
+    assert [arm.name for arm in plan.arms] == [recorded.arms[0].name, f"tasks={tasks + 1}"]
+    assert added == f"tasks={tasks + 1}"
+
+
 @pytest.mark.parametrize(
     ("settings", "num_seeds", "text", "message"),
     [
@@ -85,7 +105,7 @@ def test_more_seeds_and_more_values_extend_a_sweep(tmp_path: Path) -> None:
             ["algorithm.recipe=dr_grpo"],
             2,
             SMALL,
-            "also has dr_grpo, rloo; ask for these too, or give another folder with --out",
+            "also has rloo; ask for these too, or give another folder with --out",
         ),
         ([RECIPES], 1, SMALL, "also has seed 1; ask for these too, or give another folder with --out"),
         (

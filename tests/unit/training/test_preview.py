@@ -101,13 +101,23 @@ def test_memory_and_template_are_at_work_over_three_steps() -> None:
 
 
 def test_the_action_rule_is_shown_at_its_work() -> None:
-    assert verdicts(preview_run(make_config())) == {
+    assert verdicts(preview_run(make_config(rollout=rollout(max_tokens=12)))) == {
         "as it is asked for": "valid",
         "cut off at max_tokens": "malformed",
         "in other words": "refused",
         "an action that nobody offered": "refused",
         "nothing": "malformed",
     }
+
+
+def test_samples_are_cut_where_a_response_would_be() -> None:
+    """The end of a response is a token too: four words need five."""
+    for max_tokens, is_cut in ((5, False), (4, True), (3, True)):
+        shown = preview_run(make_config(rollout=rollout(max_tokens=max_tokens)))
+        reading, step = shown.readings[0], shown.attempts[0].steps[0]
+        assert reading.is_cut == step.is_cut == is_cut
+        assert (reading.verdict == "valid") == step.well_formed == (not is_cut)
+        assert len(reading.response.split()) == min(4, max_tokens)
 
 
 def test_tags_are_read_where_the_tokenizer_keeps_them_whole(without_weights: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, RunConfig, load_run, open_run, train  # noqa: E402
+from groupwise import ConfigError, FileError, RunConfig, RunObserver, load_run, open_run, read_run, train  # noqa: E402
 from groupwise.config.run_file import decode_run  # noqa: E402
 from groupwise.core.errors import TrainingError  # noqa: E402
 from groupwise.core.run_paths import RunPaths  # noqa: E402
@@ -189,6 +188,17 @@ def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatc
     assert RunPaths(tmp_path / "runs" / "third").checkpoint(3).is_dir()
 
 
+def test_the_blocks_about_alarms_and_going_on_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("docs/alarms.md")
+    assert " no_signal warn no group had any credit in 1 updates (update " in capsys.readouterr().out
+    with read_run(names["folder"], frames="pandas") as run:
+        assert list(run.alarms()["name"])[:1] == ["no_signal"]
+        assert list(run.changes()["path"]) == ["training.learner.learning_rate", "training.updates"]
+
+
 def test_the_loop_of_the_page_learns_with_our_credit() -> None:
     policy = run_blocks("docs/your_trainer.md")["policy"]
     assert (policy.softmax(-1).diagonal() > 0.8).all(), policy.softmax(-1)
@@ -207,6 +217,31 @@ def test_a_host_that_cannot_be_ended_leaves_neither_engine_nor_journal_nor_lock_
     with pytest.raises(OSError, match="a worker hangs"):
         run.close()
     assert closed == ["engine"]
-    with pytest.raises(sqlite3.ProgrammingError):
+    with pytest.raises(FileError, match="the run is closed"):
         run.journal.last_number()
     small_run(tmp_path).close()
+
+
+def test_a_run_that_was_closed_goes_on_no_more(tmp_path: Path) -> None:
+    with open_run(small_config(updates=2), tmp_path) as run:
+        next(run.updates())
+    with pytest.raises(FileError, match="the run is closed; open it again to go on, or to read it"):
+        next(run.updates(resume=True))
+    with pytest.raises(FileError, match="the run is closed"):
+        run.journal.name_panels({})
+
+
+@pytest.mark.parametrize(
+    ("observers", "sentence"),
+    [
+        ([print], "observers has print, which cannot be told anything (it has no on_stage)"),
+        ([RunObserver], "observers has RunObserver, which cannot be told anything (it is a class, and no"),
+        (print, "observers is a builtin_function_or_method, and no list of observers"),
+    ],
+)
+def test_what_cannot_observe_is_refused_before_a_model_loads(tmp_path: Path, observers: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(small_config(updates=1), tmp_path / "run", observers=observers)
+    assert str(caught.value).startswith(sentence)
+    assert str(caught.value).endswith("; derive a class from groupwise.RunObserver, and give [YourClass()]")
+    assert not (tmp_path / "run").exists()

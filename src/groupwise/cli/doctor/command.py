@@ -149,6 +149,7 @@ def _test_trainer() -> Iterator[Finding]:
 def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
     from groupwise.config.run_file import load_run
     from groupwise.training.doctor.sizes import estimate_sizes
+    from groupwise.training.notices import describe_unread_rewards
     from groupwise.training.trackers import check_trackers
 
     try:
@@ -157,12 +158,16 @@ def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
         check_trackers(config.trackers)
         sizes = estimate_sizes(config)
     except ConfigError as error:
-        if WITHOUT_TRUST in str(error):
-            yield Finding("note", str(file), str(error))
+        fault = str(error).removeprefix(f"{file}: ")
+        if WITHOUT_TRUST in fault:
+            yield Finding("note", str(file), fault)
             return
-        yield Finding("broken", str(file), str(error), "mend the run file; `groupwise schema` helps editors to")
+        fix = "mend the run file; `groupwise schema` helps editors to" if file.exists() else ""
+        yield Finding("broken", str(file), fault, fix)
         return
     yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} attempts")
+    if unread := describe_unread_rewards(config):
+        yield Finding("note", str(file), unread)
     yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens an update")
     yield _check_memory(sizes)
     if sizes.memory.has_gradients_to_add:

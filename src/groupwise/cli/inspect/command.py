@@ -105,7 +105,8 @@ def _check_options(
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
     lines, verdicts = read_update_lines(folder), list_verdicts(folder)
     if as_json:
-        print_finite_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts})
+        events = {"alarms": folder.journal.alarms(), "changes": folder.journal.changes()}
+        print_finite_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts} | events)
     else:
         views.print_overview(folder, describe_method(folder), lines, verdicts)
 

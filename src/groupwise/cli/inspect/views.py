@@ -70,6 +70,9 @@ def print_overview(folder: RunFolder, method: str, lines: Sequence[UpdateLine], 
     penalised = describe_penalties(find_penalised_updates(folder), len(lines))
     if penalised:
         console.print(f"[{MINUS}]{escape(penalised)}[/]", highlight=False, soft_wrap=True)
+    alarms, changes = folder.journal.alarms(), folder.journal.changes()
+    for line in [*(alarm.line for alarm in alarms), *(change.line for change in changes)]:
+        console.print(f"[{MINUS}]{escape(screen.escape_recorded(line))}[/]", highlight=False, soft_wrap=True)
     for verdict in verdicts:
         for score in verdict.scores:
             words = format_score(score, verdict.measure)
@@ -302,7 +305,7 @@ def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Gro
     credit = (f"credit {format_signed(step.credit):>7} ", format_credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(screen.escape_recorded(step.observation), style="dim"),
-        *(tokens or [Text(screen.escape_recorded(step.response), style="italic")]),
+        *(tokens or [Text(screen.escape_recorded(step.words_beyond_action), style="italic")]),
         Text.assemble("> ", (screen.escape_recorded(step.action), "bold"), *notes),
         Text.assemble(*credit),
         *detail_views.lay_out_channels(step),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from groupwise.cli.train import STOPPED
 from groupwise.core.started_rank import drop_torchrun_variables
 from groupwise.sweeps.plan import PlannedRun
 
@@ -95,7 +96,7 @@ def train_runs(
                 if status is not None:
                     del under_way[key]
                     free.append(gpu)
-                    failure = _describe_failure(run, status) if status else None
+                    failure = _describe_failure(run, status) if status not in (0, STOPPED) else None
                     failed += [failure] if failure else []
                     report.on_end(run, failure)
             if time.monotonic() - reported > REPORT_SECONDS:

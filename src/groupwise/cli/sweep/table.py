@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 ENOUGH_SEEDS = 3
 """Seeds below which an interval says nothing: drawn anew, one seed is always itself."""
+MIN_SEEDS = 2
+"""Seeds below which there is no interval at all."""
+NO_INTERVAL = {"low": None, "high": None}
 MAX_MISSING = 5
 """How many missing runs a line names."""
 
@@ -29,6 +32,12 @@ def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
     choices = {arm.name: dict(arm.choices) for arm in plan.arms}
     for arm in content["arms"]:
         arm["choices"] = choices[arm["name"]]
+        if len(arm["seeds"]) < MIN_SEEDS:
+            arm["final"] |= NO_INTERVAL
+            arm["best"] |= NO_INTERVAL
+    for pair in content["improvements"]:
+        if not pair.pop("has_interval"):
+            pair["probability"] |= NO_INTERVAL
     return {"schema": SCHEMA, **content, "missing": list_missing(plan, results)}
 
 
@@ -49,7 +58,8 @@ def print_results(plan: SweepPlan, results: Results) -> None:
     if results.improvements:
         print_line("\nprobability that a run of the first does better than one of the second, at the last evaluation:")
     for pair in results.improvements:
-        print_line(f"  {pair.arm} > {pair.over}:  {_format_estimate(pair.probability, _format_number)}")
+        words = _format_estimate(pair.probability, _format_number, has_interval=pair.has_interval)
+        print_line(f"  {pair.arm} > {pair.over}:  {words}")
     few = [arm.name for arm in results.arms if len(arm.seeds) < ENOUGH_SEEDS]
     if few:
         print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds says nothing: {', '.join(few)}")
@@ -67,12 +77,17 @@ def _make_table(arms: Sequence[ArmResult], format_value: Callable[[float], str])
     for arm in arms:
         finals = [seed.final for seed in arm.seeds]
         spread = f"{format_value(min(finals))} to {format_value(max(finals))}"
-        estimates = [_format_estimate(estimate, format_value) for estimate in (arm.final, arm.best)]
+        estimates = [
+            _format_estimate(estimate, format_value, has_interval=arm.has_interval)
+            for estimate in (arm.final, arm.best)
+        ]
         table.add_row(escape(arm.name), str(len(arm.seeds)), *estimates, spread)
     return table
 
 
-def _format_estimate(estimate: Estimate, format_value: Callable[[float], str]) -> str:
+def _format_estimate(estimate: Estimate, format_value: Callable[[float], str], *, has_interval: bool) -> str:
+    if not has_interval:
+        return format_value(estimate.value)
     return f"{format_value(estimate.value)} [{format_value(estimate.low)}, {format_value(estimate.high)}]"
 
 

@@ -27,6 +27,7 @@ from groupwise.reports.run.overview import describe_penalties, rests_on_penaltie
 from groupwise.training.observer import RunObserver
 
 if TYPE_CHECKING:
+    from groupwise.core.journal.alarms import Alarm
     from groupwise.core.journal.journal import Update
     from groupwise.evaluation.summary import Evaluation
 
@@ -99,6 +100,10 @@ class PlainLines(RunObserver):
         for line in (format_update(update), *describe_update_penalties(update), *describe_faults(update)):
             self._print(line)
 
+    def on_alarm(self, alarm: Alarm) -> None:
+        """What was seen, why it matters and what to do next."""
+        self._print(alarm.line)
+
     def close(self) -> None:
         """What is to be said of the run as a whole."""
         for line in describe_run_penalties(self._penalties):
@@ -165,6 +170,10 @@ class LiveDisplay(RunObserver):
         self._durations.append(sum(self._seconds.values()))
         self._penalties[update.number] = rests_on_penalties(update.metrics)
         self._lines.extend([format_update(update), *describe_update_penalties(update), *describe_faults(update)])
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """What was seen, why it matters and what to do next."""
+        self._keep(alarm.line)
 
     def summary(self) -> list[str]:
         """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""

@@ -58,6 +58,14 @@ CREATE TABLE IF NOT EXISTS part_states (
     number INTEGER NOT NULL, path TEXT NOT NULL, kind TEXT NOT NULL, state BLOB NOT NULL, columns BLOB NOT NULL,
     PRIMARY KEY (number, path)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS alarms (
+    number INTEGER NOT NULL, name TEXT NOT NULL, action TEXT NOT NULL, sentence TEXT NOT NULL,
+    PRIMARY KEY (number, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS changes (
+    number INTEGER NOT NULL, path TEXT NOT NULL, before TEXT NOT NULL, after TEXT NOT NULL,
+    PRIMARY KEY (number, path)
+) WITHOUT ROWID;
 """
 PENDING_TABLE = """
 CREATE TABLE IF NOT EXISTS pending (
@@ -78,8 +86,12 @@ BY_UPDATE = (
     "set_aside",
     "asked_for",
     "part_states",
+    "alarms",
+    "changes",
 )
 """The tables whose rows belong to an update."""
+BESIDE_UPDATES = ("evaluations", "alarms", "changes")
+"""Those that are written after the update, before the first one too, and are no part of the chain of digests."""
 ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
 """Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 _MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
@@ -110,18 +122,36 @@ UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 class JournalDatabase(sqlite3.Connection):
-    """A connection that says in a sentence which journal is damaged, whoever comes upon it."""
+    """A connection that says in a sentence which journal is damaged, or was closed, whoever comes upon it."""
 
     path: Path
     """Whose it is."""
+    is_closed = False
+    """Whether `close` was called."""
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
         """As in sqlite3."""
+        self.check_open()
         return self.cursor(_Cursor).execute(sql, values)
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         """As in sqlite3."""
+        self.check_open()
         return self.cursor(_Cursor).executemany(sql, rows)
+
+    def close(self) -> None:
+        """As in sqlite3."""
+        self.is_closed = True
+        super().close()
+
+    def __enter__(self) -> Self:
+        self.check_open()
+        return super().__enter__()
+
+    def check_open(self) -> None:
+        """Raise where it was closed."""
+        if self.is_closed:
+            raise FileError(f"{self.path}: the run is closed; open it again to go on, or to read it")
 
 
 class _Cursor(sqlite3.Cursor):
@@ -278,7 +308,8 @@ def find_damage(database: JournalDatabase) -> str | None:
 def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
     """Put a new file with the updates up to a number in the place of a damaged one, which is kept beside it.
 
-    Evaluations that cannot be read are left out; a run makes those again that it needs.
+    Evaluations, alarms and changes of settings that cannot be read are left out; a run makes the evaluations again that
+    it needs.
     """
     path = database.path
     draft, kept = path.with_name(f".{path.name}.tmp"), path.with_name(DAMAGED_JOURNAL)
@@ -290,14 +321,15 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
         copy.execute("DELETE FROM about")
         _copy(copy, "about", database.execute("SELECT * FROM about").fetchall())
         for table in BY_UPDATE:
-            if table != "evaluations":
+            if table not in BESIDE_UPDATES:
                 for update in range(1, number + 1):  # one by one, as they were found to be sound
                     rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
                     _copy(copy, table, rows)
         _copy_pending(copy, database, number)
-        with suppress(FileError):
-            rows = database.execute("SELECT * FROM evaluations WHERE number <= ?", (number,)).fetchall()
-            _copy(copy, "evaluations", rows)
+        for table in BESIDE_UPDATES:
+            with suppress(FileError):
+                rows = database.execute(f"SELECT * FROM {table} WHERE number <= ?", (number,)).fetchall()
+                _copy(copy, table, rows)
     copy.close()
     with suppress(sqlite3.Error):
         database.close()

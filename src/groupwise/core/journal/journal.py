@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from groupwise.core.errors import FileError
+from groupwise.core.journal.alarms import Alarm, read_alarms, write_alarms
 from groupwise.core.journal.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
+from groupwise.core.journal.changes import SettingChange, read_changes, write_changes
 from groupwise.core.journal.digest_chain import START, DigestChain, check_digest_chain, digest_update
 from groupwise.core.journal.file import (
     BY_UPDATE,
@@ -133,6 +135,10 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def check_open(self) -> None:
+        """Raise a FileError where the journal was closed."""
+        self._database.check_open()
 
     @property
     def past_attempts(self) -> PastAttempts:
@@ -263,14 +269,37 @@ class Journal:
                 [tuple(getattr(attempt, name) for name in names) for attempt in attempts],
             )
 
-    def evaluations(self) -> list[EvaluatedAttempt]:
-        """Every attempt of every evaluation, by update, split, seed and task."""
+    def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
+        """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
         if not self._has("evaluations"):
             return []
-        cursor = self._database.execute("SELECT * FROM evaluations ORDER BY number, split, seed, task, attempt")
+        which, values = ("", ()) if number is None else ("WHERE number = ? ", (number,))
+        order = "ORDER BY number, split, seed, task, attempt"
+        cursor = self._database.execute(f"SELECT * FROM evaluations {which}{order}", values)
         names = [column[0] for column in cursor.description]
         with report_damage(self._path):
             return [EvaluatedAttempt(**name_cells(names, row)) for row in cursor]
+
+    def write_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Write alarms that were raised."""
+        with self._report_write_failure("an alarm"), self._database:
+            write_alarms(self._database, alarms)
+
+    def alarms(self) -> list[Alarm]:
+        """Every alarm that was raised, by update and name."""
+        with report_damage(self._path):
+            return read_alarms(self._database) if self._has("alarms") else []
+
+    def write_changes(self, number: int, changes: Sequence[SettingChange]) -> None:
+        """Write which settings are others after an update; what was written for it before goes."""
+        with self._report_write_failure("what changed in the settings"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            write_changes(self._database, number, changes)
+
+    def changes(self) -> list[SettingChange]:
+        """Every setting that changed when the run went on, by update and path."""
+        with report_damage(self._path):
+            return read_changes(self._database) if self._has("changes") else []
 
     def states_before(self, number: int) -> list[StateBefore]:
         """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
@@ -324,6 +353,12 @@ class Journal:
         rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
         with report_damage(self._path):
             return [(int(number), float(value)) for number, value in rows if value is not None]
+
+    def metrics(self, number: int) -> dict[str, float]:
+        """The metrics of an update, by name; none where there is no such update."""
+        rows = self._database.execute("SELECT name, value FROM metrics WHERE number = ?", (number,))
+        with report_damage(self._path):
+            return {str(name): float(value) for name, value in rows if value is not None}
 
     def metric_names(self) -> list[str]:
         """Every metric that some update has."""

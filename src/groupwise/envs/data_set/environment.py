@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,6 +79,9 @@ class DataSet(Part, slot="env"):
         for name in ("subset", "revision"):
             if getattr(self, name) and not self.path.startswith(HUB):
                 raise ValueError(f"{name}: {self.path!r} is not on the hub; write {HUB}OWNER/NAME, or leave it out")
+        if not self.columns.prompt or (self.tells_success and not self.columns.answer):
+            missing = "answer" if self.columns.prompt else "prompt"
+            raise ValueError(f'columns.{missing} is empty; name the column, or judge by a reward and verifier = "none"')
         mapped = [name for name in self.columns.model_dump().values() if name in self.leave_out]
         if mapped:
             raise ValueError(f"leave_out: the column {mapped[0]!r} is also in columns; leave it out of one of them")
@@ -128,19 +131,13 @@ class DataSet(Part, slot="env"):
         return {split: len(tasks) for split, tasks in divided.panels.items()} | {"duplicates": divided.duplicates}
 
     def _read_panels(self) -> DividedRows:
-        return _divide_rows(self, self._stamp_files())
-
-    def _stamp_files(self) -> FileStamps:
-        paths = [path for path in (self.path, self.test_path) if path and not path.startswith(HUB)]
-        files = [file for path in paths for file in _list_files(path)]
-        stats = [(str(file), file.stat()) for file in files]
-        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        return _divide_rows(self, _stamp_files([self.path, self.test_path]))
 
     def _find_answer(self, task: Task) -> str | None:
         stored = task.payload.get(self.columns.answer)
-        if stored is None or (not self.tells_success and not isinstance(stored, str | int | float)):
-            return None
-        return read_answer_of(task.id, stored, self.answer_after if self.tells_success else "")
+        if self.tells_success:
+            return read_answer_of(task.id, stored, self.answer_after)
+        return stored.strip() or None if isinstance(stored, str) else None
 
     def _judge_answer(self, stored: str, answer: str) -> Verdict:
         if self.verifier == "math":
@@ -177,6 +174,12 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
     ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
     check_disjoint(ordered)
     return DividedRows(ordered, len(assigned) - sum(map(len, ordered.values())))
+
+
+def _stamp_files(paths: Sequence[str]) -> FileStamps:
+    files = [file for path in paths if path and not path.startswith(HUB) for file in _list_files(path)]
+    stats = [(str(file), file.stat()) for file in files]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _list_files(path: str) -> list[Path]:

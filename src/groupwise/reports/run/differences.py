@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.evaluation.verdict import PanelScore, ScoreKind, make_verdict
 from groupwise.reports.run.run_folder import RunFolder
 
@@ -97,26 +98,6 @@ def find_setting_differences(first: Mapping[str, Any], second: Mapping[str, Any]
         for path in differing
         if not any(path.startswith(prefix) and path != f"{prefix}kind" for prefix in replaced)
     ]
-
-
-def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its path; tables in lists are numbered, lists of plain values are values.
-
-    >>> flatten_settings({"env": {"kind": "lake"}, "terms": [{"weight": 1.0}], "betas": [0.9, 0.99]})
-    {'env.kind': 'lake', 'terms[0].weight': 1.0, 'betas': [0.9, 0.99]}
-    """
-    return dict(_walk_settings(settings, ""))
-
-
-def _walk_settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _walk_settings(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
-        for number, inner in enumerate(value):
-            yield from _walk_settings(inner, f"{path}[{number}]")
-    else:
-        yield path, value
 
 
 def _compare_scores(first: RunFolder, second: RunFolder) -> list[ScoreDifference]:

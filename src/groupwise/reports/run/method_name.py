@@ -14,7 +14,8 @@ from itertools import combinations, product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from groupwise import ConfigError, recipes
-from groupwise.reports.run.differences import find_setting_differences, flatten_settings
+from groupwise.core.parts.setting_paths import flatten_settings
+from groupwise.reports.run.differences import find_setting_differences
 from groupwise.reports.run.run_folder import RunFolder
 
 MAX_SETTINGS = 3

@@ -164,13 +164,12 @@ def _make_step(
     details: _StepDetails,
     decode: Callable[[Sequence[int]], str] | None,
 ) -> PlayedStep:
-    action = str(row.get("action") or "")
     response = decode(row["response_ids"]) if decode and row.get("response_ids") else ""
     return PlayedStep(
         index=row["index"],
         observation=str(row.get("observation") or ""),
-        action=action,
-        response="" if response.lower() == action.lower() else response,
+        action=str(row.get("action") or ""),
+        response=response,
         flaw=_describe_flaw(row),
         cut=bool(row.get("cut", False)),
         reward=row["reward"],

@@ -1,7 +1,8 @@
-"""A run's folder as data frames of pandas or polars: metrics, attempts, credit and evaluations, for a notebook."""
+"""A run's folder as data frames of pandas or polars: metrics, attempts, credit, evaluations, alarms, for a notebook."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -37,6 +38,8 @@ EVALUATION_COLUMNS = (
     "tokens",
     "panel",
 )
+ALARM_COLUMNS = ("update", "name", "action", "sentence")
+CHANGE_COLUMNS = ("update", "path", "before", "after")
 
 
 class RecordedRun:
@@ -108,6 +111,23 @@ class RecordedRun:
         rows = [asdict(row) for row in self._folder.journal.evaluations()]
         names = ["update", *list(EvaluatedAttempt.__dataclass_fields__)[1:]]
         return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)
+
+    def alarms(self) -> Any:
+        """A row for each alarm that was raised: after which `update`, its `name`, `action` and `sentence`."""
+        rows = ({"update": alarm.number, **asdict(alarm)} for alarm in self._folder.journal.alarms())
+        return make_frame(rows, ALARM_COLUMNS, self._library)
+
+    def changes(self) -> Any:
+        """A row for each setting that changed when the run went on: after which `update`, `path`, `before`, `after`.
+
+        Values are text, as JSON writes them.
+        """
+        rows = (
+            {"update": change.number, "path": change.path}
+            | {name: json.dumps(getattr(change, name)) for name in ("before", "after")}
+            for change in self._folder.journal.changes()
+        )
+        return make_frame(rows, CHANGE_COLUMNS, self._library)
 
     def _list_steps(self, number: int) -> Iterator[dict[str, Any]]:
         for group in read_groups(self._folder, number):

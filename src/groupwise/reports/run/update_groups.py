@@ -30,7 +30,7 @@ class PlayedStep:
     action: str
     """What was done."""
     response: str
-    """What the model said, where that is more than the action and can be decoded; else empty."""
+    """What the model said, where that can be decoded; else empty."""
     flaw: str
     """What was wrong with it: malformed, refused, or both; invalid, where the journal does not tell; else empty."""
     cut: bool
@@ -54,6 +54,11 @@ class PlayedStep:
     def has_credit(self) -> bool:
         """Whether it has credit; where its tokens have their own, whether any that trains has."""
         return bool(self.credit) if self.tokens is None else bool(self.tokens.trained.any())
+
+    @property
+    def words_beyond_action(self) -> str:
+        """What the model said, where that is more than the action; else nothing."""
+        return "" if self.response.lower() == self.action.lower() else self.response
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.evaluation.verdict import RunVerdict
-from groupwise.reports.run.differences import flatten_settings
 from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import find_verdict

@@ -54,6 +54,11 @@ class ArmResult:
     best: Estimate
     """Interquartile mean of their best evaluations."""
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether an interval says anything: drawn anew, one run is always itself."""
+        return len(self.seeds) > 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
@@ -65,6 +70,8 @@ class Improvement:
     """The other."""
     probability: Estimate
     """That a run of the one does better than a run of the other, at least 0.5, which says that neither is better."""
+    has_interval: bool
+    """Whether its interval says anything: both arms have several runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +174,8 @@ def _compare(arm: ArmResult, over: ArmResult) -> Improvement:
     probability = estimate_improvement(*scores)
     if probability.value < EVEN:
         return _compare(over, arm)
-    return Improvement(arm=arm.name, over=over.name, probability=probability)
+    has_interval = arm.has_interval and over.has_interval
+    return Improvement(arm=arm.name, over=over.name, probability=probability, has_interval=has_interval)
 
 
 def _as_column(values: Sequence[float]) -> FloatArray:

@@ -10,18 +10,18 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
+from groupwise.training.checkpoints.best_update import find_best_number
 from groupwise.training.checkpoints.run_checkpoints import save_run
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.run import Run
 
 
-def keep_evaluated(run: Run, number: int) -> None:
+def keep_evaluated(run: Run, number: int, *, is_last: bool) -> None:
     """After an evaluation: save the policy where it is the best so far or the last, and remove what need not stay."""
     settings, rows = run.config.evaluation, run.journal.evaluations()
     numbers = _list_reached(run)
     is_best = run.config.checkpoints.keep != "all" and find_best_number(rows, settings, {*numbers, number}) == number
-    if number not in numbers and (is_best or is_out_of_patience(rows, settings)):
+    if number not in numbers and (is_best or is_last):
         save_run(run, number)
     remove_others(run)
 

@@ -9,6 +9,13 @@ from groupwise.core.errors import ConfigError, FileError, TrainingError
 from groupwise.core.run_paths import STATE, RunPaths
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.attempts.ready import check_ready
+from groupwise.training.checkpoints.changed_settings import (
+    check_changes,
+    compare_settings,
+    flatten_config,
+    read_recorded,
+    undo_changes,
+)
 from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.checkpoints.state_file import advise_resuming, damage_error, find_latest_checkpoint
 from groupwise.training.open_run import open_run
@@ -31,7 +38,10 @@ def save_run(run: Run, number: int) -> Path:
 
 
 def resume_run(run: Run) -> int | None:
-    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none."""
+    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none.
+
+    Settings may be others than the run's own where that does no harm, which is written down; others are refused.
+    """
     path = find_latest_checkpoint(run.checkpoints)
     if path is None:
         if run.journal.last_number() >= 0:
@@ -39,13 +49,17 @@ def resume_run(run: Run) -> int | None:
                 f"{run.checkpoints} names no latest checkpoint, but the journal has updates; "
                 f"{advise_resuming(run.checkpoints)}"
             )
+        _log.warning("%s: there is nothing to resume yet, so that the run begins", run.folder)
         return None
+    recorded = read_recorded(run.folder)
+    if recorded is not None:
+        check_changes(recorded, run.config, run.folder)
     state = load_checkpoint(path, run.learner)
     for name in ("curriculum", "journal"):
         if name not in state:
             raise damage_error(path, f"{STATE} has no {name!r}")
     number = int(state["update"])
-    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"))
+    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
     run.curriculum.load_state_dict(state["curriculum"])
     run.drawn_tasks.load_state_dict(state.get("drawn", {}))
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
@@ -69,10 +83,11 @@ def _hold_reference(run: Run) -> None:
         ) from None
 
 
-def _rewind_journal(run: Run, number: int, digest: str, *, pending: object) -> None:
+def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, recorded: RunConfig | None) -> None:
     """Take the journal back to a checkpoint's update, or stop where it does not lead there.
 
-    `digest` is that of its chain, `pending` that of what was played ahead; None = nothing was.
+    `digest` is that of its chain, `pending` that of what was played ahead (None = nothing was), `recorded` are the
+    settings in the folder.
     """
     journal = run.journal
     chain = journal.check_digest_chain(number)
@@ -96,6 +111,9 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object) -> N
         )
     if run.config.reads_past_attempts:
         journal.past_attempts.check({task.id for task in run.tasks}, last=number)
+    if recorded is not None:  # before what came after goes: of that, the changes say what the settings were
+        then = undo_changes(flatten_config(recorded), journal.changes(), number)
+        journal.write_changes(number, compare_settings(then, flatten_config(run.config), number))
     journal.forget_after(number)
 
 

@@ -18,6 +18,7 @@ from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.hosts.host import Host
 from groupwise.rollout.prompts.origins import AttributedIds, attribute_prompt
 from groupwise.rollout.prompts.prompter import Exchange, Prompter
+from groupwise.training.notices import describe_unread_rewards
 from groupwise.training.open_run import open_prompter, open_run_host, start_curriculum
 from groupwise.training.preview.readings import Reading, read_samples
 from groupwise.training.preview.sample_responses import SampleResponses, WatchedHost
@@ -109,7 +110,12 @@ def preview_run(
         samples = SampleResponses(watched, prompter, config.rollout.action_rule, given=responses)
         trajectories = _play(config, tasks, watched, samples, prompter, context)
         readings = read_samples(
-            WatchedHost(host, steps=2), tasks[0], prompter=prompter, rule=config.rollout.action_rule, given=responses
+            WatchedHost(host, steps=2),
+            tasks[0],
+            prompter=prompter,
+            rule=config.rollout.action_rule,
+            max_tokens=config.rollout.max_tokens,
+            given=responses,
         )
     attempts = tuple(
         _describe_attempt(trajectory, watched.shown[number], samples.sayers.get(number, []), prompter, num_steps)
@@ -148,11 +154,10 @@ def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: 
         return chosen
     first = start_curriculum(config, panel).next(config.training.tasks)
     distinct = list({task.id: task for task in first}.values())
-    # Where environments are mixed, one of each at least.
     of_each = choose_first_tasks(config.env, [*distinct, *panel]).values()
-    return list({task.id: task for task in (*(of_each if len(of_each) > 1 else ()), *distinct)}.values())[
-        : max(num, len(of_each))
-    ]
+    if len(of_each) > 1:  # environments are mixed: one of each at least
+        distinct = list({task.id: task for task in (*of_each, *distinct)}.values())
+    return distinct[: max(num, len(of_each))]
 
 
 def _play(
@@ -221,7 +226,7 @@ def _list_notes(
     config: RunConfig, attempts: Sequence[PreviewedAttempt], costs: UpdateCosts, unknown_id: int | None
 ) -> list[str]:
     steps = [step for attempt in attempts for step in attempt.steps]
-    notes = []
+    notes = [unread] if (unread := describe_unread_rewards(config)) else []
     num_unknown = sum(token == unknown_id for step in steps for token in (*step.prompt.ids, *step.response_ids))
     if num_unknown:
         notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from groupwise.core.records import Task
@@ -33,6 +34,8 @@ class Reading:
     """Malformed: it has not the form that was asked for; refused: it has, and the environment did not accept it."""
     fault: str = ""
     """What the environment raised, if it did."""
+    is_cut: bool = False
+    """Whether it was cut off at the most tokens that a response may have."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,13 @@ class _Sample:
 
 
 def read_samples(
-    host: WatchedHost, task: Task, *, prompter: Prompter, rule: ActionRule, given: Sequence[str] = ()
+    host: WatchedHost,
+    task: Task,
+    *,
+    prompter: Prompter,
+    rule: ActionRule,
+    max_tokens: int,
+    given: Sequence[str] = (),
 ) -> list[Reading]:
     """Read sample responses to the first prompt of a task, each tried in an environment of its own."""
     seen = host.open({FIRST_NUMBER: task})[FIRST_NUMBER]
@@ -52,9 +61,8 @@ def read_samples(
     action, _ = find_action(host, FIRST_NUMBER, seen)
     host.close([FIRST_NUMBER])
     samples = [*(_Sample("given", text) for text in given), *_make_samples(rule, action, seen)]
-    return [
-        _read(host, task, number, sample, prompter, rule) for number, sample in enumerate(samples, FIRST_NUMBER + 1)
-    ]
+    responses = [_cut(sample, prompter, max_tokens) for sample in samples]
+    return [_read(host, task, number, response, rule) for number, response in enumerate(responses, FIRST_NUMBER + 1)]
 
 
 def _make_samples(rule: ActionRule, action: str | None, seen: Observation) -> Iterator[_Sample]:
@@ -67,19 +75,24 @@ def _make_samples(rule: ActionRule, action: str | None, seen: Observation) -> It
     yield _Sample("nothing", "")
 
 
-def _read(host: WatchedHost, task: Task, number: int, sample: _Sample, prompter: Prompter, rule: ActionRule) -> Reading:
-    """Send what the rule reads to a fresh environment; the text goes through the tokenizer, as a response does."""
+def _cut(sample: _Sample, prompter: Prompter, max_tokens: int) -> _Sample:
+    """The sample as far as it may go, through the tokenizer, as a response goes; its end is a token too."""
+    ids = prompter.encode(sample.text)
+    is_cut = sample.is_cut or len(ids) >= max_tokens
+    return _Sample(sample.name, prompter.text(ids[:max_tokens]), is_cut=is_cut)
+
+
+def _read(host: WatchedHost, task: Task, number: int, sample: _Sample, rule: ActionRule) -> Reading:
+    """Send what the rule reads to a fresh environment."""
     seen = host.open({number: task})[number]
+    describe = partial(Reading, sample=sample.name, response=sample.text, is_cut=sample.is_cut)
     if isinstance(seen, Fault):
-        return Reading(sample=sample.name, response=sample.text, action="", verdict="fault", fault=seen.message)
-    response = prompter.text(prompter.encode(sample.text))
-    action = rule.read(response, stopped=not sample.is_cut, admissible=seen.admissible)
+        return describe(action="", verdict="fault", fault=seen.message)
+    action = rule.read(sample.text, stopped=not sample.is_cut, admissible=seen.admissible)
     outcome = host.act({number: action.text})[number]
     host.close([number])
     if isinstance(outcome, Fault):
-        return Reading(
-            sample=sample.name, response=response, action=action.text, verdict="fault", fault=outcome.message
-        )
+        return describe(action=action.text, verdict="fault", fault=outcome.message)
     well_formed: Literal["valid", "refused"] = "valid" if outcome.accepted else "refused"
     verdict: Literal["valid", "malformed", "refused"] = well_formed if action.well_formed else "malformed"
-    return Reading(sample=sample.name, response=response, action=action.text, verdict=verdict)
+    return describe(action=action.text, verdict=verdict)

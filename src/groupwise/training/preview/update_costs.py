@@ -34,6 +34,8 @@ class UpdateCosts:
 
     attempts: int
     """Attempts of an update."""
+    max_steps: int
+    """Most steps that one of them may have; each is taken to have all that it may."""
     sampled_tokens: int
     """Most tokens sampled in an update: every attempt as long as the limits allow."""
     distinct_tokens: int
@@ -49,7 +51,7 @@ class UpdateCosts:
     memory: float
     """Bytes of memory."""
     seconds: float
-    """Seconds of the arithmetic alone, on this machine: an update takes longer."""
+    """Seconds of the arithmetic alone of an update of such attempts, on this machine."""
     updates: int
     """Updates of the run."""
 
@@ -63,6 +65,7 @@ def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context
     distinct = round(sizes.attempts * _mean_by_share(config.env, played, sizes_of))
     return UpdateCosts(
         attempts=sizes.attempts,
+        max_steps=ask_max_steps(config.env),
         sampled_tokens=sizes.tokens,
         distinct_tokens=distinct,
         longest_prompt=max(_project_longest(attempt, num, config) for attempt, num in zip(played, steps, strict=True)),

@@ -125,6 +125,8 @@ def test_a_response_without_the_form_is_no_answer(tmp_path: Path) -> None:
 def test_without_a_verifier_any_response_ends_the_attempt_and_nobody_says_how(tmp_path: Path) -> None:
     assert answer(tmp_path, "whatever", verifier="none", stored=None) == (0.0, None, True)
     assert answer(tmp_path, " ", verifier="none", stored="x") == (0.0, None, False)
+    for stored in ("", True, ["a", "b"], {"a": 1}):  # whatever a reward can read
+        assert answer(tmp_path, "whatever", verifier="none", stored=stored) == (0.0, None, True)
     part = DataSet(path=write_rows(tmp_path / "p.jsonl", [{"prompt": "Write a poem.", "style": 3}]), verifier="none")
     assert (part.instruction(), part.tells_success) == ("", False)
     assert {"poem", "answered"} <= set(part.vocabulary())
@@ -157,6 +159,10 @@ def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"subset": "main"}, "DataSet: subset: 'a.jsonl' is not on the hub; write hub:OWNER/NAME, or leave it out"),
+        (
+            {"columns": {"answer": ""}},
+            'DataSet: columns.answer is empty; name the column, or judge by a reward and verifier = "none"',
+        ),
         ({"leave_out": ["answer"]}, "DataSet: leave_out: the column 'answer' is also in columns; leave it out of one "),
     ],
 )

@@ -156,7 +156,8 @@ def _write_response(step: PlayedStep, shades: TokenShades | None) -> Html | None
     """What the model said: shaded where its tokens have credit of their own, and they are not too many."""
     if step.tokens is not None and step.tokens.ids and shades is not None:
         return shades.write_response(step.tokens)
-    said = tag("p", cut_text(step.response, MAX_CHARACTERS), class_="said") if step.response else None
+    words = step.words_beyond_action
+    said = tag("p", cut_text(words, MAX_CHARACTERS), class_="said") if words else None
     if step.tokens is None or not step.tokens.ids:
         return said
     return join(said, tag("p", f"{step.tokens.describe()}; not shaded, to keep the page small", class_="meaning"))

@@ -1,10 +1,11 @@
-"""The top of the page: what was trained, and the verdict on it in one line, in numbers and by family."""
+"""The top of the page: what was trained, the verdict on it in numbers and by family, and what happened on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from groupwise.core.text.safe_text import quote_line
 from groupwise.evaluation.verdict import FamilyScores, PanelScore, RunVerdict, describe_when
 from groupwise.reports.run.number_format import (
     INTERVAL_LEVEL,
@@ -30,6 +31,8 @@ from groupwise.reports.run.verdict import find_sampling_success
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MAX_FIELDS = 3
 """How many fields of a part the headline names."""
+MAX_SETTING = 60
+"""Characters of a setting's value that are shown."""
 
 
 def write_headline(folder: RunFolder, method: str, note: str) -> Html:
@@ -85,6 +88,32 @@ def write_families_section(verdict: RunVerdict | None) -> Html | None:
         before, after = describe_when(verdict.before), describe_when(verdict.after)
         lead = f"The same evaluations, by kind of task. Grey: {before}; blue: {after}."
     return make_section("families", "By family", tag("div", table, class_="scroll"), lead=lead)
+
+
+def write_events_section(folder: RunFolder) -> Html | None:
+    """Alarms and changed settings, by update; None where there were none."""
+    alarms = [
+        (alarm.number, "stopped by" if alarm.action == "stop" else "alarm", alarm.name, f"{alarm.sentence}.")
+        for alarm in folder.journal.alarms()
+    ]
+    changes = [
+        (
+            change.number,
+            "changed",
+            change.path,
+            f"was {_show_setting(change.before)}, is {_show_setting(change.after)}.",
+        )
+        for change in folder.journal.changes()
+    ]
+    events = sorted([*alarms, *changes], key=lambda event: event[0])
+    if not events:
+        return None
+    lines = [
+        tag("li", f"After update {number}, {kind} ", tag("code", name), f": {words}")
+        for number, kind, name, words in events
+    ]
+    lead = "Alarms that were raised, and settings that are others from the next update on."
+    return make_section("events", "On the way", tag("ul", lines, class_="events"), lead=lead)
 
 
 def write_verdict_sentence(verdict: RunVerdict) -> str:
@@ -233,3 +262,7 @@ def _write_sampling_success(folder: RunFolder) -> Html:
             class_="sentence",
         ),
     )
+
+
+def _show_setting(value: object) -> str:
+    return "not set" if value is None else quote_line(str(value), limit=MAX_SETTING)

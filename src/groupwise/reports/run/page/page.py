@@ -14,6 +14,7 @@ from groupwise.reports.run.page import sections
 from groupwise.reports.run.page.details import has_details
 from groupwise.reports.run.page.headline_and_verdict import (
     name_kind,
+    write_events_section,
     write_families_section,
     write_headline,
     write_verdict_section,
@@ -29,6 +30,7 @@ PACKAGE = "groupwise.reports.run.page"
 NAMES = {
     "verdict": "Verdict",
     "families": "Families",
+    "events": "On the way",
     "learning": "Learning",
     "time": "Time",
     "groups": "Groups",
@@ -52,6 +54,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     by_name = {
         "verdict": write_verdict_section(folder, verdict),
         "families": write_families_section(verdict),
+        "events": write_events_section(folder),
         "learning": sections.write_learning_section(folder, verdict),
         "time": sections.write_time_section(folder),
         "groups": sections.write_groups_section(folder, verdict, last),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.evaluation.over_seeds import Estimate, estimate_mean
 from groupwise.evaluation.verdict import PanelScore
-from groupwise.reports.run.differences import flatten_settings
 from groupwise.reports.run.number_format import (
     NO_NUMBER,
     format_compact,
@@ -36,8 +36,8 @@ def write_arm_table(results: Results, colours: dict[str, int]) -> Html:
             "tr",
             tag("th", _write_arm_name(arm.name, colours), scope="row"),
             tag("td", draw_strip(arm.final, low, high, colours[arm.name]), class_="strip-cell"),
-            _write_estimate(results, arm.final, "last"),
-            _write_estimate(results, arm.best, "best"),
+            _write_estimate(results, arm, arm.final, "last"),
+            _write_estimate(results, arm, arm.best, "best"),
             tag("td", str(len(arm.seeds)), data_name="seeds"),
         )
         for arm in results.arms
@@ -65,7 +65,9 @@ def write_improvement_table(results: Results, colours: dict[str, int]) -> Html:
             tag("td", tag("b", format_number(pair.probability.value, 2)), data_name="probability"),
             tag(
                 "td",
-                f"{format_number(pair.probability.low, 2)} to {format_number(pair.probability.high, 2)}",
+                f"{format_number(pair.probability.low, 2)} to {format_number(pair.probability.high, 2)}"
+                if pair.has_interval
+                else NO_NUMBER,
                 class_="bounds",
             ),
         )
@@ -162,11 +164,11 @@ def _write_arm_name(name: str, colours: dict[str, int]) -> Html:
     return tag("span", tag("i", class_=f"swatch {name_colour(colours[name])}"), name, class_="arm-name")
 
 
-def _write_estimate(results: Results, estimate: Estimate, name: str) -> Html:
+def _write_estimate(results: Results, arm: ArmResult, estimate: Estimate, name: str) -> Html:
     return tag(
         "td",
         tag("b", format_score(results, estimate.value)),
-        tag("span", _format_bounds(results, estimate), class_="bounds"),
+        tag("span", _format_bounds(results, estimate), class_="bounds") if arm.has_interval else None,
         data_name=name,
     )
 

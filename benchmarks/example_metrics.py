@@ -1,0 +1,163 @@
+"""Every example run whole, as its file says: the metrics of every update that alarms look at, and its evaluations.
+
+    python -m benchmarks.example_metrics [NAME ...] [--jobs 8] [--parts FOLDER]
+        [--write benchmarks/results/example_metrics.json]
+
+An example that cannot run here (a package, files, a server or a GPU is missing) is named with the reason. What was run
+stays in the folder of parts, a file for each example, and is not run again. A test holds the default alarms against the
+result: none of them may fire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ELSEWHERE = ("alfworld", "gsm8k", "webshop", "judged_lookup", "openenv")
+"""Examples that need a publisher's files, a GPU or a server."""
+WATCHED = (
+    "rollout/entropy",
+    "rollout/success",
+    "rollout/return",
+    "rollout/response_tokens",
+    "rollout/cut_off",
+    "rollout/truncated",
+    "rollout/zero_spread",
+    "credit/groups_with_signal",
+    "loss/kl_to_reference",
+    "loss/mismatch_size",
+    "loss/kl_to_old",
+)
+"""What is kept of an update."""
+MAX_SECONDS = 1500
+"""How long an example may take."""
+
+
+def name_example(path: Path) -> str:
+    """What an example is called: its place below examples/, without its ending."""
+    return path.relative_to(EXAMPLES).with_suffix("").as_posix()
+
+
+def play_example(name: str) -> dict[str, Any]:
+    """Run an example as it stands; its curves, and success on its panel by update with how many tasks there are."""
+    from groupwise.config.run_file import load_run
+    from groupwise.config.runs import train
+    from groupwise.core.journal.journal import Journal
+    from groupwise.core.run_paths import RunPaths
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        # A run whose results are not looked at needs no checkpoints on the way.
+        config = load_run(
+            EXAMPLES / f"{name}.toml", overrides=["device=cpu", "threads=1", "training.checkpoint_every=1000"]
+        )
+        train(config, folder)
+        with Journal(RunPaths(Path(folder)).journal, read_only=True) as journal:
+            curves = {
+                metric: [[number, shorten(value)] for number, value in journal.curve(metric)] for metric in WATCHED
+            }
+            rows = [row for row in journal.evaluations() if row.split == config.evaluation.split]
+    by_update: dict[int, list[float]] = {}
+    for row in rows:
+        by_update.setdefault(row.number, []).append(row.outcome if row.success is None else row.success)
+    return {
+        "seconds": round(time.monotonic() - began),
+        "file": digest_file(EXAMPLES / f"{name}.toml"),
+        "metrics": {metric: curve for metric, curve in curves.items() if curve},
+        "evaluations": [
+            [number, shorten(sum(scores) / len(scores)), len(scores)] for number, scores in by_update.items()
+        ],
+    }
+
+
+def digest_file(path: Path) -> str:
+    """The beginning of the SHA-256 of what a run file says, whatever its comments."""
+    content = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def shorten(value: float) -> float:
+    """A number to five digits, which is more than any threshold needs.
+
+    >>> shorten(0.123456789)
+    0.12346
+    """
+    return float(f"{value:.5g}")
+
+
+def play_apart(name: str, parts: Path) -> None:
+    """Run an example in a process of its own, unless that was done; what comes of it goes into a file."""
+    part = parts / f"{name.replace('/', '.')}.json"
+    if part.is_file():
+        return
+    command = [sys.executable, "-m", "benchmarks.example_metrics", "--play", name, "--parts", str(parts)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
+        last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        print(name, "done" if part.is_file() else f"failed: {last}", flush=True)
+        if not part.is_file():
+            part.with_suffix(".failed").write_text(last + "\n", encoding="utf-8")
+    except subprocess.TimeoutExpired:
+        print(name, f"is not done after {MAX_SECONDS} s", flush=True)
+
+
+def join_parts(names: Sequence[str], parts: Path) -> dict[str, Any]:
+    """All that was run, by name, and what was not."""
+    played, missing = {}, {}
+    for name in names:
+        part = parts / f"{name.replace('/', '.')}.json"
+        failure = part.with_suffix(".failed")
+        if part.is_file():
+            played[name] = json.loads(part.read_text(encoding="utf-8"))
+        else:
+            missing[name] = failure.read_text(encoding="utf-8").strip() if failure.is_file() else "it was not run"
+    return {"command": "python -m benchmarks.example_metrics", "examples": played, "missing": missing}
+
+
+def write_lines(result: dict[str, Any], path: Path) -> None:
+    """Write the result as JSON with a line for each example: it is long, and read by a test."""
+    lines = [f"    {json.dumps(name)}: {json.dumps(example)}" for name, example in result["examples"].items()]
+    rest = [f"  {json.dumps(name)}: {json.dumps(result[name])}" for name in ("command", "missing")]
+    path.write_text(
+        "{\n" + ",\n".join([*rest, '  "examples": {\n' + ",\n".join(lines) + "\n  }"]) + "\n}\n", encoding="utf-8"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="examples; all of them otherwise")
+    parser.add_argument("--jobs", type=int, default=1, help="how many run at a time")
+    parser.add_argument("--parts", type=Path, default=Path("runs/example_metrics"), help="folder of what was run")
+    parser.add_argument("--play", help="run this one here")
+    parser.add_argument("--join", action="store_true", help="run nothing, and join what was run")
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args()
+    options.parts.mkdir(parents=True, exist_ok=True)
+    if options.play:
+        part = options.parts / f"{options.play.replace('/', '.')}.json"
+        draft = part.with_suffix(".tmp")
+        draft.write_text(json.dumps(play_example(options.play)), encoding="utf-8")
+        draft.replace(part)
+        return
+    names = options.names or [name_example(path) for path in sorted(EXAMPLES.rglob("*.toml"))]
+    wanted = [name for name in names if name not in ELSEWHERE]
+    if not options.join:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(lambda name: play_apart(name, options.parts), wanted))
+    if options.write:
+        write_lines(join_parts(names, options.parts), options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Alarms: what a run is watched for while it learns, in a sentence each; one may stop the run."""

@@ -1,0 +1,86 @@
+"""Which alarms are raised after an update, from the journal alone; what is due then, and whether it was the last."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from groupwise.core.journal.alarms import Alarm
+from groupwise.core.journal.journal import Journal
+from groupwise.evaluation.verdict import make_verdict
+from groupwise.training.alarms.rule import RunHistory
+from groupwise.training.alarms.settings import AlarmsConfig
+from groupwise.training.checkpoints.best_update import is_out_of_patience
+from groupwise.training.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from groupwise.training.observer import RunObserver
+    from groupwise.training.run import Run
+
+_log = logging.getLogger(__name__)
+
+
+def list_raised(settings: AlarmsConfig, history: RunHistory, number: int) -> list[Alarm]:
+    """The alarms that are raised after an update, by name: they have something to say then, and had nothing before."""
+    alarms = []
+    for name, rule in sorted(settings.list_rules(), key=lambda named: named[0]):
+        sentence = rule.describe(history, number)
+        if sentence and not rule.describe(history, rule.find_previous(history, number)):
+            alarms.append(Alarm(number=number, name=name, action=rule.action, sentence=sentence))
+    return alarms
+
+
+def read_raised(journal: Journal, config: RunConfig, number: int) -> list[Alarm]:
+    """The alarms that a run's settings raise after an update of its journal."""
+    settings, split = config.alarms, config.evaluation.split
+    is_evaluated = any(row.split == split for row in journal.evaluations(number))
+    rows = [row for row in journal.evaluations() if row.number <= number] if is_evaluated else []
+    verdict = make_verdict(rows, split) if rows else None
+    return list_raised(settings, RunHistory(journal.metrics, settings.window, verdict), number)
+
+
+def find_stop(journal: Journal, config: RunConfig, number: int) -> Alarm | None:
+    """The alarm that ends a run after an update, by the settings that it is to go on with; None = it goes on."""
+    return next((alarm for alarm in read_raised(journal, config, number) if alarm.action == "stop"), None)
+
+
+def describe_going_on(alarm: Alarm) -> str:
+    """How a run goes on that an alarm has stopped."""
+    section = f"alarms.{alarm.name}"
+    return f"to go on with --resume, give {section} other limits, or set {section}.action to warn or off"
+
+
+class RunWatch:
+    """Follows a run from update to update; everything that it knows is in the journal."""
+
+    def __init__(self, run: Run, observer: RunObserver) -> None:
+        self._run, self._observer = run, observer
+
+    def is_due(self, number: int, every: int) -> bool:
+        """Whether something is due after an update: every so many (0 = never in between), and always after the last."""
+        is_last = number == self._run.config.training.updates
+        return is_last or (every > 0 and number % every == 0) or self._is_stopped(number)
+
+    def ends(self, number: int) -> bool:
+        """Whether the run ends with an update that is not its last: an alarm stops it, or its patience is at its end.
+
+        Patience: the evaluations that the run waited for were no better.
+        """
+        settings = self._run.config.evaluation
+        has_patience = not settings.patience or not is_out_of_patience(self._run.journal.evaluations(), settings)
+        return self._is_stopped(number) or not has_patience
+
+    def tell_alarms(self, number: int) -> None:
+        """Write down and tell the alarms after an update, but for those that were told before an interruption."""
+        journal = self._run.journal
+        written = {alarm.name for alarm in journal.alarms() if alarm.number == number}
+        for alarm in read_raised(journal, self._run.config, number):
+            if alarm.name not in written:
+                self._run.lock.check()
+                journal.write_alarms([alarm])
+                self._observer.on_alarm(alarm)
+            elif alarm.action == "stop":
+                _log.warning("%s: %s; %s", self._run.folder, alarm.line, describe_going_on(alarm))
+
+    def _is_stopped(self, number: int) -> bool:
+        return any(alarm.action == "stop" for alarm in read_raised(self._run.journal, self._run.config, number))

@@ -1,0 +1,128 @@
+"""What may be another when a run goes on, and what must not: a run whose past and future do not go together is none.
+
+How long it is, how fast it learns, how it is evaluated, kept and watched, and where it computes may change; that is
+written into the journal. What is learnt (model, environment, rewards, credit, loss, prompts, tasks, seed) must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.core.errors import ConfigError
+from groupwise.core.journal.changes import SettingChange
+from groupwise.core.parts.setting_paths import flatten_settings
+from groupwise.core.run_paths import RunPaths
+from groupwise.core.text.files import parse_toml, read_text_file
+from groupwise.core.text.safe_text import quote_line
+from groupwise.models.folder import resolve_path
+from groupwise.training.run_config import RunConfig
+
+LAG = ("rollout.lag", "rollout.max_age", "rollout.corrects_lag")
+BROUGHT_BY_LAG = ("algorithm.filters", "algorithm.loss.corrections")
+"""What a lag adds to an algorithm by itself."""
+MAY_CHANGE = (
+    *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_transfer"),
+    *("checkpoints", "evaluation", "alarms", "trackers", "panel"),
+    *("device", "threads", "shares_cores", "engine", "env.url"),
+    *("rollout.max_tokens", "rollout.workers", "rollout.env_timeout"),
+    *LAG,
+)
+"""Settings, and sections whole, that may be others when a run goes on; a panel file is held against the run's tasks."""
+LEARNER = "training.learner"
+OF_LEARNER = (
+    *("learning_rate", "schedule", "weight_decay", "betas", "eps", "max_grad_norm"),
+    *("token_budget", "share_prefixes", "apply_gradients", "checkpoint_layers", "compile_layers", "ranks"),
+)
+"""The same of a learner, whichever it is, and of one that it wraps."""
+PLACES = ("model.path", "env.path")
+"""Where something lies: another place is the same thing only where the place before is empty, since it was moved."""
+
+
+def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[SettingChange]:
+    """What changes if a run goes on with other settings than its own; the first that must not is an error.
+
+    Args:
+        recorded: the settings in the run's folder.
+        config: those that it is to go on with.
+        folder: the run's.
+    """
+    changes = compare_settings(flatten_config(recorded), flatten_config(config))
+    if any(_is_within(change.path, LAG) for change in changes):
+        changes = [change for change in changes if not _is_within(change.path, BROUGHT_BY_LAG)]
+    refused = [change for change in changes if not _may_change(change)]
+    if refused:
+        first = refused[0]
+        more = f" ({len(refused) - 1} more like it)" if len(refused) > 1 else ""
+        raise ConfigError(
+            f"{first.path} cannot change in a run that goes on: it was {_quote(first.before)}, is "
+            f"{_quote(first.after)}{more}; leave it as in {RunPaths(folder).config}, or begin another run in another "
+            "folder"
+        )
+    return changes
+
+
+def read_recorded(folder: Path) -> RunConfig | None:
+    """The settings in a run's folder; None where there are none."""
+    path = RunPaths(folder).config
+    try:
+        content = parse_toml(read_text_file(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); put it back from a copy, or remove it") from None
+    try:
+        return RunConfig(**content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def flatten_config(config: RunConfig) -> dict[str, Any]:
+    """A run's settings by their paths; where its model lies, absolute."""
+    return flatten_settings(name_places(config.config()))
+
+
+def name_places(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that mean the same wherever they are read: the folder of a model by its absolute path."""
+    model = settings.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("path"), str):
+        return settings
+    return {**settings, "model": {**model, "path": resolve_path(model["path"])}}
+
+
+def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number: int = 0) -> list[SettingChange]:
+    """The settings that two flat run files do not share, by path; `number` is the update after which they differ."""
+    paths = [*before, *(path for path in after if path not in before)]
+    return [
+        SettingChange(number=number, path=path, before=before.get(path), after=after.get(path))
+        for path in paths
+        if before.get(path) != after.get(path)
+    ]
+
+
+def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], number: int) -> dict[str, Any]:
+    """Flat settings as they were when an update was made, from those of now and all changes since.
+
+    What changed right after it is undone too: a run that was killed there goes on from it once more.
+    """
+    then = dict(settings)
+    for change in sorted(changes, key=lambda change: -change.number):
+        if change.number >= number:
+            then[change.path] = change.before
+    return {path: value for path, value in then.items() if value is not None}
+
+
+def _may_change(change: SettingChange) -> bool:
+    if change.path in PLACES:
+        return isinstance(change.before, str) and bool(change.before) and not Path(change.before).exists()
+    rest = change.path.removeprefix(f"{LEARNER}.").split(".") if change.path.startswith(f"{LEARNER}.") else ()
+    return _is_within(change.path, MAY_CHANGE) or any(name in OF_LEARNER for name in rest)
+
+
+def _is_within(path: str, sections: Iterable[str]) -> bool:
+    return any(path == section or path.startswith((f"{section}.", f"{section}[")) for section in sections)
+
+
+def _quote(value: Any) -> str:
+    return quote_line(repr(value), limit=60)

@@ -1,0 +1,36 @@
+"""The table of a sweep as data and as text: no interval where an arm has one seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.cli.sweep.table import make_results_json, print_results
+from groupwise.reports.runs.read_runs import group_runs, read_run
+from groupwise.reports.runs.results import sum_up
+from groupwise.sweeps.plan import Arm, SweepPlan
+from tests.unit.reports.several_runs import write_small_run
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_one_seed_has_no_interval(tmp_path: Path, seeds: tuple[int, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [
+        write_small_run(tmp_path / f"{recipe}{seed}", seed=seed, recipe=recipe, wins={0: 1, 3: 2 + seed})
+        for recipe in ("grpo", "rloo")
+        for seed in seeds
+    ]
+    results = sum_up(group_runs([read_run(folder) for folder in folders]))
+    assert results is not None
+    arms = tuple(Arm(name=arm.name, choices={}, settings={}) for arm in results.arms)
+    plan = SweepPlan(threads=1, seeds=seeds, arms=arms)
+    content = make_results_json(plan, results)
+    estimates = [arm[which] for arm in content["arms"] for which in ("final", "best")]
+    estimates += [pair["probability"] for pair in content["improvements"]]
+    assert len(estimates) == 5
+    for estimate in estimates:
+        assert (estimate["low"] is None, estimate["high"] is None) == (len(seeds) == 1,) * 2
+        assert isinstance(estimate["value"], float)
+    print_results(plan, results)
+    table = capsys.readouterr().out.partition("\n\n")[2]
+    assert ("[" in table) == (len(seeds) > 1)

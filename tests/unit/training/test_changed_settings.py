@@ -1,0 +1,251 @@
+"""Going on with other settings: what may change is written down with its update, what must not is refused by name."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from groupwise import ConfigError, train
+from groupwise.config.run_file import load_run
+from groupwise.core.journal.changes import SettingChange
+from groupwise.core.parts.part import Part
+from groupwise.core.run_paths import RunPaths
+from groupwise.training.checkpoints.changed_settings import check_changes, compare_settings, undo_changes
+from groupwise.training.learner.weights import hash_weights
+from groupwise.training.loop import train as run_loop
+from groupwise.training.open_run import open_run
+from groupwise.training.run_config import RunConfig
+from tests.unit.training.runs import small_config
+
+RATE = "training.learner.learning_rate"
+
+
+class Halved(Part, slot="schedule"):
+    """The whole rate for some steps, then half of it."""
+
+    steps: int
+
+    def __call__(self, step: int) -> float:
+        return 1.0 if step < self.steps else 0.5
+
+
+def change(config: RunConfig, **sections: Any) -> RunConfig:
+    """Settings with some in their place: sections by name, fields of a section joined by two underscores."""
+    content = config.config()
+    for path, value in sections.items():
+        *places, name = path.split("__")
+        section = content
+        for place in places:
+            section = section[place]
+        section[name] = value
+    return RunConfig(**content)
+
+
+def play(folder: Path, config: RunConfig, *, resume: bool = False) -> tuple[str, str]:
+    """Train; the digests of the journal and of the weights."""
+    with open_run(config, folder) as run:
+        run_loop(run, resume=resume)
+        return run.journal.digest(), hash_weights(run.learner.weights())
+
+
+def read_changes(folder: Path, config: RunConfig) -> list[SettingChange]:
+    with open_run(config, folder, read_only=True) as run:
+        return run.journal.changes()
+
+
+@pytest.fixture(scope="module")
+def halfway(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run after two of its updates."""
+    folder = tmp_path_factory.mktemp("halfway")
+    play(folder, small_config(updates=2))
+    return folder
+
+
+@pytest.fixture
+def folder(halfway: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(halfway, tmp_path / "run"))
+
+
+def test_another_rate_gives_what_a_run_with_that_rate_scheduled_would_give(folder: Path, tmp_path: Path) -> None:
+    scheduled = small_config(updates=4, learner={"schedule": Halved(steps=2)})
+    whole = play(tmp_path / "scheduled", scheduled)
+    assert whole != play(tmp_path / "unchanged", small_config(updates=4))
+    assert play(folder, small_config(updates=4, learner={"learning_rate": 5e-3}), resume=True) == whole
+    assert read_changes(folder, scheduled) == [
+        SettingChange(number=2, path=RATE, before=1e-2, after=5e-3),
+        SettingChange(number=2, path="training.updates", before=2, after=4),
+    ]
+    assert load_run(folder).training.learner.learning_rate == 5e-3  # type: ignore[attr-defined]
+
+
+def test_a_run_that_goes_on_unchanged_is_the_run_that_never_stopped(folder: Path, tmp_path: Path) -> None:
+    whole = play(tmp_path / "whole", small_config(updates=4))
+    assert play(folder, small_config(updates=3), resume=True) != whole
+    assert play(folder, small_config(updates=4), resume=True) == whole
+    paths = [(change.number, change.path) for change in read_changes(folder, small_config())]
+    assert paths == [(2, "training.updates"), (3, "training.updates")]
+    assert play(folder, small_config(updates=4), resume=True) == whole
+    assert len(read_changes(folder, small_config())) == 2, "nothing changed the third time"
+
+
+def test_a_run_that_is_killed_after_a_change_has_it_once(folder: Path) -> None:
+    faster = small_config(updates=3, learner={"learning_rate": 2e-2})
+    before = RunPaths(folder).config.read_bytes()
+    play(folder, faster, resume=True)
+    RunPaths(folder).latest.write_text("0002")
+    after = RunPaths(folder).config.read_bytes()
+    for content in (before, after):  # killed before, or after, the settings were written
+        RunPaths(folder).config.write_bytes(content)
+        play(folder, faster, resume=True)
+        assert [(change.path, change.before, change.after) for change in read_changes(folder, faster)] == [
+            (RATE, 1e-2, 2e-2),
+            ("training.updates", 2, 3),
+        ]
+        RunPaths(folder).latest.write_text("0002")
+    play(folder, small_config(updates=3), resume=True)
+    assert [change.path for change in read_changes(folder, faster)] == ["training.updates"], "it was taken back"
+
+
+def test_a_run_that_goes_back_beyond_a_change_has_it_where_it_goes_on(folder: Path) -> None:
+    faster = small_config(updates=3, learner={"learning_rate": 2e-2})
+    play(folder, faster, resume=True)
+    RunPaths(folder).latest.write_text("0001")
+    play(folder, faster, resume=True)
+    assert [(change.number, change.path) for change in read_changes(folder, faster)] == [
+        (1, RATE),
+        (1, "training.updates"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", 1),
+        ("env__num_words", 5),
+        ("model__hidden", 32),
+        ("rewards", [{"kind": "environment", "weight": 2.0}]),
+        ("algorithm__advantage__scale", {"kind": "deviation"}),
+        ("rollout__temperature", 0.5),
+        ("rollout__plan__attempts", 4),
+        ("rollout__system", "Be brief."),
+        ("training__tasks", 1),
+        ("training__learner__passes", 2),
+        ("training__learner__optimiser", "adamw_8bit"),
+        ("warm_start", {"tasks": 2}),
+    ],
+)
+def test_what_is_learnt_must_not_change(path: str, value: Any, folder: Path) -> None:
+    config = small_config(updates=3)
+    setting = path.replace("__", ".")
+    kept = RunPaths(folder).config.read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        check_changes(config, change(config, **{path: value}), folder)
+    said = str(caught.value)
+    assert said.startswith(setting), said
+    assert " cannot change in a run that goes on: it was " in said
+    assert said.endswith(f"; leave it as in {folder}/config.toml, or begin another run in another folder")
+    if path == "seed":
+        with pytest.raises(ConfigError, match=r"^seed cannot change in a run that goes on: it was 0, is 1; "):
+            play(folder, config.model_copy(update={"seed": 1}), resume=True)
+        assert RunPaths(folder).config.read_bytes() == kept
+        play(folder, config, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("training__learner__weight_decay", 0.1),
+        ("training__learner__schedule", {"kind": "cosine", "steps": 10}),
+        ("training__checkpoint_every", 3),
+        ("checkpoints__keep", "best"),
+        ("evaluation__every", 1),
+        ("evaluation__split", "test"),
+        ("alarms__window", 2),
+        ("alarms__cut_off__action", "stop"),
+        ("rollout__max_tokens", 2),
+        ("rollout__workers", 1),
+        ("trackers", [{"kind": "csv", "file": "metrics.csv"}]),
+        ("threads", 1),
+    ],
+)
+def test_how_it_is_learnt_may_change(path: str, value: Any, tmp_path: Path) -> None:
+    config = small_config(updates=3)
+    changes = check_changes(config, change(config, **{path: value}), tmp_path)
+    assert changes
+    assert all(change.path.startswith(path.replace("__", ".")) for change in changes)
+
+
+def test_a_lag_may_change_with_the_correction_that_it_brings(tmp_path: Path) -> None:
+    now, ahead = small_config(), change(small_config(), rollout__lag=1)
+    assert now.algorithm != ahead.algorithm
+    assert {change.path for change in check_changes(now, ahead, tmp_path)} == {"rollout.lag"}
+    assert {change.path for change in check_changes(ahead, now, tmp_path)} == {"rollout.lag"}
+    other = change(ahead, algorithm__advantage__scale={"kind": "deviation"})
+    with pytest.raises(ConfigError, match=r"^algorithm\.advantage\.scale\.kind cannot change"):
+        check_changes(now, other, tmp_path)
+
+
+def test_a_model_may_be_found_where_it_was_moved_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_config(path: str) -> RunConfig:
+        return change(small_config(), model={"kind": "pretrained", "path": path, "dtype": "float32"})
+
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert check_changes(make_config(str(tmp_path / "model")), make_config("model"), tmp_path) == [], "the same place"
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ConfigError, match=r"^model\.path cannot change"):
+        check_changes(make_config(str(tmp_path / "model")), make_config("other"), tmp_path)
+    (tmp_path / "model").rmdir()
+    moved = check_changes(make_config(str(tmp_path / "model")), make_config("other"), tmp_path)
+    assert [change.path for change in moved] == ["model.path"]
+
+
+def test_several_that_must_not_change_are_counted(tmp_path: Path) -> None:
+    other = change(small_config(), seed=1, training__tasks=1, model__hidden=32)
+    with pytest.raises(ConfigError, match=r"^seed cannot change .* is 1 \(2 more like it\); leave"):
+        check_changes(small_config(), other, tmp_path)
+
+
+def test_settings_as_they_were_when_an_update_was_make_config() -> None:
+    changes = [
+        SettingChange(number=2, path="a", before=1, after=2),
+        SettingChange(number=5, path="a", before=2, after=3),
+        SettingChange(number=5, path="b", before=None, after=7),
+    ]
+    now = {"a": 3, "b": 7, "c": 0}
+    assert undo_changes(now, changes, 6) == now
+    assert undo_changes(now, changes, 5) == {"a": 2, "c": 0}
+    assert undo_changes(now, changes, 3) == {"a": 2, "c": 0}
+    assert undo_changes(now, changes, 2) == {"a": 1, "c": 0}
+    assert compare_settings({"a": 1, "c": 0}, now, 2) == [
+        SettingChange(number=2, path="a", before=1, after=3),
+        SettingChange(number=2, path="b", before=None, after=7),
+    ]
+
+
+def test_where_there_is_nothing_to_resume_a_run_begins_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        folder = train(small_config(updates=1), tmp_path / "new", resume=True)
+    assert f"{folder}: there is nothing to resume yet, so that the run begins" in caplog.messages
+    caplog.clear()
+    train(small_config(updates=2), folder, resume=True)
+    assert caplog.messages == []
+
+
+def test_settings_that_cannot_be_read_are_a_sentence(folder: Path) -> None:
+    RunPaths(folder).config.write_text("seed = ")
+    with pytest.raises(
+        ConfigError, match=r"config\.toml: cannot be read \(.*\); put it back from a copy, or remove it"
+    ):
+        play(folder, small_config(updates=3), resume=True)
+    RunPaths(folder).config.unlink()
+    play(folder, small_config(updates=3), resume=True)
+    assert read_changes(folder, small_config()) == []
