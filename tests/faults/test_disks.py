@@ -13,7 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal.journal import EvaluatedAttempt, Journal  # noqa: E402
+from groupwise.core.journal.evaluations import EvaluatedAttempt  # noqa: E402
+from groupwise.core.journal.journal import Journal  # noqa: E402
 from groupwise.core.run_paths import RunPaths  # noqa: E402
 from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402

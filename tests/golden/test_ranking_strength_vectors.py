@@ -15,8 +15,8 @@ from groupwise.advantages import FixedUnlessSolved, Relative
 from groupwise.core.algorithm import Algorithm
 from groupwise.rewards import EntropyRanking, shape_group
 from groupwise.training.samples import credit_batch
+from tests.golden.cut_answers import answer, near
 from tests.golden.tables import attempts, credit
-from tests.golden.test_rescue_vectors import answer, near
 
 
 def make_ranked_group(num_cut: int, num: int = 8) -> list[Trajectory]:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise import Step, StopReason, Task, Trajectory, recipes
+from groupwise import Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.groups import SelectiveBuffer
 from groupwise.rewards import EntropyRanking, Unlikeliness, shape_group
 from groupwise.rewards.entropy_ranking import compute_ranking_rewards
 from groupwise.training.samples import credit_batch
+from tests.golden.cut_answers import answer, near
 from tests.golden.tables import attempts, credit
 
-FOUR_DECIMALS = 5.1e-5
 TABLE = (
     (0.1,) * 8 + (2.0, 1.6),
     (0.6,) * 10,
@@ -25,25 +25,6 @@ TABLE = (
     (0.2,) * 8 + (1.4, 1.4),
 )
 """The entropies of numbers, R^3."""
-
-
-def near(expected: Sequence[float]) -> object:
-    return pytest.approx(list(expected), abs=FOUR_DECIMALS, rel=0)
-
-
-def answer(attempt: int, reward: float = 0.0, *, entropy: Sequence[float] = (0.0,), cut: bool = True) -> Trajectory:
-    """An attempt of one response."""
-    ids = (7,) * len(entropy)
-    step = Step(index=0, reward=reward, prompt_ids=(1,), response_ids=ids, logp_behaviour=(-1.0,) * len(ids))
-    return Trajectory(
-        id=f"t/{attempt}",
-        task=Task(id="t"),
-        attempt=attempt,
-        steps=(replace(step, entropy=tuple(entropy), cut=cut),),
-        scores={"success": reward},
-        stop=StopReason.TERMINATED,
-        versions=(0,),
-    )
 
 
 def amounts_paid(group: Sequence[Trajectory], ranking: EntropyRanking) -> list[float]:

@@ -8,7 +8,8 @@ from typing import Any
 import tomli_w
 
 from groupwise import Step, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal.journal import EvaluatedAttempt, Journal, Update
+from groupwise.core.journal.evaluations import EvaluatedAttempt
+from groupwise.core.journal.journal import Journal, Update
 from tests.unit.cli.files import row, write
 from tests.unit.reports.run_folders import settings
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.core.records import FAULTS, Task, Trajectory
 from groupwise.core.seeds import seed_of
 from groupwise.envs.kit.panel import panel_hash

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.core.records import Trajectory
 from groupwise.evaluation.intervals import mean_over_clusters, mean_pass_at
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.evaluation.intervals import Z_95, mean_over_clusters
 from groupwise.evaluation.summary import group_rows, scores_by_task, tags_of
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from traceback import walk_tb
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import field_validator
@@ -15,7 +12,7 @@ from groupwise.core.parts.outside_functions import is_function_place, load_funct
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import may_run
 from groupwise.core.records import Trajectory
-from groupwise.core.text.exceptions import quote_error
+from groupwise.core.text.exceptions import quote_error, quote_line_in
 from groupwise.core.text.value_words import describe_value
 from groupwise.rewards.function_arguments import (
     CallsFunction,
@@ -91,16 +88,9 @@ class FunctionReward(Part, slot="reward"):
         except (ConfigError, RecordError):
             raise
         except Exception as error:  # a function of somebody else's may raise anything
-            line = _find_line(error, function)
+            line = quote_line_in(error, function)
             raise RecordError(f"{where} raised {quote_error(error)}{line}; mend the function") from None
         return tuple(self.weight * amount for amount in _spread(said, len(trajectory.steps), where))
-
-
-def _find_line(error: Exception, function: Callable[..., Any]) -> str:
-    """The last line of the function's own file that an error came through; nothing where it came through none."""
-    file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
-    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-    return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""
 
 
 def _spread(said: object, num_steps: int, where: str) -> list[float]:

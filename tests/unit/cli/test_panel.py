@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.journal import EvaluatedAttempt, Journal
+from groupwise.core.journal.evaluations import EvaluatedAttempt
+from groupwise.core.journal.journal import Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run

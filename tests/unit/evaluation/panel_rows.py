@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 
 
 def panel_rows(

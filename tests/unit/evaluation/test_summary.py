@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from groupwise.core.errors import TrainingError
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.evaluation.intervals import mean_over_clusters, wilson_interval
 from groupwise.evaluation.summary import Evaluation
 from tests.unit.evaluations import make_evaluated

@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal.journal import EvaluatedAttempt, Journal, Update
+from groupwise.core.journal.evaluations import EvaluatedAttempt
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.core.seeds import seed_of
 from groupwise.envs import Household
 from groupwise.envs.kit.panel import panel_hash

@@ -16,7 +16,7 @@ from groupwise.groups import CrossContextReplay  # noqa: E402
 from groupwise.training.attempts.collect import collect_update  # noqa: E402
 from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
 from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
-from tests.unit.training.test_rescue import train_small_run  # noqa: E402
+from tests.unit.training.rescued_runs import train_small_run  # noqa: E402
 
 
 def make_replay(ratio: MeasuredAgainst) -> Algorithm:

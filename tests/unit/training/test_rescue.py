@@ -22,48 +22,16 @@ from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E4
 from groupwise.envs import Identity  # noqa: E402
 from groupwise.groups import SelectiveBuffer  # noqa: E402
 from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
-from groupwise.rollout.plans.plan import AttemptPlan  # noqa: E402
-from groupwise.tasks import Shuffled  # noqa: E402
 from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
 from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
 from groupwise.training.loop import train  # noqa: E402
 from groupwise.training.open_run import open_run  # noqa: E402
 from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.run_config import WarmStartConfig  # noqa: E402
 from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
 from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
+from tests.unit.training.rescued_runs import open_small_run, train_small_run  # noqa: E402
 from tests.unit.training.runs import small_config  # noqa: E402
-
-
-def open_small_run(
-    folder: Path,
-    algorithm: Algorithm,
-    *,
-    updates: int = 4,
-    first: int = 2,
-    plan: AttemptPlan | None = None,
-    rate: float = 1e-4,
-    model: tuple[Any, Any] | None = None,
-) -> Run:
-    """A run over few tasks with few attempts by a policy that says one word or another: groups are often even."""
-    config = small_config(updates=updates, learner={"learning_rate": rate})
-    curriculum = {"curriculum": Shuffled(first=first)}
-    rollout = {"plan": plan or Flat(attempts=3)}
-    changes: dict[str, Any] = {
-        "algorithm": algorithm,
-        "training": config.training.model_copy(update=curriculum),
-        "rollout": config.rollout.model_copy(update=rollout),
-        "warm_start": WarmStartConfig(tasks=4, epochs=40, sloppiness=0.5, learning_rate=1e-2),
-    }
-    return open_run(config.model_copy(update=changes), folder, model_and_tokenizer=model)
-
-
-def train_small_run(folder: Path, algorithm: Algorithm, **settings: Any) -> Run:
-    run = open_small_run(folder, algorithm, **settings)
-    train(run)
-    return run
-
 
 R3 = recipes.r3(tau=0.9)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ from groupwise.core.journal.attempt_index import PastAttempts, write_past_attemp
 from groupwise.core.journal.blobs import pack_blob, unpack_blob
 from groupwise.core.journal.changes import SettingChange, read_changes, write_changes
 from groupwise.core.journal.digest_chain import START, DigestChain, check_digest_chain, digest_update
+from groupwise.core.journal.evaluations import EvaluatedAttempt, read_evaluations, write_evaluations
 from groupwise.core.journal.file import (
     BY_UPDATE,
     check_schema,
@@ -45,36 +46,6 @@ from groupwise.core.trajectory_rows import make_rows
 
 PANEL = "panel "
 """What the names of the panels' hashes begin with, in the table `about`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedAttempt:
-    """One attempt of an evaluation, as the journal keeps it."""
-
-    number: int
-    """After which update; 0 = before the first."""
-    split: str
-    """The panel's name."""
-    seed: int
-    """Which repetition of the evaluation."""
-    task: str
-    """The task's id."""
-    attempt: int
-    """Number of the attempt at the task."""
-    panel: str
-    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
-    tags: str
-    """The task's labels, such as its family, joined by commas."""
-    stop: str
-    """Why the attempt ended."""
-    success: float | None
-    """1 = solved, 0 = not; None where the environment does not say."""
-    outcome: float
-    """The attempt's outcome, or the sum of its rewards."""
-    steps: int
-    """How many steps it took."""
-    tokens: int | None = None
-    """How many tokens it sampled; None in a journal that was written before they were counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,29 +227,16 @@ class Journal:
 
     def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
         """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
-        names = [field.name for field in fields(EvaluatedAttempt)]
-        marks = ", ".join("?" * len(names))
         with self._report_write_failure("the evaluation"), self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            self._database.executemany(
-                "DELETE FROM evaluations WHERE number = ? AND split = ?",
-                {(attempt.number, attempt.split) for attempt in attempts},
-            )
-            self._database.executemany(
-                f"INSERT INTO evaluations ({', '.join(names)}) VALUES ({marks})",
-                [tuple(getattr(attempt, name) for name in names) for attempt in attempts],
-            )
+            write_evaluations(self._database, attempts)
 
     def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
         """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
         if not self._has("evaluations"):
             return []
-        which, values = ("", ()) if number is None else ("WHERE number = ? ", (number,))
-        order = "ORDER BY number, split, seed, task, attempt"
-        cursor = self._database.execute(f"SELECT * FROM evaluations {which}{order}", values)
-        names = [column[0] for column in cursor.description]
         with report_damage(self._path):
-            return [EvaluatedAttempt(**name_cells(names, row)) for row in cursor]
+            return read_evaluations(self._database, number)
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Write alarms that were raised."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from groupwise.core.text.safe_text import MAX_QUOTED_CHARACTERS, quote_line
 from groupwise.core.text.secrets import redact
@@ -36,3 +40,10 @@ def quote_error_with_place(error: Exception, module: str) -> str:
     _, file, line = (own or places)[-1]
     message = quote_line(str(error), limit=200)
     return f"{type(error).__name__}{f': {message}' if message else ''} ({file}:{line})"
+
+
+def quote_line_in(error: Exception, function: Callable[..., Any]) -> str:
+    """The last line of a function's own file that an error came through, in brackets; empty where there is none."""
+    file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""

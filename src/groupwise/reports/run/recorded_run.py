@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.evaluation.summary import Evaluation, group_rows
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.run_folder import RunFolder

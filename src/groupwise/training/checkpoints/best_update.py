@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from groupwise.core.journal.journal import EvaluatedAttempt
+from groupwise.core.journal.evaluations import EvaluatedAttempt
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.evaluation.verdict import PanelScore, make_verdict
 

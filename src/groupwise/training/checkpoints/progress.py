@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.core.errors import FileError
-from groupwise.core.journal.journal import EvaluatedAttempt, Journal
+from groupwise.core.journal.evaluations import EvaluatedAttempt
+from groupwise.core.journal.journal import Journal
 from groupwise.core.run_paths import RunPaths
 from groupwise.training.alarms.watch import find_stop
 from groupwise.training.checkpoints.best_update import is_out_of_patience
