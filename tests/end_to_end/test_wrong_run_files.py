@@ -31,7 +31,7 @@ kind = "identity"
 kind = "tiny"
 """
 SECTIONS = (
-    "Valid: algorithm, checkpoints, device, engine, env, evaluation, model, panel, rewards, rollout, seed, "
+    "Valid: alarms, algorithm, checkpoints, device, engine, env, evaluation, model, panel, rewards, rollout, seed, "
     "shares_cores, threads, trackers, training, warm_start"
 )
 
