@@ -89,7 +89,9 @@ def test_a_holder_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False)
+@pytest.mark.xfail(
+    reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False
+)
 @pytest.mark.parametrize("command", ["train", "train --resume", "evaluate", "open_run"])
 def test_no_second_writer_changes_anything(
     groupwise: Run,  # noqa: F811

@@ -110,7 +110,9 @@ def read_weights(folder: Path, number: int) -> bytes:
     return (folder / f"checkpoints/{number:04d}/model.safetensors").read_bytes()
 
 
-@pytest.mark.xfail(reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False)
+@pytest.mark.xfail(
+    reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False
+)
 def test_a_run_moves_its_reference_keeps_it_and_resumes_with_it_to_the_bit(tmp_path: Path) -> None:
     whole = finish(5, tmp_path / "whole")
     assert whole["learner/reference"] == [0.0, 2.0, 2.0, 4.0, 4.0]
@@ -132,7 +134,9 @@ def test_a_kl_of_no_weight_keeps_no_reference(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").glob("[0-9]*")) == ["0000", "0003"]
 
 
-@pytest.mark.xfail(reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False)
+@pytest.mark.xfail(
+    reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False
+)
 def test_a_reference_that_is_gone_stops_a_resumed_run(tmp_path: Path) -> None:
     finish(3, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints/0002")

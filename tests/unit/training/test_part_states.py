@@ -253,7 +253,9 @@ def test_a_resumed_run_remembers(tmp_path: Path) -> None:
     assert len(before.state["tasks"]) == 2
 
 
-@pytest.mark.xfail(reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False)
+@pytest.mark.xfail(
+    reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False
+)
 def test_a_resumed_run_without_the_part_is_refused(tmp_path: Path) -> None:
     Trained(tmp_path, config(AbovePrior(), updates=1)).run.journal.close()
     resumed = open_run(small_config(updates=2), tmp_path)

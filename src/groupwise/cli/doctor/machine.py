@@ -21,6 +21,7 @@ EXTRAS = {
     "pandas": "pandas",
     "polars": "polars",
     "gymnasium": "gymnasium",
+    "datasets": "datasets",
     "alfworld": "alfworld",
     "textworld": "textworld",
     "textworld-express": "textworld_express",
