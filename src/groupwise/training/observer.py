@@ -59,10 +59,10 @@ def check_observers(observers: Sequence[RunObserver]) -> None:
             raise ConfigError(f"observers has {name}, which cannot be told anything ({fault}); {advice}")
 
 
-def is_told(observer: RunObserver, event: str) -> bool:
+def has_handler(observer: RunObserver, event: str) -> bool:
     """Whether an observer, or any of several, does something about an event, such as `on_alarm`."""
     if isinstance(observer, ObserverList):
-        return any(is_told(single, event) for single in observer.observers)
+        return any(has_handler(single, event) for single in observer.observers)
     return getattr(type(observer), event, None) is not getattr(RunObserver, event)
 
 

@@ -42,10 +42,10 @@ class Listener(RunObserver):
     """Hears of alarms."""
 
     def __init__(self) -> None:
-        self.heard: list[Alarm] = []
+        self.alarms: list[Alarm] = []
 
     def on_alarm(self, alarm: Alarm) -> None:
-        self.heard.append(alarm)
+        self.alarms.append(alarm)
 
 
 @pytest.mark.parametrize("action", ["stop", "warn"])
@@ -62,7 +62,7 @@ def test_an_alarm_that_no_observer_hears_is_logged(
     listener = Listener()
     with caplog.at_level(logging.WARNING):
         train(describe_run(action, updates=3), tmp_path / "heard", observers=[listener])
-    assert (len(listener.heard), caplog.messages) == (1, [])
+    assert (len(listener.alarms), caplog.messages) == (1, [])
 
 
 def test_a_stop_that_is_set_at_a_resume_stops_what_holds_already(

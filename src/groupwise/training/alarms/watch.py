@@ -13,7 +13,7 @@ from groupwise.evaluation.verdict import make_verdict
 from groupwise.training.alarms.rule import AlarmRule, RunHistory
 from groupwise.training.alarms.settings import AlarmsConfig
 from groupwise.training.checkpoints.best_update import is_out_of_patience
-from groupwise.training.observer import RunObserver, is_told
+from groupwise.training.observer import RunObserver, has_handler
 from groupwise.training.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class RunWatch:
                 self._run.lock.check()
                 journal.write_alarms([alarm])
                 self._observer.on_alarm(alarm)
-            is_unheard = not is_told(self._observer, "on_alarm") if is_unwritten else alarm.action == "stop"
+            is_unheard = not has_handler(self._observer, "on_alarm") if is_unwritten else alarm.action == "stop"
             if is_unheard:
                 going_on = f"; {describe_going_on(alarm)}" if alarm.action == "stop" else ""
                 _log.warning("%s: %s%s", self._run.folder, alarm.line, going_on)
