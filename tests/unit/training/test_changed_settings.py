@@ -244,7 +244,7 @@ def write_questions(path: Path, *words: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("before", ["hub:owner/name", "data/*.jsonl", "~/data/q.jsonl", "data", ""])
+@pytest.mark.parametrize("before", ["hub:owner/name", "data/*.jsonl", "~/data/q.jsonl", "data"])
 def test_data_that_are_still_there_were_not_moved(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
