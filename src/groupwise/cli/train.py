@@ -57,7 +57,7 @@ def train(
 
     check_trackers(config.trackers)
     is_over = resume and is_finished(folder, config)
-    if resume and RunPaths(folder).config.is_file():
+    if resume:
         _check_changes(config, folder, announce=not is_over)
     if is_over:
         return _print_finished(folder, config)
@@ -167,7 +167,8 @@ def _check_changes(config: RunConfig, folder: Path, *, announce: bool) -> None:
     """Refuse what must not change, before anything is opened, and say what a run that goes on does differently."""
     from groupwise.training.checkpoints.changed_settings import check_changes
 
-    changes = check_changes(load_run_config(folder), config, folder)
+    has_begun = RunPaths(folder).config.is_file()
+    changes = check_changes(load_run_config(folder), config, folder) if has_begun else ()
     for change in changes if announce else ():
         errors().print(
             f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
