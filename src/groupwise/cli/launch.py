@@ -43,7 +43,7 @@ def launch(
 
     need_trainer()
     folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
-    if RunPaths(folder).holds_run() and not resume:
+    if file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
     load_run(file, overrides=set_ or ())  # what is wrong with it is said before anything starts
     command = [sys.executable, "-P", "-m", "groupwise", "train", str(file.absolute()), "--out", str(folder), "--plain"]

@@ -37,8 +37,8 @@ def train(
     """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
-    # Whoever follows finds what rank 0 has begun to write.
-    if check_started_rank().rank == 0 and RunPaths(folder).holds_run() and not resume:
+    # Whoever follows finds what rank 0 has begun to write. Of a file that is not there its loading says more.
+    if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
     config = _settle_threads(_load_config(file, set_ or (), tracker or ()), folder)
     from groupwise.training.checkpoints.progress import is_finished
@@ -56,9 +56,10 @@ def train(
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
-    if resume and RunPaths(folder).config.is_file():
-        _print_changes(config, folder)
-    if resume and is_finished(folder, config):
+    is_over = resume and is_finished(folder, config)
+    if resume:
+        _check_changes(config, folder, announce=not is_over)
+    if is_over:
         return _print_finished(folder, config)
     check_algorithm(config)  # what is refused needs no notices
     for line in list_notices(config):
@@ -137,10 +138,15 @@ def _print_finished(folder: Path, config: RunConfig) -> None:
     _exit_if_stopped(folder, config)
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"
-    more = "training.updates" if int(last.name) >= config.training.updates else "evaluation.patience"
+    made, asked = int(last.name), config.training.updates
+    more = "training.updates" if made >= asked else "evaluation.patience"
+    state = (
+        f"has made {made} updates already, more than {asked}, and nothing was changed"
+        if made > asked
+        else f"is finished: it has made {made} updates of {asked}"
+    )
     output().print(
-        f"{folder} is finished: it has made {int(last.name)} updates of {config.training.updates}; to go on, give it "
-        f"more with --set {more}=N",
+        f"{folder} {state}; to go on, give it more with --set {more}=N",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -157,11 +163,13 @@ def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) 
     return type(config)(**extended) if trackers else config
 
 
-def _print_changes(config: RunConfig, folder: Path) -> None:
-    """Say what a resumed run does differently, and refuse what must not change, before anything is opened."""
+def _check_changes(config: RunConfig, folder: Path, *, announce: bool) -> None:
+    """Refuse what must not change, before anything is opened, and say what a run that goes on does differently."""
     from groupwise.training.checkpoints.changed_settings import check_changes
 
-    for change in check_changes(load_run_config(folder), config, folder):
+    has_begun = RunPaths(folder).config.is_file()
+    changes = check_changes(load_run_config(folder), config, folder) if has_begun else ()
+    for change in changes if announce else ():
         errors().print(
             f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
             highlight=False,

@@ -38,8 +38,11 @@ def override_setting(content: dict[str, Any], text: str) -> None:
     *sections, key = path.split(".")
     if len(sections) > MAX_KEY_PARTS:
         raise ConfigError(f"the key of {quote_line(repr(text), limit=60)} has too many parts; no setting is so deep")
-    for section in sections:
+    for depth, section in enumerate(sections, start=1):
         content = content.setdefault(section, {})
+        if isinstance(content, list):
+            name = quote_line(".".join(sections[:depth]), limit=200)
+            raise ConfigError(f"{quote_line(repr(section))} is a list; give it whole: --set '{name}=[...]'")
         if not isinstance(content, dict):
             raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
     content[key] = value

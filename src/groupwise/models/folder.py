@@ -14,6 +14,7 @@ from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
 
+CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 BASE = "base_model_name_or_path"
@@ -72,11 +73,43 @@ def check_folder(path: str) -> None:
     is_folder = is_folder or ("/" in path and folder.parent.is_dir())
     if folder.is_dir():
         return _check_content(folder)
+    if "/" not in path and not _is_cached(path):
+        raise ConfigError(
+            f"model.path: there is no folder {path!r} here; give a local folder or a name of the hub, OWNER/NAME"
+        )
     if not is_folder:
         return None
     beside = [str(path) for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
     advice = nearest(path, beside) if beside else "give a local folder or a hub name"
     raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
+
+
+def check_reachable(path: str) -> None:
+    """Ask the hub once for what is neither a folder nor cached: transformers would ask for a minute, and be loud."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    if Path(path).expanduser().is_dir() or _is_cached(path):
+        return
+    try:
+        get_hf_file_metadata(hf_hub_url(path, CONFIG))
+    except (HfHubHTTPError, OfflineModeIsEnabled):  # an answer, which transformers puts into words at once
+        return
+    except Exception as error:
+        raise ConfigError(
+            f"model.path: {path!r} is no folder here, and the hub cannot be asked for it ({_read_first_line(error)}); "
+            "give a local folder, or see to the connection"
+        ) from None
+
+
+def _is_cached(path: str) -> bool:
+    """Whether a name of the hub was loaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(path, CONFIG), str)
+    except ValueError:  # no name that the hub could have
+        return False
 
 
 def find_adapter(path: str) -> Adapter | None:
@@ -135,6 +168,7 @@ def load_model(path: str, *, dtype: Any) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     read: Any = AutoModelForCausalLM.from_pretrained  # with what was found besides the model, unlike its annotation
+    check_reachable(path)
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
         _check_auto_map(path, getattr(config, "auto_map", None))
@@ -153,6 +187,7 @@ def load_tokenizer(path: str) -> Any:
     """The tokenizer of a folder or a hub name."""
     from transformers import AutoTokenizer
 
+    check_reachable(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **AS_DATA)
     except Exception as error:  # the tokenizers' own library raises what has no class of its own
@@ -165,6 +200,7 @@ def read_positions(path: str) -> int | None:
     """How many positions the model of a folder or a hub name has; None where its settings do not say."""
     from transformers import AutoConfig
 
+    check_reachable(path)
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
     except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.text.safe_text import quote_line
-from groupwise.models.folder import AS_DATA, Adapter, explain_unloadable
+from groupwise.models.folder import AS_DATA, Adapter, check_reachable, explain_unloadable
 
 ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output layer, in peft's words."""
@@ -26,6 +26,7 @@ def list_linear_layers(path: str) -> list[str]:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
+    check_reachable(path)
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
         with torch.device("meta"):

@@ -86,11 +86,20 @@ def test_a_lag_that_is_refused_is_not_noted_first(groupwise: Run, tmp_path: Path
 
 def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, tmp_path: Path) -> None:
     (tmp_path / "there" / "checkpoints").mkdir(parents=True)
-    ran = groupwise("train", "missing.toml", "--out", "there")
+    (tmp_path / "broken.toml").write_text("[")
+    ran = groupwise("train", "broken.toml", "--out", "there")
     assert (ran.status, ran.err) == (
         2,
         "error: there holds a run already; go on with --resume, or choose another folder with --out\n",
     )
+
+
+def test_a_run_file_that_is_not_there_is_named_before_a_folder_that_is(groupwise: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    (tmp_path / "runs" / "small" / "checkpoints").mkdir(parents=True)
+    ran = groupwise("train", "small.tml")
+    assert ran.status == 2
+    assert ran.err.startswith("error: small.tml: there is no such file; did you mean small.toml?")
 
 
 def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run, tmp_path: Path) -> None:
@@ -175,7 +184,13 @@ def test_a_finished_run_says_so_and_does_nothing(
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
-    assert groupwise("train", "--resume", "run", "--set", "training.updates=1").out == said.format(1)
+    ran = groupwise("train", "--resume", "run", "--set", "training.updates=1")
+    assert (ran.err, ran.out) == (
+        "",
+        "run has made 2 updates already, more than 1, and nothing was changed; to go on, give it more with --set "
+        "training.updates=N\n",
+    )
+    assert load_run(tmp_path / "run" / "config.toml").training.updates == 2
 
 
 def test_a_run_that_lacks_its_last_evaluation_is_not_finished(groupwise: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import tomli_w
 
 from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
+from groupwise.config.overrides import override_setting
 from groupwise.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run
 from groupwise.core.errors import list_names
 from groupwise.groups import ByTask, CrossContextReplay
@@ -181,3 +182,10 @@ def test_settings_of_a_part_that_was_switched_off_are_refused() -> None:
     )
     given = {"recipe": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
     assert decode_algorithm({"algorithm": given}).replay == CrossContextReplay(k=3)
+
+
+def test_an_entry_of_a_list_is_not_set_alone() -> None:
+    content = {"env": {"kind": "mixture", "members": [{"weight": 1.0}]}}
+    with pytest.raises(ConfigError) as raised:
+        override_setting(content, "env.members.0.weight=-1")
+    assert str(raised.value) == "'members' is a list; give it whole: --set 'env.members=[...]'"

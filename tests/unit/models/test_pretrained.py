@@ -74,6 +74,32 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest
         open_model(tmp_path / "nowhere")
 
 
+def test_a_name_without_a_slash_is_not_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda url: pytest.fail(f"asked for {url}"))
+    with pytest.raises(ConfigError) as caught:
+        PretrainedModel(path="base").check()
+    assert str(caught.value) == (
+        "model.path: there is no folder 'base' here; give a local folder or a name of the hub, OWNER/NAME"
+    )
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(url: str) -> None:
+        asked.append(url)
+        raise ConnectionRefusedError("no route")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", refuse)
+    with pytest.raises(ConfigError) as caught:
+        PretrainedModel(path="nobody/base").open(words=(), seed=0)
+    assert str(caught.value) == (
+        "model.path: 'nobody/base' is no folder here, and the hub cannot be asked for it (no route); give a local "
+        "folder, or see to the connection"
+    )
+    assert len(asked) == 1
+
+
 def list_adapted(model: Any) -> set[str]:
     """Last names of the layers that an adapter sits on."""
     return {name.split(".lora_A.")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A." in name}

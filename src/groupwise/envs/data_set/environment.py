@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -25,7 +26,16 @@ from groupwise.envs.data_set.rows import (
 )
 from groupwise.envs.kit.answers import ASKED, COMPARISONS, Form, say_answer
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, digest_of_content
+from groupwise.envs.kit.panel import (
+    SPLITS,
+    TEST_SHARE,
+    VALIDATION_SHARE,
+    Panels,
+    check_disjoint,
+    check_env,
+    choose_split,
+    digest_of_content,
+)
 from groupwise.envs.kit.question import SENTENCES, WITHOUT_VERDICT, Question, QuestionEnvironment, open_question
 from groupwise.envs.kit.row_files import assign_splits, find_row_files
 from groupwise.envs.kit.words import collect_vocabulary
@@ -103,9 +113,10 @@ class DataSet(Part, slot="env"):
     def panel(self, split: str) -> tuple[Task, ...]:
         if self.verifier == "math" and find_spec("math_verify") is None:
             raise report_missing_package(ENV, extra="math")
-        tasks = choose_split(self._read_panels().panels, split)
+        divided = self._read_panels()
+        tasks = choose_split(divided.panels, split)
         if not tasks:
-            raise ConfigError(f"data_set: {self.path!r} has no row for the split {split!r}; add rows that say so")
+            raise ConfigError(f"data_set: {self.path!r}{divided.explain_lack(split)}")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
 
     def open(self, task: Task) -> QuestionEnvironment:
@@ -159,10 +170,26 @@ class DataSet(Part, slot="env"):
 
 
 class DividedRows(NamedTuple):
-    """Panels, and how many rows were there before."""
+    """Panels, and what they were made of."""
 
     panels: Panels
     duplicates: int
+    """Rows that have the same content as another."""
+    num_cut: int
+    """Rows that splits which nothing speaks of are cut out of."""
+    said: frozenset[str]
+    """Splits that something speaks of."""
+
+    def explain_lack(self, split: str) -> str:
+        """Finish the message about a split that has no rows."""
+        if split in self.said or not self.num_cut:
+            return f" has no row for the split {split!r}; add rows that say so"
+        rows = "1 row is" if self.num_cut == 1 else f"{self.num_cut} rows are"
+        share = {"validation": VALIDATION_SHARE, "test": TEST_SHARE}.get(split)
+        purpose = "be divided into training, validation and test"
+        purpose = purpose if share is None else f"cut out {100 * share:.0f} % for {split}"
+        remedies = "rows, a split column, or test_path" if split == "test" else "rows, or a split column"
+        return f": {rows} too few to {purpose}; add {remedies}"
 
 
 @lru_cache(8)
@@ -185,7 +212,13 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
     # In an order that says nothing about the rows, so that the first of a panel stand for all of it.
     ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
     check_disjoint(ordered)
-    return DividedRows(ordered, len(assigned) - sum(map(len, ordered.values())))
+    said_of_rows = Counter(row.split for row in rows)
+    return DividedRows(
+        panels=ordered,
+        duplicates=len(assigned) - sum(map(len, ordered.values())),
+        num_cut=said_of_rows["train"] or said_of_rows[""],
+        said=frozenset(said_of_rows),
+    )
 
 
 def _stamp_files(paths: Sequence[str]) -> FileStamps:

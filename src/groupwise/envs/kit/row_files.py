@@ -17,6 +17,8 @@ from groupwise.core.text.json_text import parse_json
 from groupwise.envs.kit.panel import split_of_content
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
+LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+"""The suffixes, as a message lists them."""
 SAYS_SPLIT = {
     "train": "train",
     "training": "train",
@@ -69,7 +71,10 @@ def read_split_name(parts: Iterable[str]) -> tuple[str, str]:
 
 def read_rows(file: Path, *, row_name: str) -> Iterator[tuple[str, Row]]:
     """The rows of a file, each with its place: file:line in JSON lines, else the number of the row."""
-    read = {".parquet": _read_parquet, ".jsonl": _read_lines}.get(file.suffix, _read_json)
+    if file.suffix not in SUFFIXES:
+        named = repr(file.suffix) if file.suffix else "none"
+        raise ConfigError(f"{file}: rows are read by the suffix of their file, and this is {named}; give {LISTED}")
+    read = {".parquet": _read_parquet, ".jsonl": _read_lines, ".json": _read_json}[file.suffix]
     for where, row in read(file):
         if not isinstance(row, Mapping):
             raise FileError(f"{where}: found {type(row).__name__}; {row_name} is an object with named fields")

@@ -149,6 +149,32 @@ def test_a_checker_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     )
 
 
+@pytest.mark.parametrize("name", ["questions.jsonl", "train.jsonl"])
+def test_too_few_rows_to_cut_a_split_out_of_are_counted(tmp_path: Path, name: str) -> None:
+    path = write_rows(tmp_path / name, sums(0, 2))
+    lacking = [split for split in SPLITS if not DataSet(path=path, **GSM8K).counts()[split]]
+    assert lacking, "two rows do not make three splits"
+    messages = {
+        "train": "be divided into training, validation and test; add rows, or a split column",
+        "validation": "cut out 10 % for validation; add rows, or a split column",
+        "test": "cut out 16 % for test; add rows, a split column, or test_path",
+    }
+    for split in lacking:
+        with pytest.raises(ConfigError) as raised:
+            DataSet(path=path, **GSM8K).panel(split)
+        assert str(raised.value) == f"data_set: {path!r}: 2 rows are too few to {messages[split]}"
+
+
+def test_a_file_of_another_kind_is_not_called_broken(tmp_path: Path) -> None:
+    path = tmp_path / "sums.csv"
+    path.write_text("question,answer\n1+1,2\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        DataSet(path=str(path), **GSM8K).panel("train")
+    assert str(raised.value) == (
+        f"{path}: rows are read by the suffix of their file, and this is '.csv'; give .jsonl, .json or .parquet"
+    )
+
+
 def test_an_empty_path_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rows(tmp_path / "train.jsonl", sums(0, 3))
     monkeypatch.chdir(tmp_path)
