@@ -4,8 +4,8 @@
         [--write benchmarks/results/example_metrics.json]
 
 An example that cannot run here (a package, files, a server or a GPU is missing) is named with the reason. What was run
-stays in the folder of parts, a file for each example, and is not run again. A test holds the default alarms against the
-result: none of them may fire.
+stays in the folder of parts, a file for each example, and is not run again. What was recorded stays in the result as
+long as the example says the same. A test holds the default alarms against the result: none of them may fire.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,16 @@ def play_apart(name: str, parts: Path) -> None:
         print(name, f"is not done after {MAX_SECONDS} s", flush=True)
 
 
-def join_parts(names: Sequence[str], parts: Path) -> dict[str, Any]:
-    """All that was run, by name, and what was not."""
+def join_parts(names: Sequence[str], parts: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """All that was run, now or as `recorded`, by name, and what was not."""
     played, missing = {}, {}
     for name in names:
         part = parts / f"{name.replace('/', '.')}.json"
         failure = part.with_suffix(".failed")
         if part.is_file():
             played[name] = json.loads(part.read_text(encoding="utf-8"))
+        elif name in recorded and recorded[name]["file"] == digest_file(EXAMPLES / f"{name}.toml"):
+            played[name] = recorded[name]
         else:
             missing[name] = failure.read_text(encoding="utf-8").strip() if failure.is_file() else "it was not run"
     return {"command": "python -m benchmarks.example_metrics", "examples": played, "missing": missing}
@@ -150,13 +152,15 @@ def main() -> None:
         draft.write_text(json.dumps(play_example(options.play)), encoding="utf-8")
         draft.replace(part)
         return
-    names = options.names or [name_example(path) for path in sorted(EXAMPLES.rglob("*.toml"))]
-    wanted = [name for name in names if name not in ELSEWHERE]
+    names = [name_example(path) for path in sorted(EXAMPLES.rglob("*.toml"))]
+    wanted = [name for name in options.names or names if name not in ELSEWHERE]
     if not options.join:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda name: play_apart(name, options.parts), wanted))
     if options.write:
-        write_lines(join_parts(names, options.parts), options.write)
+        is_there = options.write.is_file()
+        recorded = json.loads(options.write.read_text(encoding="utf-8"))["examples"] if is_there else {}
+        write_lines(join_parts(names, options.parts, recorded), options.write)
 
 
 if __name__ == "__main__":

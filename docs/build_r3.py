@@ -36,12 +36,11 @@ def outcome() -> str:
                 arm,
                 _share(row["held_out"]["success"]),
                 "" if against is None else _points(against["more"]),
-                "" if against is None else _chance(against["improvement"]),
                 _share(row["training"]["success"]),
                 f"{row['updates']:.0f}",
             ]
         )
-    head = ("arm", "held out", "more than GRPO, points", "probability of more", "training questions", "updates")
+    head = ("arm", "held out", "more than GRPO, points", "training questions", "updates")
     return table(head, rows) if rows else ""
 
 
@@ -96,11 +95,6 @@ def _share(case: Mapping[str, Any]) -> str:
 def _points(case: Mapping[str, Any]) -> str:
     low, high = case["interval"]
     return f"{100 * case['value']:+.1f} [{100 * low:+.1f} to {100 * high:+.1f}]"
-
-
-def _chance(case: Mapping[str, Any]) -> str:
-    low, high = case["interval"]
-    return f"{case['value']:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def draw(measured: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.architecture.markdown import blocks_of, text_of  # noqa: E402
 from tests.end_to_end.idea_to_model import PAGE, PYTHON_FILES, RUN_FILES, Reader  # noqa: E402
 
 
-def test_the_page_leads_from_three_files_to_a_folder_that_says_the_same(
+def test_the_page_leads_from_the_readers_files_to_a_folder_that_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = Reader(tmp_path, monkeypatch)
@@ -62,3 +63,6 @@ def test_the_page_names_every_file_that_its_reader_saves_and_where_from() -> Non
         assert f"`{file}`" in text_of(PAGE)
         assert page == PAGE or f"]({Path(page).name})" in text_of(PAGE)
     assert len(blocks_of(PAGE, "toml")) == 1
+    brought = re.findall(r"^\| (`.*?) \|", text_of(PAGE), flags=re.MULTILINE)
+    assert sum(cell.count("`") // 2 for cell in brought) == 4
+    assert "\nFour files, in the folder you work in" in text_of(PAGE)

@@ -27,7 +27,10 @@ from tests.equivalence.golden_files import WITHOUT_GOLDEN, read_golden
 from tests.unit.evaluations import make_evaluated
 
 RECORD = EXAMPLES.parent / "benchmarks" / "results" / "example_metrics.json"
-RECORDED: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))["examples"]
+CONTENT: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+RECORDED: dict[str, Any] = CONTENT["examples"]
+RECORDING = "python -m benchmarks.example_metrics NAME --write benchmarks/results/example_metrics.json"
+PAGE = EXAMPLES.parent / "docs" / "alarms.md"
 
 
 def raise_all(settings: AlarmsConfig, curves: dict[str, dict[int, float]], verdict: RunVerdict | None) -> list[Alarm]:
@@ -54,10 +57,16 @@ def judge(evaluations: list[list[float]]) -> RunVerdict | None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_an_example_that_was_run_whole_raises_no_alarm(name: str) -> None:
     path, recorded = EXAMPLES / f"{name}.toml", RECORDED[name]
-    if not path.is_file() or digest_file(path) != recorded["file"]:
-        pytest.skip("the example has changed since it was recorded")
+    assert digest_file(path) == recorded["file"], f"it has changed since it was recorded: {RECORDING}"
     curves = {metric: {int(number): value for number, value in curve} for metric, curve in recorded["metrics"].items()}
     assert raise_all(load_run(path).alarms, curves, judge(recorded["evaluations"])) == []
+
+
+def test_every_example_is_recorded_or_named_as_not_run_and_the_page_counts_them() -> None:
+    examples = {name_of(path) for path in FILES}
+    assert {*RECORDED, *CONTENT["missing"]} == examples, RECORDING
+    assert not RECORDED.keys() & CONTENT["missing"].keys()
+    assert f"{len(RECORDED)} of the {len(FILES)} [examples]" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if name_of(path) not in WITHOUT_GOLDEN], ids=name_of)

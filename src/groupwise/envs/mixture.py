@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from statistics import fmean
 from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.errors import ConfigError, GroupwiseError, RecordError
 from groupwise.core.parts.part import Part, load_catalogue
 from groupwise.core.records import Task
 from groupwise.core.weighted_turns import choose_next
 from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot
-from groupwise.envs.kit.panel import check_split
+from groupwise.envs.kit.panel import SPLITS, check_split, digest_of_content, digest_task
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -41,8 +42,9 @@ class Mixture(Part, slot="env", stays_inside=True):
     """Several environments, mixed by weight: an update has tasks of each, a group is one task's and so never mixed.
 
     A panel has the tasks of all in turns by weight, so that any beginning of it is mixed like training; who has no
-    tasks left is passed over. Tasks keep their ids. Their first tag is the environment's name, and other tags begin
-    with it, so that evaluations report each environment and the whole.
+    tasks left is passed over. What one has in a split, no other may have in another. Tasks keep their ids. Their first
+    tag is the environment's name, and other tags begin with it, so that evaluations report each environment and the
+    whole.
     """
 
     members: Annotated[tuple[Member, ...], Field(min_length=2)]
@@ -83,6 +85,7 @@ class Mixture(Part, slot="env", stays_inside=True):
         check_split(split)
         panels = {name: list(self._list_tasks(name, split)) for name in self.environments}
         _check_distinct(panels)
+        _check_splits(self.environments)
         return tuple(_take_turns(panels, self.weights))
 
     def open(self, task: Task) -> Environment:
@@ -150,6 +153,39 @@ def _check_distinct(panels: Mapping[str, Sequence[Task]]) -> None:
                     f"mixture: the task {task.id} is in {other!r} and in {name!r}, so that its group would be of "
                     "both; mix environments whose tasks differ"
                 )
+
+
+def _check_splits(environments: Mapping[str, EnvironmentPart]) -> None:
+    """Refuse an environment that has in one split what another has in another; ids say the split, so content counts."""
+    contents = {
+        (name, split): {_identify(env, task) for task in _ask_panel_if_any(env, split)}
+        for name, env in environments.items()
+        for split in SPLITS
+    }
+    for (name, split), (other, other_split) in permutations(contents, 2):
+        num_shared = len(contents[name, split] & contents[other, other_split])
+        if name != other and split != other_split and num_shared:
+            raise ConfigError(
+                f"mixture: the {split} split of {name!r} and the {other_split} split of {other!r} share {num_shared} "
+                f"{'task' if num_shared == 1 else 'tasks'}, so that evaluations would measure memory; take what they "
+                "share out of one of the two"
+            )
+
+
+def _ask_panel_if_any(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
+    try:
+        return ask_panel(env, split)
+    except GroupwiseError:  # it has no such split, or cannot read it: that stops who asks for it
+        return ()
+
+
+def _identify(env: EnvironmentPart, task: Task) -> str:
+    """What a task is, in whatever split: as its environment tells its tasks apart, else all of its content."""
+    identify = getattr(env, "identify_content", None)
+    try:
+        return digest_of_content(identify(task)) if identify else digest_task(task)
+    except (TypeError, ValueError):  # somebody's payload that JSON cannot write
+        return task.id
 
 
 def _take_turns(panels: Mapping[str, Sequence[Task]], weights: Mapping[str, float]) -> Iterator[Task]:

@@ -25,6 +25,16 @@ def check_unused(run: Run) -> None:
         )
 
 
+def check_settings(run: Run) -> None:
+    """Refuse settings that hold a secret, and trackers that cannot work, before anything of them is written.
+
+    Where that fails, the lock is given back, and a folder that was made for the run goes.
+    """
+    with run.lock.release_on_failure():
+        check_no_secret(name_places(run.config.config()))
+        check_trackers(run.config.trackers)
+
+
 @contextmanager
 def prepare_folder(run: Run) -> Iterator[Trackers]:
     """Write the run's settings into its folder and start its trackers; they are finished when the context ends.
@@ -34,8 +44,6 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
     with ExitStack() as stack:
         with run.lock.release_on_failure():
             settings = name_places(run.config.config())
-            check_no_secret(settings)
-            check_trackers(run.config.trackers)
             run.paths.write_config(settings)
             trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
         yield trackers

@@ -5,6 +5,9 @@ Both are parts of the algorithm like any other: the run's own settings show them
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import product
+
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of
@@ -29,6 +32,20 @@ def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> 
     if knows_versions and not has_filter and algorithm.replay is None:
         changes["filters"] = (*algorithm.filters, Staleness(max_age=max_age))
     return algorithm.model_copy(update=changes) if changes else algorithm
+
+
+def undo_correction(algorithm: Algorithm, *, max_ages: Collection[int]) -> Algorithm:
+    """The algorithm that `correct_lag` was given with one of these ages, if it was; what others wrote stays."""
+    loss, filters = algorithm.loss, algorithm.filters
+    losses = [loss]
+    if isinstance(loss, PolicyLoss):
+        losses.insert(0, loss.model_copy(update={"corrections": loss.corrections[:-1]}))
+    for lesser, fewer in product(losses, (filters[:-1], filters)):
+        before = algorithm.model_copy(update={"loss": lesser, "filters": fewer})
+        for max_age, knows_versions in product(max_ages, (True, False)):
+            if correct_lag(before, max_age=max_age, knows_versions=knows_versions) == algorithm:
+                return before
+    return algorithm
 
 
 def check_staleness(algorithm: Algorithm, *, max_age: int) -> None:

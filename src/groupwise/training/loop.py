@@ -13,7 +13,7 @@ from groupwise.training.attempts.stepped import PlayedNow
 from groupwise.training.checkpoints.keeping import keep_evaluated, remove_others
 from groupwise.training.checkpoints.run_checkpoints import resume_run, save_run
 from groupwise.training.evaluate_run import evaluate_run
-from groupwise.training.folder_start import check_unused, prepare_folder, start_run
+from groupwise.training.folder_start import check_settings, check_unused, prepare_folder, start_run
 from groupwise.training.learner.answers import check_learned
 from groupwise.training.metrics.speed import Stopwatch
 from groupwise.training.metrics.update import compute_update_metrics, describe_update
@@ -42,6 +42,7 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
     run.journal.check_open()
     run.lock.acquire()
     try:
+        check_settings(run)  # a resumed run writes into its journal what has changed of them
         done = resume_run(run) if resume else None
         if done is None:
             check_unused(run)

@@ -59,11 +59,18 @@ def check_observers(observers: Sequence[RunObserver]) -> None:
             raise ConfigError(f"observers has {name}, which cannot be told anything ({fault}); {advice}")
 
 
+def has_handler(observer: RunObserver, event: str) -> bool:
+    """Whether an observer, or any of several, does something about an event, such as `on_alarm`."""
+    if isinstance(observer, ObserverList):
+        return any(has_handler(single, event) for single in observer.observers)
+    return getattr(type(observer), event, None) is not getattr(RunObserver, event)
+
+
 class ObserverList(RunObserver):
     """Several observers, told one after the other."""
 
     def __init__(self, observers: Sequence[RunObserver]) -> None:
-        self._observers = observers
+        self.observers = observers
 
     def on_stage(self, name: str, number: int) -> None:
         """A stage begins."""
@@ -96,7 +103,7 @@ class ObserverList(RunObserver):
     def _tell(self, call: Callable[[RunObserver], None]) -> None:
         """Tell all of them, then raise what the first one raised; an interruption does not wait."""
         first: Exception | None = None
-        for observer in self._observers:
+        for observer in self.observers:
             try:
                 call(observer)
             except Exception as error:

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.recordings import RolloutsFile
+from groupwise.core.errors import RecordError
+from groupwise.recordings import RolloutsFile, write_rollouts
 from groupwise.recordings.formats import open_rollouts
 from tests.unit.cli.calls import show_json
 from tests.unit.cli.files import EXAMPLE
@@ -97,3 +98,42 @@ def test_answers_in_words_are_refused_as_rewards() -> None:
     result = CliRunner().invoke(app, ["audit", str(file), "--map", "task=question,reward=answer"])
     assert str(result.exception).startswith(f"{file}, line 1: field 'answer' is \"")
     assert str(result.exception).endswith("; it takes a number")
+
+
+def write_updates(path: Path, answers: list[tuple[str, int, float]]) -> list[str]:
+    """Answers with their task, update and reward; the arguments that read them."""
+    rows = [{"prompt_id": task, "step": step, "score": score} for task, step, score in answers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return [str(path), "--map", "task=prompt_id,reward=score,group=step"]
+
+
+def test_tasks_of_one_update_are_compared_each_by_itself(tmp_path: Path) -> None:
+    alike = [(task, 12, reward) for task, reward in [("apples", 1.0), ("pears", 0.0)] for _ in range(2)]
+    census = show_json("audit", *write_updates(tmp_path / "a.jsonl", alike), "--recipe", "grpo")["census"]
+    assert (census["tasks"], census["equal_tasks"]) == (2, 2)
+
+
+def test_a_step_of_a_divided_task_is_explained_by_the_task_or_by_the_group(tmp_path: Path) -> None:
+    answers = [("apples", 12, 1.0), ("pears", 12, 0.0), ("pears", 12, 3.0), ("pears", 13, 0.0)]
+    arguments = [*write_updates(tmp_path / "a.jsonl", answers), "--step", "0", "--recipe", "grpo"]
+    by_task = show_json("explain", *arguments, "--task", "pears", "--attempt", "1")
+    assert by_task == show_json("explain", *arguments, "--task", "pears@12", "--attempt", "1")
+    assert [(member["task"], member["value"]) for member in by_task["members"]] == [
+        ("pears@12", 0.0),
+        ("pears@12", 3.0),
+    ]
+    with pytest.raises(RecordError, match="attempt '0' exists in 2 tasks; add --task, one of: pears@12, pears@13"):
+        show_json("explain", *arguments, "--task", "pears", "--attempt", "0")
+
+
+def test_a_group_that_goes_by_the_id_comes_before_the_task(tmp_path: Path) -> None:
+    rows = [
+        {"task": task, "group": group, "attempt": attempt, "index": 0, "reward": attempt}
+        for task, group in ("ab", "ba")
+        for attempt in range(2)
+    ]
+    write_rollouts(tmp_path / "a.jsonl", rows)
+    for group in "ab":
+        step = ["--task", group, "--attempt", "0", "--step", "0", "--recipe", "grpo"]
+        explained = show_json("explain", tmp_path / "a.jsonl", *step)
+        assert [member["task"] for member in explained["members"]] == [group, group]

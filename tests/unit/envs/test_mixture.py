@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.core.parts.part import Slot, check_may_open, name_of
+from groupwise.core.parts.part import Part, Slot, check_may_open, name_of
 from groupwise.core.parts.trust import only_reading
-from groupwise.envs import SPLITS, Countdown, Household, Identity, Mixture, check_environment
+from groupwise.envs import SPLITS, Countdown, DataSet, Environment, Household, Identity, Mixture, check_environment
 from groupwise.envs.mixture import choose_first_tasks, find_environment, list_environments, mean_max_steps
+from tests.unit.envs.data_set.row_sets import write_rows
 
 HOME = Household(num_receptacles=3, num_objects=2, max_steps=10)
+
+
+class World(Part, slot="env"):
+    """A task in each split, by its position; none of it is played."""
+
+    content: Any
+    shift: int = 0
+    max_steps: int = 1
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        seed = (SPLITS.index(split) - self.shift) % len(SPLITS)
+        return (Task(id=f"{split}-{self.shift}", seed=seed, payload={"content": self.content}),)
+
+    def open(self, task: Task) -> Environment:
+        raise NotImplementedError
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return ()
+
+    def instruction(self) -> str:
+        return ""
 
 
 def mix(*members: dict[str, Any]) -> Mixture:
@@ -124,6 +147,54 @@ def test_a_task_of_two_environments_is_refused() -> None:
         f"mixture: the task {Identity().panel('train')[0].id} is in 'a' and in 'b', so that its group would be of "
         "both; mix environments whose tasks differ"
     )
+
+
+def make_data_set(folder: Path, **words: list[str]) -> DataSet:
+    """A data set with one question for each word, by split."""
+    for split, of_split in words.items():
+        write_rows(folder / f"{split}.jsonl", [{"prompt": f"Say {word}", "answer": word} for word in of_split])
+    return DataSet(path=str(folder))
+
+
+def test_what_one_trains_on_no_other_tests(tmp_path: Path) -> None:
+    first = make_data_set(tmp_path / "a", train=["one", "two", "three"], validation=["four"], test=["five"])
+    second = make_data_set(tmp_path / "b", train=["six"], validation=["seven"], test=["two", "three", "eight"])
+    part = mix({"name": "a", "env": first}, {"name": "b", "env": second})
+    for split in SPLITS:
+        with pytest.raises(ConfigError) as raised:
+            part.panel(split)
+        assert str(raised.value) == (
+            "mixture: the train split of 'a' and the test split of 'b' share 2 tasks, so that evaluations would "
+            "measure memory; take what they share out of one of the two"
+        )
+    apart = make_data_set(tmp_path / "c", train=["six"], validation=["seven"], test=["eight"])
+    assert len(mix({"name": "a", "env": first}, {"name": "c", "env": apart}).panel("test")) == 2
+
+
+def test_prompts_that_two_data_sets_share_are_found_under_any_column(tmp_path: Path) -> None:
+    first = make_data_set(tmp_path / "a", train=["one", "two"], validation=["four"], test=["five"])
+    rows = [{"question": " say  ONE", "answer": "1", "split": "test"}]
+    second = DataSet(
+        path=write_rows(tmp_path / "b.jsonl", rows), columns={"prompt": "question", "split": "split"}
+    )  # has no other split, which is nobody's fault while nobody asks for it
+    with pytest.raises(ConfigError, match="the train split of 'a' and the test split of 'b' share 1 task, so"):
+        mix({"name": "a", "env": first}, {"name": "b", "env": second}).panel("test")
+
+
+def test_a_member_without_a_split_stops_only_who_asks_for_it(tmp_path: Path) -> None:
+    only_tests = make_data_set(tmp_path, test=["one"])
+    part = mix({"name": "a", "env": only_tests}, {"name": "b", "env": HOME})
+    assert {task.tags[0] for task in part.panel("test")} == {"a", "b"}
+    with pytest.raises(ConfigError, match="has no row for the split 'train'"):
+        part.panel("train")
+
+
+def test_worlds_are_compared_by_content_also_where_json_cannot_write_it() -> None:
+    part = mix({"name": "a", "env": World(content=1)}, {"name": "b", "env": World(content=1, shift=1)})
+    with pytest.raises(ConfigError, match=r"the train split of 'a' and the validation split of 'b' share 1 task, so"):
+        part.panel("train")
+    opaque = mix({"name": "a", "env": World(content=b"1")}, {"name": "b", "env": World(content=b"1", shift=1)})
+    assert len(opaque.panel("train")) == 2
 
 
 def test_a_strange_task_is_refused() -> None:

@@ -50,7 +50,25 @@ def test_rows_that_are_attempts_are_numbered_within_their_task(tmp_path: Path, n
 def test_attempts_are_numbered_within_their_group_where_there_is_one(tmp_path: Path) -> None:
     rows = [row | {"step": number} for number, row in enumerate(ATTEMPTS[:2])]
     numbered = read(write_lines(tmp_path / "a.jsonl", rows), {**MAP, "group": "step"})
-    assert [(row["task"], row["group"], row["attempt"]) for row in numbered] == [(7, 0, 0), (7, 1, 0)]
+    assert [(row["task"], row["group"], row["attempt"]) for row in numbered] == [(7, "7@0", 0), (7, "7@1", 0)]
+
+
+def test_two_tasks_of_one_group_are_two_groups(tmp_path: Path) -> None:
+    rows = read(write_lines(tmp_path / "a.jsonl", ATTEMPTS), {**MAP, "group": "step"})
+    assert [(row["group"], row["attempt"]) for row in rows] == [("7@3", 0), ("7@3", 1), ("8@3", 0)]
+    with_attempts = [row | {"uid": 0} for row in ATTEMPTS[1:]]
+    rows = read(write_lines(tmp_path / "b.jsonl", with_attempts), {**MAP, "group": "step", "attempt": "uid"})
+    assert [(row["group"], row["index"]) for row in rows] == [("7@3", 0), ("8@3", 0)]
+
+
+def test_no_two_pairs_of_task_and_group_share_an_id(tmp_path: Path) -> None:
+    rows = [{"q": task, "g": group, "r": 1} for task, group in [("a@b", "c"), ("a", "b@c"), ("a", "b"), ("a", "b@c")]]
+    groups = [
+        row["group"]
+        for row in read(write_lines(tmp_path / "a.jsonl", rows), {"task": "q", "reward": "r"} | {"group": "g"})
+    ]
+    assert (groups[0], groups[2], groups[3]) == ("a@b@c", "a@b", groups[1])
+    assert len(set(groups)) == 3
 
 
 def test_rows_of_one_attempt_are_its_steps_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.journal.changes import SettingChange
 from groupwise.evaluation.verdict import RunVerdict, make_verdict
 from groupwise.training.alarms.rule import AlarmRule, RunHistory
 from groupwise.training.alarms.rules import (
@@ -124,6 +125,64 @@ def test_it_is_told_once_for_two_evaluations_in_a_row() -> None:
     history = remember(verdict=judge((0, 1), (2, 10), (4, 2), (6, 1)), **{RETURN: [1.0, 2.0, 2.0, 3.0, 4.0, 5.0]})
     raised = [number for number in range(7) if list_raised(AlarmsConfig(), history, number)]
     assert raised == [4]
+
+
+def test_what_hovers_at_its_limit_is_told_once_and_again_only_after_a_whole_window_of_silence() -> None:
+    hovering = [3.0, 3.0, 0.0, 0.0] * 10  # means of two: 3, 1.5, 0, 1.5
+    history = remember(**{KL: [*hovering, 0.0, 0.0, 3.0, 3.0, 3.0]})
+    settings = AlarmsConfig(window=2, reference_kl=FarFromReference(above=1.0))
+    loud = list_loud(settings.reference_kl, history, 45)
+    assert loud == [number for number in range(2, 40) if number % 4] + [43, 44, 45]
+    assert [number for number in range(46) if list_raised(settings, history, number)] == [2, 43]
+
+
+def test_falls_that_come_and_go_from_evaluation_to_evaluation_are_told_once() -> None:
+    verdict = judge((0, 10), (1, 2), (2, 9), (3, 2), (4, 9), (5, 2))
+    history = remember(verdict=verdict, **{RETURN: [1.0, 2.0, 3.0, 4.0, 5.0]})
+    assert list_loud(RewardHacking(), history, 5) == [3, 5]
+    assert [number for number in range(6) if list_raised(AlarmsConfig(), history, number)] == [3]
+
+
+def test_success_on_other_tasks_is_no_fall() -> None:
+    rows = [
+        make_evaluated(number=number, task=f"t{task}", success=float(task < solved), panel=panel)
+        for number, solved, panel in [(0, 10, "easy"), (2, 2, "hard"), (4, 2, "hard"), (6, 1, "easy")]
+        for task in range(10)
+    ]
+    history = remember(verdict=make_verdict(rows, "test"), **{RETURN: [1.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
+    assert list_loud(RewardHacking(), history, 6) == [6]
+
+
+def alter(path: str, before: Any, after: Any, number: int = 5) -> list[SettingChange]:
+    return [SettingChange(number=number, path=f"alarms.{path}", before=before, after=after)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "raised"),
+    [
+        ([], [2]),
+        (alter("reference_kl.action", "warn", "stop"), [2, 6]),
+        (alter("reference_kl.action", "off", "warn"), [2, 6]),
+        (alter("reference_kl.above", 9.0, 2.0), [2, 6]),
+        (alter("window", 5, 2), [2, 6]),
+        (alter("reference_kl.action", "stop", "warn"), [2]),  # it was told when it stopped the run
+        (alter("sampler_gap.action", "warn", "stop"), [2]),
+        (alter("reference_kl.action", "warn", "stop", number=2), [2]),  # told right before
+    ],
+)
+def test_a_rule_that_was_changed_is_raised_by_what_holds_already(
+    changes: list[SettingChange], raised: list[int]
+) -> None:
+    history = remember(**{KL: [3.0] * 9})
+    assert [number for number in range(10) if list_raised(AlarmsConfig(window=2), history, number, changes)] == raised
+
+
+def test_a_changed_rule_on_evaluations_is_raised_at_the_next_of_them() -> None:
+    history = remember(
+        verdict=judge((0, 10), (4, 2), (6, 2), (8, 2), (10, 2)), **{RETURN: [float(n) for n in range(1, 11)]}
+    )
+    changes = alter("reward_hacking.action", "warn", "stop", number=7)
+    assert [number for number in range(11) if list_raised(AlarmsConfig(), history, number, changes)] == [4, 8]
 
 
 def test_a_sentence_has_the_numbers_the_updates_and_what_to_do() -> None:

@@ -189,6 +189,26 @@ def test_a_lag_may_change_with_the_correction_that_it_brings(tmp_path: Path) -> 
     other = change(ahead, algorithm__advantage__scale={"kind": "deviation"})
     with pytest.raises(ConfigError, match=r"^algorithm\.advantage\.scale\.kind cannot change"):
         check_changes(now, other, tmp_path)
+    older = change(small_config(), rollout__lag=1, rollout__max_age=3)
+    assert {change.path for change in check_changes(ahead, older, tmp_path)} == {"rollout.max_age"}
+    kept = change(ahead, rollout__lag=0)  # as --resume --set rollout.lag=0 has it
+    assert {change.path for change in check_changes(ahead, kept, tmp_path)} == {"rollout.lag"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("algorithm__filters", [{"kind": "zero_spread"}]),
+        ("algorithm__loss__corrections", [{"kind": "mask"}]),
+        ("algorithm__loss__corrections", [{"kind": "truncate", "high": 9.0}]),
+    ],
+)
+def test_a_lag_opens_nothing_but_what_it_brings(setting: str, value: Any, tmp_path: Path) -> None:
+    other = change(small_config(), **{setting: value, "rollout__lag": 1})
+    where = setting.replace("__", r"\.")
+    for before, after in ((small_config(), other), (other, small_config())):
+        with pytest.raises(ConfigError, match=rf"^{where}.* cannot change"):
+            check_changes(before, after, tmp_path)
 
 
 def test_a_model_may_be_found_where_it_was_moved_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,13 +226,92 @@ def test_a_model_may_be_found_where_it_was_moved_to(tmp_path: Path, monkeypatch:
     assert [change.path for change in moved] == ["model.path"]
 
 
+def test_a_model_of_the_hub_is_no_place_that_could_be_empty(tmp_path: Path) -> None:
+    def make_config(path: str) -> RunConfig:
+        return change(small_config(), model={"kind": "pretrained", "path": path, "dtype": "float32"})
+
+    with pytest.raises(ConfigError, match=r"^model\.path cannot change"):
+        check_changes(make_config("owner/one"), make_config("owner/other"), tmp_path)
+
+
+def ask(path: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "data_set", "path": path, **fields}
+
+
+def write_questions(path: Path, *words: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f'{{"prompt": "Say {word}.", "answer": "{word}"}}\n' for word in words))
+    return str(path)
+
+
+@pytest.mark.parametrize("before", ["hub:owner/name", "data/*.jsonl", "~/data/q.jsonl", "data", ""])
+def test_data_that_are_still_there_were_not_moved(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_questions(tmp_path / "data" / "q.jsonl", "one")
+    now, other = change(small_config(), env=ask(before)), change(small_config(), env=ask("other.jsonl"))
+    with pytest.raises(ConfigError, match=r"^env\.path cannot change"):
+        check_changes(now, other, tmp_path)
+
+
+def test_data_of_a_member_and_those_of_the_test_may_be_moved(tmp_path: Path) -> None:
+    def make_config(folder: str) -> RunConfig:
+        member = {
+            "name": "questions",
+            "env": ask(str(tmp_path / folder / "q.jsonl"), test_path=str(tmp_path / folder / "test.jsonl")),
+        }
+        words = {"name": "words", "env": {"kind": "identity"}}
+        return change(small_config(), env={"kind": "mixture", "members": [member, words]})
+
+    changes = check_changes(make_config("here"), make_config("there"), tmp_path)
+    assert [change.path for change in changes] == ["env.members[0].env.path", "env.members[0].env.test_path"]
+
+
+def test_moved_data_must_hold_the_same_tasks(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(40)]
+    first = write_questions(tmp_path / "first.jsonl", *words)
+    config = change(small_config(updates=1), env=ask(first, verifier="words"), rollout__max_tokens=2)
+    folder = tmp_path / "run"
+    play(folder, config)
+    kept = RunPaths(folder).config.read_bytes()
+    Path(first).unlink()
+    other = write_questions(tmp_path / "other.jsonl", *(f"v{number}" for number in range(40)))
+    with pytest.raises(
+        ConfigError, match=r"^env\.path cannot change in a run that goes on: .* are other tasks \(the tr"
+    ):
+        play(folder, change(config, env__path=other, training__updates=2), resume=True)
+    assert RunPaths(folder).config.read_bytes() == kept
+    same = write_questions(tmp_path / "same.jsonl", *words)
+    moved = change(config, env__path=same, training__updates=2)
+    play(folder, moved, resume=True)
+    assert [change.path for change in read_changes(folder, moved)] == ["env.path", "training.updates"]
+
+
+def test_a_secret_is_refused_before_it_is_in_the_journal(folder: Path) -> None:
+    secret = "hunter22hunter22"
+    with open_run(small_config(updates=3), folder) as run:
+        run.config = run.config.model_copy(update={"panel": f"https://me:{secret}@example.org/panel.json"})
+        with pytest.raises(ConfigError, match="panel holds a secret"):
+            run_loop(run, resume=True)
+    assert read_changes(folder, small_config()) == []
+    for path in folder.rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes(), path
+
+
+def test_a_tracker_that_cannot_work_is_refused_before_a_change_is_written(folder: Path) -> None:
+    twice = change(small_config(updates=3), trackers=[{"kind": "csv"}, {"kind": "csv", "file": "b.csv"}])
+    with pytest.raises(ConfigError, match="'csv' is named twice"):
+        play(folder, twice, resume=True)
+    assert read_changes(folder, small_config()) == []
+
+
 def test_several_that_must_not_change_are_counted(tmp_path: Path) -> None:
     other = change(small_config(), seed=1, training__tasks=1, model__hidden=32)
     with pytest.raises(ConfigError, match=r"^seed cannot change .* is 1 \(2 more like it\); leave"):
         check_changes(small_config(), other, tmp_path)
 
 
-def test_settings_as_they_were_when_an_update_was_make_config() -> None:
+def test_settings_as_they_were_when_an_update_was_made() -> None:
     changes = [
         SettingChange(number=2, path="a", before=1, after=2),
         SettingChange(number=5, path="a", before=2, after=3),

@@ -130,7 +130,10 @@ def read_whole_rows(rollouts: RolloutsFile, chunk: RolloutsChunk) -> list[Row]:
 def _find_chunk(
     chunks: Iterable[RolloutsChunk], task: str | None, attempt: str, *, batchwide: bool
 ) -> tuple[RolloutsChunk, str | int]:
-    """The chunk and the group that an attempt is in; holds that chunk and the one being read, no more."""
+    """The chunk and the group that an attempt is in; holds that chunk and the one being read, no more.
+
+    A task that was divided into groups is found by its own id too; where a group goes by the id, it comes first.
+    """
     place: tuple[RolloutsChunk, str | int] | None = None
     scopes: set[str] = set()
     several: set[str] = set()
@@ -138,13 +141,15 @@ def _find_chunk(
     for number, chunk in enumerate(chunks):
         if number and batchwide:
             raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
-        pairs = set(zip(chunk.columns["task"], chunk.columns["attempt"], strict=True))
-        scopes |= {str(scope) for scope, _ in pairs}
-        names |= {str(name) for scope, name in pairs if task in (None, str(scope))}
-        for scope, name in pairs:
-            if str(name) == attempt and task in (None, str(scope)):
-                place = (chunk, scope)
+        places = set(zip(chunk.columns["task"], chunk.tasks, chunk.columns["attempt"], strict=True))
+        scopes |= {str(scope) for pair in places for scope in pair[:2]}
+        asked = [(scope, str(name)) for scope, own, name in places if task in (None, str(scope), str(own))]
+        names |= {name for _, name in asked}
+        for scope, name in asked:
+            if name == attempt:
+                place = (chunk, scope) if place is None or str(scope) == task else place
                 several.add(str(scope))
+    several = {task} if task is not None and task in several else several
     check_unique_attempt(task, attempt, scopes=scopes, names=names, several=several)
     assert place is not None, "it is in one of them"
     return place

@@ -14,7 +14,15 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.records import Task
 from groupwise.envs.data_set.hugging_face import HUB, is_hugging_face
-from groupwise.envs.data_set.rows import Columns, DataRow, RowReader, check_ids, read_answer_of, read_prompt
+from groupwise.envs.data_set.rows import (
+    Columns,
+    DataRow,
+    RowReader,
+    check_ids,
+    identify_prompt,
+    read_answer_of,
+    read_prompt,
+)
 from groupwise.envs.kit.answers import ASKED, COMPARISONS, Form, say_answer
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, digest_of_content
@@ -42,7 +50,7 @@ class DataSet(Part, slot="env"):
     before training. A task's id is a digest of its row, so that a changed file makes another panel.
     """
 
-    path: str
+    path: Annotated[str, Field(min_length=1)]
     """A file, a folder or a pattern of .jsonl, .json or .parquet; a folder that `datasets` saved; or hub:OWNER/NAME."""
     test_path: str = ""
     """More of the same, all for the test, whatever their names say; empty = none."""
@@ -112,6 +120,10 @@ class DataSet(Part, slot="env"):
         )
         return open_question(task, question, max_steps=self.max_steps)
 
+    def identify_content(self, task: Task) -> Mapping[str, str]:
+        """What a task shares with those that must not be in another split: its prompt, in any case and spacing."""
+        return identify_prompt(read_prompt(task.id, task.payload[self.columns.prompt]))
+
     def vocabulary(self) -> tuple[str, ...]:
         panels = self._read_panels().panels
         tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
@@ -155,7 +167,7 @@ class DividedRows(NamedTuple):
 
 @lru_cache(8)
 def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
-    reader = RowReader(part.columns, part.leave_out, part.tells_success, part.answer_after)
+    reader = RowReader(part.columns, part.leave_out, part.verifier, part.answer_after)
     rows = reader.read(part.path, subset=part.subset, revision=part.revision)
     tests = reader.read(part.test_path) if part.test_path else []
     check_ids([*rows, *tests], part.columns.id)

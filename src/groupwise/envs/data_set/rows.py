@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError
@@ -12,6 +13,7 @@ from groupwise.core.parts.part import Part
 from groupwise.core.text.json_text import is_plain
 from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.data_set.hugging_face import is_hugging_face, read_hugging_face
+from groupwise.envs.kit.answers import MAX_ANSWER_CHARACTERS, read_number
 from groupwise.envs.kit.row_files import SAYS_SPLIT, find_row_files, read_rows, read_split_name
 
 
@@ -46,8 +48,8 @@ class DataRow:
     """Every column, as JSON values."""
 
     def identify_prompt(self) -> dict[str, str]:
-        """What its split follows from: the prompt, in any case and spacing."""
-        return {"prompt": " ".join(self.prompt.lower().split())}
+        """What its split follows from."""
+        return identify_prompt(self.prompt)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class RowReader:
 
     columns: Columns
     leave_out: tuple[str, ...]
-    needs_answer: bool
+    verifier: str
+    """What answers are compared by: "none" does without, "number" needs numbers."""
     answer_after: str
 
     def read(self, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
@@ -68,7 +71,7 @@ class RowReader:
 
     def _read_row(self, where: str, split_name: str, row: Mapping[str, Any]) -> DataRow:
         columns = self.columns
-        for use in ("prompt", "id", "split", "tag", *(["answer"] if self.needs_answer else [])):
+        for use in ("prompt", "id", "split", "tag", *(["answer"] if self.verifier != "none" else [])):
             name = getattr(columns, use)
             if name and name not in row:
                 there = ", ".join(map(str, row)) or "no columns at all"
@@ -83,8 +86,10 @@ class RowReader:
                 f"{where}: the column {strange!r} holds {type(values.get(strange)).__name__}, which a task cannot "
                 f"keep; add it to env.leave_out, or store text and numbers"
             )
-        if self.needs_answer:
-            read_answer_of(where, values[columns.answer], self.answer_after)
+        if self.verifier != "none":
+            answer = read_answer_of(where, values[columns.answer], self.answer_after)
+            if self.verifier == "number":
+                _check_number(where, answer)
         return DataRow(
             where=where,
             prompt=read_prompt(where, values[columns.prompt]),
@@ -121,10 +126,15 @@ def read_prompt(where: str, prompt: Any) -> str:
     return prompt.strip()
 
 
+def identify_prompt(prompt: str) -> dict[str, str]:
+    """What a split follows from: a prompt's words, in any case and spacing."""
+    return {"prompt": " ".join(prompt.lower().split())}
+
+
 def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
     """The right answer, as text: what stands after the last `answer_after`, where that is set."""
-    if isinstance(stored, float) and stored.is_integer():
-        stored = int(stored)  # a table of numbers makes 27.0 of 27
+    if isinstance(stored, float):  # a table of numbers makes 27.0 of 27, and JSON 1e-05 of 0.00001
+        stored = int(stored) if stored.is_integer() else format(Decimal(str(stored)), "f")
     if isinstance(stored, bool) or not isinstance(stored, str | int | float) or not str(stored).strip():
         raise FileError(
             f"{where}: the answer is {quote_line(repr(stored), limit=60)}; give text or a number, or judge by a reward "
@@ -137,6 +147,15 @@ def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
             "the row, or env.answer_after"
         )
     return after.strip()
+
+
+def _check_number(where: str, answer: str) -> None:
+    if len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None:
+        raise FileError(
+            f"{where}: the answer {quote_line(repr(answer), limit=60)} is no number such as 1,200, -0.5 or 3/4, so "
+            "that no response could be right; mend the row, say in env.answer_after what stands before the number, or "
+            "take another env.verifier"
+        )
 
 
 def check_ids(rows: Sequence[DataRow], column: str) -> None:

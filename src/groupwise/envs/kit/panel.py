@@ -103,18 +103,23 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
         if len(ids) < len(tasks):
             raise RecordError(f"split {split!r} lists {len(tasks) - len(ids)} of its tasks twice; list each task once")
         for task in tasks:
-            other = owner.get(task.id) or owner.get(_digest_task(task))
+            other = owner.get(task.id) or owner.get(digest_task(task))
             if other:
                 raise RecordError(
                     f"task {task.id} of split {split!r} is task {other[1]} of split {other[0]!r}; "
                     "an instance may be in one split only, or the test panel measures memory"
                 )
-        owner |= {key: (split, task.id) for task in tasks for key in (task.id, _digest_task(task))}
+        owner |= {key: (split, task.id) for task in tasks for key in (task.id, digest_task(task))}
 
 
 def digest_of_content(payload: Mapping[str, Any]) -> str:
     """The fingerprint of an instance's content."""
     return _digest(payload)
+
+
+def digest_task(task: Task) -> str:
+    """The fingerprint of what a task is, in whatever split."""
+    return _digest({"env": task.env, "seed": task.seed, "payload": task.payload})
 
 
 def split_of_content(payload: Mapping[str, Any]) -> str:
@@ -192,10 +197,6 @@ def _check_panels(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
 
 def _make_task(env: str, split: str, proposal: Proposal) -> Task:
     return Task.create(env=env, split=split, seed=proposal.seed, payload=proposal.payload, tags=proposal.tags)
-
-
-def _digest_task(task: Task) -> str:
-    return _digest({"env": task.env, "seed": task.seed, "payload": task.payload})
 
 
 def _digest(payload: Mapping[str, Any]) -> str:

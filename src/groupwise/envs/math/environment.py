@@ -49,7 +49,7 @@ class Math(Part, slot="env"):
     the record says why.
     """
 
-    path: str
+    path: Annotated[str, Field(min_length=1)]
     """A file, a folder, or a pattern such as "math/gsm8k_*.jsonl"; jsonl, json or parquet."""
     format: Format = "auto"
     """Whose files they are; "auto" recognises each row by its fields."""

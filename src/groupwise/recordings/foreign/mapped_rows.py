@@ -3,7 +3,8 @@
 A row of the file is an attempt, or a step of one:
 
 - without a column for `attempt`, every row is an attempt of its own, numbered within its task (or group);
-- without one for `index`, the rows of an attempt are its steps in the order of the file.
+- without one for `index`, the rows of an attempt are its steps in the order of the file;
+- a column for `group` (the update, say) divides the attempts at each task: tasks that share its value stay apart.
 
 Values are read for what they must mean: true and false as the rewards 1 and 0; lists and objects (a chat's messages) as
 their canonical JSON text where text is wanted, and as its digest where an id is. Null and absent are the same; the
@@ -90,6 +91,8 @@ class MappedSource:
             if not isinstance(value, dict):
                 raise self._make_error(number, f"found {quote_json(value)} instead of an object with columns")
             row = self._make_row(number, value, unseen)
+            if "group" in row:
+                row["group"] = _name_group(row["task"], row["group"])
             numbering.complete(row)
             last = value
             yield number, cast(Row, row)
@@ -142,6 +145,16 @@ class _Numbering:
     def _count(self, place: Any) -> int:
         self._seen[place] += 1
         return self._seen[place] - 1
+
+
+def _name_group(task: str | int, group: str | int) -> str:
+    """An id for the attempts at a task that are compared, `TASK@GROUP` as in a run; no two pairs share one.
+
+    >>> _name_group("pears", 12)
+    'pears@12'
+    """
+    # Behind the last "@" stands the group, so it must have none itself: else ("a@b", "c") would be ("a", "b@c").
+    return f"{task}@{make_id(group) if '@' in str(group) else group}"
 
 
 def _choose_columns(file: ParquetFile, columns: ColumnMap) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class RunHistory:
         self, read_metrics: Callable[[int], Mapping[str, float]], window: int, verdict: RunVerdict | None = None
     ) -> None:
         """Begin with what reads the metrics of an update, how many updates are averaged, and the evaluations."""
-        self._read, self._window = read_metrics, window
+        self._read, self.window = read_metrics, window
         self._metrics: dict[int, Mapping[str, float]] = {}
         self.scores: Sequence[PanelScore] = verdict.scores if verdict else ()
         """The evaluations of the run's panel, by update."""
@@ -53,17 +53,17 @@ class RunHistory:
 
     def find_recent(self, name: str, number: int, updates: int | None = None) -> Level | None:
         """A metric over the updates up to one, as many as are averaged; None where there are fewer, or it has none."""
-        size = updates or self._window
+        size = updates or self.window
         return self._find_level(name, number - size + 1, number) if number >= size else None
 
     def find_start(self, name: str, number: int) -> Level | None:
         """A metric over the run's first updates; None as long as they are among the recent ones of an update."""
-        return self._find_level(name, 1, self._window) if number >= 2 * self._window else None
+        return self._find_level(name, 1, self.window) if number >= 2 * self.window else None
 
     def find_around(self, name: str, number: int) -> Level | None:
         """A metric over the updates up to one, or over the run's first ones where there are no more before it."""
-        last = max(number, self._window)
-        return self._find_level(name, last - self._window + 1, last)
+        last = max(number, self.window)
+        return self._find_level(name, last - self.window + 1, last)
 
     def is_solved(self, number: int, share: float, updates: int | None = None) -> bool:
         """Whether so many of the recent attempts succeeded; never where the environment does not say."""
@@ -96,9 +96,12 @@ class AlarmRule(Part):
         """What is to be said after an update, in a sentence; None where nothing is."""
         raise NotImplementedError
 
-    def find_previous(self, history: RunHistory, number: int) -> int:
-        """The update after which it was last looked: an alarm is raised where it was silent then."""
-        return number - 1
+    def list_looks(self, history: RunHistory, number: int) -> Sequence[int]:
+        """The updates before one after which it was looked, the last as many as are averaged.
+
+        An alarm is raised where it was silent after all of them: what hovers at a limit is told once.
+        """
+        return range(max(number - history.window, 0), number)
 
 
 def format_share(value: float) -> str:

@@ -5,6 +5,7 @@ Each looks at one thing and has something to say where that passes all of its li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -231,8 +232,8 @@ class NoSignal(AlarmRule):
 class RewardHacking(AlarmRule):
     """The training reward rises while held-out success falls, from the best evaluation so far to the latest.
 
-    The fall counts where the 95 % intervals of both evaluations lie apart. The reward is the mean return of an attempt,
-    averaged over the updates before an evaluation.
+    Only evaluations of the same tasks are compared. The fall counts where the 95 % intervals of both lie apart. The
+    reward is the mean return of an attempt, averaged over the updates before an evaluation.
     """
 
     drop: Share = 0.05
@@ -243,8 +244,11 @@ class RewardHacking(AlarmRule):
     def describe(self, history: RunHistory, number: int) -> str | None:
         """What is to be said after an evaluation."""
         now = next((score for score in history.scores if score.number == number), None)
-        before = [score for score in history.scores if score.number < number]
-        if now is None or not before:
+        if now is None:
+            return None
+        # Another panel, such as one of more tasks, may be harder: that is no fall.
+        before = [score for score in history.scores if score.number < number and score.panel == now.panel]
+        if not before:
             return None
         best = max(before, key=lambda score: score.value)
         then, lately = (history.find_around(RETURN, score.number) for score in (best, now))
@@ -261,9 +265,9 @@ class RewardHacking(AlarmRule):
             f"{best.number}, and mend the rewards or train on more tasks"
         )
 
-    def find_previous(self, history: RunHistory, number: int) -> int:
-        """The evaluation before."""
-        return max((score.number for score in history.scores if score.number < number), default=-1)
+    def list_looks(self, history: RunHistory, number: int) -> Sequence[int]:
+        """The last evaluations before."""
+        return [score.number for score in history.scores if score.number < number][-history.window :]
 
     def _has_fallen(self, best: PanelScore, now: PanelScore) -> bool:
         return now.value <= best.value - self.drop and now.interval[1] < best.interval[0]

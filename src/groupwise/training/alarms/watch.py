@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from groupwise.core.journal.alarms import Alarm
+from groupwise.core.journal.changes import SettingChange
 from groupwise.core.journal.journal import Journal
 from groupwise.evaluation.verdict import make_verdict
-from groupwise.training.alarms.rule import RunHistory
+from groupwise.training.alarms.rule import AlarmRule, RunHistory
 from groupwise.training.alarms.settings import AlarmsConfig
 from groupwise.training.checkpoints.best_update import is_out_of_patience
+from groupwise.training.observer import RunObserver, has_handler
 from groupwise.training.run_config import RunConfig
 
 if TYPE_CHECKING:
-    from groupwise.training.observer import RunObserver
     from groupwise.training.run import Run
 
 _log = logging.getLogger(__name__)
 
 
-def list_raised(settings: AlarmsConfig, history: RunHistory, number: int) -> list[Alarm]:
-    """The alarms that are raised after an update, by name: they have something to say then, and had nothing before."""
-    alarms = []
+def list_raised(
+    settings: AlarmsConfig, history: RunHistory, number: int, changes: Iterable[SettingChange] = ()
+) -> list[Alarm]:
+    """The alarms that are raised after an update, by name: they have something to say then, and had nothing before.
+
+    `changes` are the run's: one that is another since it was last looked at is raised where it has something to say.
+    """
+    alarms, changes = [], list(changes)
     for name, rule in sorted(settings.list_rules(), key=lambda named: named[0]):
         sentence = rule.describe(history, number)
-        if sentence and not rule.describe(history, rule.find_previous(history, number)):
+        if sentence and (_was_silent(rule, history, number) or _is_new(name, rule, history, number, changes)):
             alarms.append(Alarm(number=number, name=name, action=rule.action, sentence=sentence))
     return alarms
+
+
+def _was_silent(rule: AlarmRule, history: RunHistory, number: int) -> bool:
+    return not any(rule.describe(history, look) for look in rule.list_looks(history, number))
+
+
+def _is_new(name: str, rule: AlarmRule, history: RunHistory, number: int, changes: Sequence[SettingChange]) -> bool:
+    """Whether a rule was changed since it was last looked at, and would not have been raised then as it is now."""
+    last = max(rule.list_looks(history, number), default=-1)
+    is_changed = any(
+        last <= change.number < number
+        and (change.path == "alarms.window" or change.path.startswith(f"alarms.{name}."))
+        # Whoever lets a stopped run go on has heard of it.
+        and not (change.path.endswith(".action") and change.before == "stop")
+        for change in changes
+    )
+    return is_changed and not (rule.describe(history, last) and _was_silent(rule, history, last))
 
 
 def read_raised(journal: Journal, config: RunConfig, number: int) -> list[Alarm]:
@@ -36,7 +60,7 @@ def read_raised(journal: Journal, config: RunConfig, number: int) -> list[Alarm]
     is_evaluated = any(row.split == split for row in journal.evaluations(number))
     rows = [row for row in journal.evaluations() if row.number <= number] if is_evaluated else []
     verdict = make_verdict(rows, split) if rows else None
-    return list_raised(settings, RunHistory(journal.metrics, settings.window, verdict), number)
+    return list_raised(settings, RunHistory(journal.metrics, settings.window, verdict), number, journal.changes())
 
 
 def find_stop(journal: Journal, config: RunConfig, number: int) -> Alarm | None:
@@ -75,12 +99,15 @@ class RunWatch:
         journal = self._run.journal
         written = {alarm.name for alarm in journal.alarms() if alarm.number == number}
         for alarm in read_raised(journal, self._run.config, number):
-            if alarm.name not in written:
+            is_unwritten = alarm.name not in written
+            if is_unwritten:
                 self._run.lock.check()
                 journal.write_alarms([alarm])
                 self._observer.on_alarm(alarm)
-            elif alarm.action == "stop":
-                _log.warning("%s: %s; %s", self._run.folder, alarm.line, describe_going_on(alarm))
+            is_unheard = not has_handler(self._observer, "on_alarm") if is_unwritten else alarm.action == "stop"
+            if is_unheard:
+                going_on = f"; {describe_going_on(alarm)}" if alarm.action == "stop" else ""
+                _log.warning("%s: %s%s", self._run.folder, alarm.line, going_on)
 
     def _is_stopped(self, number: int) -> bool:
         return any(alarm.action == "stop" for alarm in read_raised(self._run.journal, self._run.config, number))

@@ -7,6 +7,7 @@ written into the journal. What is learnt (model, environment, rewards, credit, l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
+from groupwise.envs.data_set.hugging_face import HUB
 from groupwise.models.folder import resolve_path
+from groupwise.training.lag_corrections import undo_correction
 from groupwise.training.run_config import RunConfig
 
 LAG = ("rollout.lag", "rollout.max_age", "rollout.corrects_lag")
-BROUGHT_BY_LAG = ("algorithm.filters", "algorithm.loss.corrections")
-"""What a lag adds to an algorithm by itself."""
 MAY_CHANGE = (
     *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_transfer"),
     *("checkpoints", "evaluation", "alarms", "trackers", "panel"),
@@ -36,8 +37,12 @@ OF_LEARNER = (
     *("token_budget", "share_prefixes", "apply_gradients", "checkpoint_layers", "compile_layers", "ranks"),
 )
 """The same of a learner, whichever it is, and of one that it wraps."""
-PLACES = ("model.path", "env.path")
-"""Where something lies: another place is the same thing only where the place before is empty, since it was moved."""
+MODEL_PLACE = "model.path"
+ENV_PLACES = ("path", "test_path")
+"""Where an environment's data lie, also those of one that it is made of: the last word of such a setting.
+
+Another place is the same thing only where the place before is empty, since it was moved; `check_moved` asks the tasks.
+"""
 
 
 def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[SettingChange]:
@@ -50,7 +55,8 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
     """
     changes = compare_settings(flatten_config(recorded), flatten_config(config))
     if any(_is_within(change.path, LAG) for change in changes):
-        changes = [change for change in changes if not _is_within(change.path, BROUGHT_BY_LAG)]
+        before, after = _undo_corrections(recorded, config)
+        changes = compare_settings(flatten_config(before), flatten_config(after))
     refused = [change for change in changes if not _may_change(change)]
     if refused:
         first = refused[0]
@@ -61,6 +67,25 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
             "folder"
         )
     return changes
+
+
+def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse another place of an environment's data where other tasks lie than those that a run began with.
+
+    Args:
+        changes: what changes, as `check_changes` finds it.
+        named: the hash of each split's tasks as the run named it when it began.
+        now: the same of what lies there now.
+    """
+    moved = next((change for change in changes if _is_env_place(change.path)), None)
+    for split, digest in now.items():
+        if moved is not None and named.get(split) != digest:
+            raise ConfigError(
+                f"{moved.path} cannot change in a run that goes on: it was {_quote(moved.before)}, and at "
+                f"{_quote(moved.after)} are other tasks (the {split} panel was {named.get(split, 'unnamed')[:12]}, is "
+                f"{digest[:12]}); give the place that the same data were moved to, or begin another run in another "
+                "folder"
+            )
 
 
 def read_recorded(folder: Path) -> RunConfig | None:
@@ -114,10 +139,31 @@ def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], num
 
 
 def _may_change(change: SettingChange) -> bool:
-    if change.path in PLACES:
-        return isinstance(change.before, str) and bool(change.before) and not Path(change.before).exists()
+    if change.path == MODEL_PLACE or _is_env_place(change.path):
+        return isinstance(change.before, str) and _was_moved(change.before, is_model=change.path == MODEL_PLACE)
     rest = change.path.removeprefix(f"{LEARNER}.").split(".") if change.path.startswith(f"{LEARNER}.") else ()
     return _is_within(change.path, MAY_CHANGE) or any(name in OF_LEARNER for name in rest)
+
+
+def _is_env_place(path: str) -> bool:
+    return _is_within(path, ("env",)) and path.rpartition(".")[2] in ENV_PLACES
+
+
+def _was_moved(before: str, *, is_model: bool) -> bool:
+    """Whether a place is empty; a name on the hub is no place, and what it names cannot be moved."""
+    place = Path(before).expanduser()
+    if not before or before.startswith(HUB) or (is_model and not place.is_absolute()):
+        return False
+    return not place.exists() and not (has_magic(before) and glob(str(place)))
+
+
+def _undo_corrections(recorded: RunConfig, config: RunConfig) -> list[RunConfig]:
+    """Settings of before and of now without what a lag of either has brought to the algorithm by itself."""
+    ages = {side.rollout.max_age for side in (recorded, config) if side.rollout.lag and side.rollout.corrects_lag}
+    return [
+        side.model_copy(update={"algorithm": undo_correction(side.algorithm, max_ages=ages)})
+        for side in (recorded, config)
+    ]
 
 
 def _is_within(path: str, sections: Iterable[str]) -> bool:

@@ -11,6 +11,7 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.training.attempts.ready import check_ready
 from groupwise.training.checkpoints.changed_settings import (
     check_changes,
+    check_moved,
     compare_settings,
     flatten_config,
     read_recorded,
@@ -53,7 +54,7 @@ def resume_run(run: Run) -> int | None:
         return None
     recorded = read_recorded(run.folder)
     if recorded is not None:
-        check_changes(recorded, run.config, run.folder)
+        check_moved(check_changes(recorded, run.config, run.folder), run.journal.panels(), run.panels)
     state = load_checkpoint(path, run.learner)
     for name in ("curriculum", "journal"):
         if name not in state:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.envs import SPLITS, DataSet, check_environment, panel_hash
+from groupwise.envs import SPLITS, DataSet, Math, check_environment, panel_hash
 from tests.unit.envs.data_set.row_sets import sums, write_rows
 
 GSM8K: dict[str, Any] = {
@@ -108,6 +108,7 @@ def answer(tmp_path: Path, said: str, **settings: Any) -> tuple[float, bool | No
         ("text", "New York", "<answer> New York </answer>", True),
         ("number", 1200.0, "<answer>$1,200</answer>", True),
         ("number", "1200", "<answer>1201</answer>", False),
+        ("number", 1e-05, "<answer>0.00001</answer>", True),
         ("math", "1/2", r"<answer>\frac{1}{2}</answer>", True),
         ("math", "1/2", "<answer>1/3</answer>", False),
     ],
@@ -146,6 +147,15 @@ def test_a_checker_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     assert str(raised.value) == (
         "the environment 'data_set' needs a package that is not here; pip install 'groupwise[math]'"
     )
+
+
+def test_an_empty_path_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rows(tmp_path / "train.jsonl", sums(0, 3))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="DataSet: path: string should have at least 1 character"):
+        DataSet(path="", **GSM8K)
+    with pytest.raises(ConfigError, match="Math: path: string should have at least 1 character"):
+        Math(path="")
 
 
 def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:

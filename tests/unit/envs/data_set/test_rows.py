@@ -65,6 +65,12 @@ def read(path: str, **settings: Any) -> str:
             "nothing stands after '####' in the answer '1'; mend the row, or env.answer_after",
         ),
         (
+            GOOD | {"answer": "#### two"},
+            {"verifier": "number", "answer_after": "####"},
+            "the answer 'two' is no number such as 1,200, -0.5 or 3/4, so that no response could be right; mend the "
+            "row, say in env.answer_after what stands before the number, or take another env.verifier",
+        ),
+        (
             GOOD | {"part": "both"},
             {"columns": {"split": "part"}},
             "the split is 'both'; write one of train, training, val, valid, validation, dev, test",
@@ -74,6 +80,11 @@ def read(path: str, **settings: Any) -> str:
 def test_a_row_that_is_of_no_use(row: Any, settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [GOOD | {"uid": 1, "part": "test", "answer": "#### 1"}, row])
     assert read(path, **settings) == f"{path}:2: {message}"
+
+
+def test_an_answer_of_too_many_digits_is_no_number(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [GOOD, GOOD | {"answer": "9" * 5000}])
+    assert read(path, verifier="number").startswith(f"{path}:2: the answer '999")
 
 
 def test_a_line_that_is_no_json_is_told_with_its_number(tmp_path: Path) -> None:
