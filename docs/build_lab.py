@@ -159,12 +159,14 @@ def _list_tables() -> list[dict[str, Any]]:
     tables = []
     for study in result("lab")["tables"]:
         lines = dict(study["recipes"])
-        for later in result("lab_more")["sweeps"]:
-            if all(later[what] == study[what] for what in ("dial", "world", "setting")):
-                measured = {name: line for name, line in later["recipes"].items() if "error" in line}
-                lines |= {
-                    name: line for name, line in measured.items() if name not in lines or "not_measured" in lines[name]
-                }
+        measured = {  # the latest line of a recipe
+            name: line
+            for later in result("lab_more")["sweeps"]
+            if all(later[what] == study[what] for what in ("dial", "world", "setting"))
+            for name, line in later["recipes"].items()
+            if "error" in line
+        }
+        lines |= {name: line for name, line in measured.items() if name not in lines or "not_measured" in lines[name]}
         tables.append({**study, "recipes": lines})
     return tables
 

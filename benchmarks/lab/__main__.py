@@ -9,7 +9,7 @@ many processes share the work.
     python -m benchmarks.lab --recipes rloo pav --only none --updates 30 [--write benchmarks/results/lab_more.json]
 
 With `--recipes` these are measured in the circumstances of the dials that `--only` names ("none" = as they are), and
-the file is added to.
+the file is added to; what the same recipes gave there before is replaced. Each study names the command that made it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lab.circumstances import list_sweeps, list_tables
-from benchmarks.lab.studies import find_finer, study_all
+from benchmarks.lab.studies import add_study, find_finer, study_all
 from benchmarks.result_file import write_result
 
 
@@ -48,8 +50,9 @@ def main() -> None:
         for place in ([*tables, *sweeps] if options.recipes else sweeps)
         if (options.only is None or place.dial in options.only) and options.world in (None, place.world)
     ]
+    command = shlex.join(["python", "-m", "benchmarks.lab", *sys.argv[1:]])
     result: dict[str, Any] = {
-        "command": f"python -m benchmarks.lab --updates {options.updates}",
+        "command": command,
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
         "processes": options.processes,
         "tables": [],
@@ -58,7 +61,7 @@ def main() -> None:
 
     def keep(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
         """Written as it comes: what is there is there."""
-        studies.append(study)
+        add_study(studies, {"command": command, **study})
         write_result({**result, "seconds": round(time.monotonic() - began)}, options.write)
 
     if not options.recipes:

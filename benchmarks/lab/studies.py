@@ -43,6 +43,19 @@ def find_finer(tables: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys([*COMPARED, *finer]))
 
 
+def add_study(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
+    """Add a study to others; one of the same circumstance and recipes is replaced where it stands."""
+    for number, other in enumerate(studies):
+        if _name_study(other) == _name_study(study):
+            studies[number] = study
+            return
+    studies.append(study)
+
+
+def _name_study(study: dict[str, Any]) -> tuple[str, str, str, frozenset[str]]:
+    return study["dial"], study["world"], study["setting"], frozenset(study["recipes"])
+
+
 def study_all(
     circumstances: Sequence[Circumstance], names: Sequence[str] | None, *, processes: int
 ) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from benchmarks.lab.circumstances import list_sweeps, list_tables
 from benchmarks.lab.household import EXAMPLE, SETTINGS
-from benchmarks.lab.studies import find_finer, study_all, study_circumstance
+from benchmarks.lab.studies import add_study, find_finer, study_all, study_circumstance
 from groupwise import recipes
 from groupwise.config.run_file import load_run
 from groupwise.envs.environment import Forkable
@@ -67,3 +67,11 @@ def test_the_small_model_of_the_home_is_the_example_of_one_update() -> None:
     config = load_run(EXAMPLE, overrides=SETTINGS)
     assert (config.training.updates, config.evaluation.tasks) == (1, 20)
     assert config.warm_start is not None
+
+
+def test_a_study_that_is_made_again_replaces_the_older() -> None:
+    place = {"dial": "none", "world": "lake", "setting": "as it is"}
+    studies: list[dict[str, Any]] = []
+    for number, names in enumerate((["rloo", "pav"], ["rloo"], ["rloo", "pav"])):
+        add_study(studies, {**place, "recipes": dict.fromkeys(names, number)})
+    assert [study["recipes"] for study in studies] == [{"rloo": 2, "pav": 2}, {"rloo": 1}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from rich.table import Table
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import errors, output, print_finite_json
+from groupwise.core.errors import FileError
 from groupwise.core.parts.part import check_may_open
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def lab(
     or exactly where the policy is a table.
     """
     need_trainer()
+    if write is not None:
+        _check_may_write(write)
     from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
 
     config = load_run(file, overrides=set_ or ())
@@ -63,6 +67,15 @@ def lab(
         print_finite_json(result)
     else:
         _print_result(result)
+
+
+def _check_may_write(path: Path) -> None:
+    """Refuse a file that could not be written, before hours of work are lost on it."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise FileError(f"--write {path}: there is no folder {folder}; make it, or choose another")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise FileError(f"--write {path}: a file cannot be written there; choose another")
 
 
 def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,6 +134,13 @@ def _print_result(result: Mapping[str, Any]) -> None:
         highlight=False,
         markup=False,
     )
+    if recording["attempts_left_out"] or recording["pairs_left_out"]:
+        console.print(
+            f"left out for faults: {recording['attempts_left_out']:,} attempts, {recording['pairs_left_out']:,} pairs "
+            "of continuations",
+            highlight=False,
+            markup=False,
+        )
 
 
 def _format_number(measured: Mapping[str, float | None]) -> str:

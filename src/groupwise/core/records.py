@@ -218,6 +218,11 @@ def join_validity(well_formed: bool | None, accepted: bool | None, recorded_vali
     return recorded_valid if well_formed is None or accepted is None else well_formed and accepted
 
 
+def has_survived(trajectory: Trajectory) -> bool:
+    """Whether an attempt took a step and ended without a fault."""
+    return trajectory.stop not in FAULTS and bool(trajectory.steps)
+
+
 def score_of(trajectory: Trajectory) -> float:
     """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
     earned = sum(step.reward for step in trajectory.steps) if trajectory.outcome is None else trajectory.outcome

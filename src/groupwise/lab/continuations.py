@@ -6,7 +6,8 @@
 
 Continuation k of either kind is given the same seed, and draws its later steps by their index: where V's draws come to
 the same action, both go on alike. So the two are compared in pairs, and the standard error is that of the mean of the
-pairs' differences. An error bar that is too long is made half as long by four times as many.
+pairs' differences. An error bar that is too long is made half as long by four times as many. A pair in which either
+ended with a fault says nothing of the policy, and is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.errors import ConfigError
-from groupwise.core.records import Trajectory
+from groupwise.core.records import Trajectory, has_survived
 from groupwise.core.seeds import seed_of
 from groupwise.rollout.forks import Fork
 
@@ -40,7 +41,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuedAdvantage:
-    """The true advantage of a step, as continuations tell it."""
+    """The true advantage of a step, as continuations tell it; NaN where faults left fewer than two pairs."""
 
     value: float
     """Q - V."""
@@ -50,6 +51,8 @@ class ContinuedAdvantage:
     """Q."""
     state_value: float
     """V."""
+    pairs_left_out: int
+    """Pairs of continuations that a fault ended."""
 
 
 def continue_steps(
@@ -75,18 +78,30 @@ def continue_steps(
     advantages = []
     for number, step in enumerate(steps):
         own = played[2 * num * number : 2 * num * (number + 1)]
-        worth = np.array([discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in own])
-        after, before = worth[:num], worth[num:]
-        difference = after - before
-        advantages.append(
-            ContinuedAdvantage(
-                value=float(difference.mean()),
-                error=float(difference.std(ddof=1)) / math.sqrt(num),
-                action_value=float(after.mean()),
-                state_value=float(before.mean()),
-            )
-        )
+        pairs = [
+            [discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
+            for pair in zip(own[:num], own[num:], strict=True)
+            if all(has_survived(trajectory) for trajectory in pair)
+        ]
+        advantages.append(_compare_pairs(pairs, num))
     return advantages
+
+
+def _compare_pairs(pairs: Sequence[Sequence[float]], num: int) -> ContinuedAdvantage:
+    """Q - V from what the pairs that are left of `num` earned, after the action and before it."""
+    left_out = num - len(pairs)
+    if len(pairs) < MIN_CONTINUATIONS:
+        nan = float("nan")
+        return ContinuedAdvantage(value=nan, error=nan, action_value=nan, state_value=nan, pairs_left_out=left_out)
+    after, before = np.array(pairs).T
+    difference = after - before
+    return ContinuedAdvantage(
+        value=float(difference.mean()),
+        error=float(difference.std(ddof=1)) / math.sqrt(len(pairs)),
+        action_value=float(after.mean()),
+        state_value=float(before.mean()),
+        pairs_left_out=left_out,
+    )
 
 
 def discount_rewards(trajectory: Trajectory, first: int, *, gamma: float) -> float:

@@ -24,12 +24,14 @@ Credit that is right but for a constant and a baseline, such as RLOO's, has misd
 
 Squares of means are computed from products of different updates, which are independent: the square of a mean would
 have the variance of that mean in it. So bias and misdirection may come out a little below 0. Where the truth is itself
-an estimate, the square of its standard error is taken off.
+an estimate, the square of its standard error is taken off, and truths that are drawn anew by that error widen the
+intervals. Ranks cannot be mended so: those of an estimated truth correlate less than those of the exact one would.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,10 +41,17 @@ from groupwise.lab.recording import Recording
 
 NUM_BLOCKS = 20
 """Blocks of updates that are left out one by one for the intervals."""
-T_QUANTILE = 2.093
-"""Of Student's distribution with 19 degrees of freedom, for 95 %."""
+T_QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
+)
+"""Of Student's distribution with 1, 2, ... degrees of freedom, one fewer than there are blocks, for 95 %."""
+MIN_BLOCKS = 2
+"""Fewer have no spread."""
+NUM_DRAWS = 40
+"""How often an estimated truth is drawn anew for the intervals."""
 IS_ZERO = 1e-9
-"""Truths closer to 0 have no sign."""
+"""Truths closer to 0 have no sign, and a truth that is smaller on average is none."""
 RANK_DIGITS = 12
 """Digits after the point that make a difference between ranks: sums in another order differ beyond."""
 KNOWN_SIGN = 2.0
@@ -51,7 +60,10 @@ KNOWN_SIGN = 2.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A number and its 95 % interval, by leaving out blocks of updates (jackknife)."""
+    """A number and its 95 % interval, by leaving out blocks of updates (jackknife).
+
+    The interval is NaN where too little is left without some block to tell the number.
+    """
 
     value: float
     low: float
@@ -109,6 +121,11 @@ class _Rows:
         """Mean square of the truth, without its own error."""
         return float(np.mean(self.truth**2 - self.noise))
 
+    @property
+    def has_truth(self) -> bool:
+        """Whether any truth is told apart from 0."""
+        return self.truth.size > 0 and self.truth_square > IS_ZERO**2
+
 
 def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
     """Hold credit against a recording's truth, over the steps whose truth is known."""
@@ -121,7 +138,7 @@ def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
         situation=recording.situation,
         update=recording.update,
     ).select(known)
-    if rows.truth.size == 0 or rows.truth_square <= 0:
+    if not rows.has_truth:
         raise RecordError(
             "no true advantage is told apart from 0 in this recording, so that nothing can be held against it; take "
             "more continuations, or a policy that neither always fails nor always succeeds"
@@ -129,9 +146,24 @@ def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
     blocks = (rows.update * NUM_BLOCKS) // (int(rows.update.max()) + 1)
     whole = _measure_rows(rows)
     left_out = [_measure_rows(rows.select(blocks != block)) for block in np.unique(blocks)]
-    intervals = {name: _with_interval(whole[name], np.array([part[name] for part in left_out])) for name in whole}
+    drawn = [_measure_rows(other) for other in _draw_truths(rows)]
+    intervals = {
+        name: _with_interval(whole[name], *(np.array([part[name] for part in parts]) for parts in (left_out, drawn)))
+        for name in whole
+    }
     covered = intervals.pop("covered").value
     return CreditError(covered=covered, **intervals)
+
+
+def _draw_truths(rows: _Rows) -> Iterator[_Rows]:
+    """The same steps with truths that are off once more by their standard error; none where they are exact."""
+    if not rows.noise.any():
+        return
+    _, first, place = np.unique(rows.point, return_index=True, return_inverse=True)
+    error, generator = np.sqrt(rows.noise[first]), np.random.default_rng(0)
+    for _ in range(NUM_DRAWS):
+        off = (error * generator.standard_normal(len(error)))[place]
+        yield replace(rows, truth=rows.truth + off, noise=2 * rows.noise)
 
 
 def _measure_rows(rows: _Rows) -> dict[str, float]:
@@ -154,7 +186,9 @@ def find_scale(rows: _Rows) -> float:
 
 
 def measure_error(rows: _Rows, scale: float) -> float:
-    """Mean squared error at a scale, as a share of the truth's mean square."""
+    """Mean squared error at a scale, as a share of the truth's mean square; NaN where there is no truth."""
+    if not rows.has_truth:
+        return float("nan")
     return float(np.mean((scale * rows.credit - rows.truth) ** 2 - rows.noise)) / rows.truth_square
 
 
@@ -169,24 +203,39 @@ def _split_error(rows: _Rows) -> dict[str, float]:
     at_point, at_situation = Visits.count(rows.point, rows.update), Visits.count(rows.situation, rows.update)
     square = at_point.mean_of_products(rows.credit)
     common = float(np.mean(rows.credit * rows.truth))
-    if rows.truth_square <= 0 or square <= 0:
+    if not rows.has_truth or square <= 0:
         return split
     noise = (common / square) ** 2 * (float(np.mean(rows.credit**2)) - square) / rows.truth_square
-    centred = rows.truth - at_situation.mean_at_place(rows.truth)
-    directed = square - at_situation.mean_of_products(rows.credit)
     return split | {
         "bias": 1 - max(common, 0.0) ** 2 / (square * rows.truth_square),
-        "misdirection": 1
-        - _divide(
-            max(float(np.mean(rows.credit * centred)), 0.0) ** 2, directed * float(np.mean(centred**2 - rows.noise))
-        ),
+        "misdirection": _find_misdirection(rows, directed=square - at_situation.mean_of_products(rows.credit)),
         "noise": noise,
     }
 
 
-def _divide(part: float, whole: float) -> float:
-    """A share; 0 where there is nothing to have a share of."""
-    return part / whole if whole > 0 else 0.0
+def _find_misdirection(rows: _Rows, *, directed: float) -> float:
+    """What would remain without baselines, of a credit whose mean square without them is `directed`.
+
+    Situations in which one action was met have no part in it: nothing is left of them. NaN where there are no others.
+    """
+    at_situation = Visits.count(rows.situation, rows.update)
+    centred = rows.truth - at_situation.mean_at_place(rows.truth)
+    size = float(np.mean(centred**2 - _find_centred_noise(rows, at_situation)))
+    if size <= IS_ZERO**2:
+        return float("nan")
+    common = max(float(np.mean(rows.credit * centred)), 0.0)
+    return 1 - (common**2 / (directed * size) if directed > 0 else 0.0)
+
+
+def _find_centred_noise(rows: _Rows, at_situation: Visits) -> FloatArray:
+    """Square of the standard error of each step's truth less its situation's mean (N).
+
+    The truth of a point has a share w in that mean: its error stands there with 1 - w, those of others with their w.
+    """
+    at_point = Visits.count(rows.point, rows.update)
+    share = at_point.steps[at_point.place] / at_situation.steps[at_situation.place]
+    # The mean over a situation's steps of w * noise is the sum over its points of w^2 * noise.
+    return rows.noise * (1 - 2 * share) + at_situation.mean_at_place(share * rows.noise)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -256,8 +305,16 @@ def _rank(values: FloatArray) -> FloatArray:
     return np.asarray(ranks - ranks.mean(), dtype=np.float64)
 
 
-def _with_interval(value: float, left_out: FloatArray) -> Measured:
-    """The interval from the values without each block: the jackknife's standard error times Student's quantile."""
+def _with_interval(value: float, left_out: FloatArray, drawn: FloatArray) -> Measured:
+    """The interval from the values without each block, and from those at truths that were drawn anew, if any were.
+
+    It is Student's quantile times the jackknife's standard error, to whose square the variance by truths is added.
+    """
     num = len(left_out)
-    spread = float(np.sqrt((num - 1) / num * ((left_out - left_out.mean()) ** 2).sum())) if num > 1 else float("nan")
-    return Measured(value, value - T_QUANTILE * spread, value + T_QUANTILE * spread)
+    if num < MIN_BLOCKS:
+        return Measured(value, float("nan"), float("nan"))
+    square = (num - 1) / num * float(((left_out - left_out.mean()) ** 2).sum())
+    if len(drawn):
+        square += float(drawn.var(ddof=1))
+    half = T_QUANTILES[num - MIN_BLOCKS] * float(np.sqrt(square))
+    return Measured(value, value - half, value + half)

@@ -1,7 +1,9 @@
 """Recordings of any policy in any world with forks: played attempts, and truths by continuations.
 
-The truth of every step would cost too much. So situations are chosen that came up in several updates: the same task and
-the same actions so far, and so the same world and the same prompt. All that was done there is continued.
+The truth of every step would cost too much. So situations are chosen that came up in several updates: the same task,
+the same responses so far and the same prompt now, and so the same world. Actions alone would not do, for prompts may
+show past responses as they were said: two that come to one action lead to different prompts. All that was said there is
+continued. Attempts that a fault ended are left out, as in training.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.records import Task, Trajectory
+from groupwise.core.errors import ConfigError, RecordError
+from groupwise.core.records import Task, Trajectory, has_survived
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import IntArray
 from groupwise.lab.continuations import PlayForks, RecordedStep, continue_steps
@@ -24,6 +26,8 @@ PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
 """Plays attempts to their ends."""
 PayAttempt = Callable[[Trajectory], Trajectory]
 """Gives an attempt the rewards that training would give it."""
+Place = tuple[str, tuple[tuple[int, ...], ...]]
+"""A task, and token ids that tell a situation or a decision point from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,8 @@ def record_played(
         pay: gives attempts their rewards; continuations begin from attempts as they were played.
     """
     seed, updates = condition.seed, range(condition.updates)
-    by_update = [_play_update(tasks, play, number, condition.attempts, seed) for number in updates]
+    played = [_play_update(tasks, play, number, condition.attempts, seed) for number in updates]
+    by_update = _leave_out_faults(played)
     steps = [
         RecordedStep(attempt=attempt, index=index)
         for groups in by_update
@@ -72,8 +77,8 @@ def record_played(
         for attempt in group
         for index in range(len(attempt.steps))
     ]
-    situation = _number_distinct([_describe_past(step) for step in steps])
-    point = _number_distinct([(*_describe_past(step), step.attempt.steps[step.index].action) for step in steps])
+    situation = _number_distinct([_describe_situation(step) for step in steps])
+    point = _number_distinct([_describe_point(step) for step in steps])
     update = number_updates(by_update)
     chosen = _choose_situations(situation, update, condition.situations, seed)
     truth, error = np.full(len(steps), np.nan), np.zeros(len(steps))
@@ -85,7 +90,16 @@ def record_played(
         rows = point == number
         truth[rows], error[rows] = advantage.value, advantage.error
     paid = [[[pay(attempt) for attempt in group] for group in groups] for groups in by_update]
-    return Recording(updates=paid, truth=truth, truth_error=error, point=point, situation=situation, update=update)
+    return Recording(
+        updates=paid,
+        truth=truth,
+        truth_error=error,
+        point=point,
+        situation=situation,
+        update=update,
+        attempts_left_out=_count_attempts(played) - _count_attempts(by_update),
+        pairs_left_out=sum(advantage.pairs_left_out for advantage in advantages),
+    )
 
 
 def _play_update(tasks: Sequence[Task], play: PlayAttempts, number: int, num_attempts: int, seed: int) -> list[Group]:
@@ -99,13 +113,38 @@ def _play_update(tasks: Sequence[Task], play: PlayAttempts, number: int, num_att
     return [played[first : first + num_attempts] for first in range(0, len(played), num_attempts)]
 
 
-def _describe_past(step: RecordedStep) -> tuple[str | None, ...]:
-    return (step.attempt.task.id, *(before.action for before in step.attempt.steps[: step.index]))
+def _leave_out_faults(by_update: Sequence[Sequence[Group]]) -> list[list[Group]]:
+    """The attempts that survived, without the groups and updates that nothing is left of."""
+    survivors: list[list[Group]] = [
+        [[attempt for attempt in group if has_survived(attempt)] for group in groups] for groups in by_update
+    ]
+    left = [groups for groups in ([group for group in groups if group] for groups in survivors) if groups]
+    if not left:
+        causes = {attempt.error or attempt.stop.value for groups in by_update for group in groups for attempt in group}
+        raise RecordError(f"no attempt survived ({'; '.join(sorted(causes)[:3])}); mend the environment")
+    return left
 
 
-def _number_distinct(names: Sequence[tuple[str | None, ...]]) -> IntArray:
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], dtype=np.int64)
+def _count_attempts(by_update: Sequence[Sequence[Group]]) -> int:
+    return sum(len(group) for groups in by_update for group in groups)
+
+
+def _describe_situation(step: RecordedStep) -> Place:
+    steps = step.attempt.steps
+    return step.attempt.task.id, (
+        *(before.response_ids for before in steps[: step.index]),
+        steps[step.index].prompt_ids,
+    )
+
+
+def _describe_point(step: RecordedStep) -> Place:
+    task, past = _describe_situation(step)
+    return task, (*past, step.attempt.steps[step.index].response_ids)
+
+
+def _number_distinct(places: Sequence[Place]) -> IntArray:
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    return np.array([numbers[place] for place in places], dtype=np.int64)
 
 
 def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: int) -> IntArray:

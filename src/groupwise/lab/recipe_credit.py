@@ -117,7 +117,7 @@ def _find_level(algorithm: Algorithm, recording: Recording, values: FloatArray) 
     place = 0
     for attempt in recording.attempts:
         own = values[place : place + len(attempt.steps)]
-        if not np.all(own == own[0]):
+        if not np.all(own == own[:1]):
             return "step"
         place += len(attempt.steps)
     return "attempt"

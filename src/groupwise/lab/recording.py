@@ -31,6 +31,10 @@ class Recording:
     """Situation of each step (N): its decision point, whatever was done there."""
     update: IntArray
     """Update of each step (N)."""
+    attempts_left_out: int = 0
+    """Attempts that a fault ended, which are not among the groups."""
+    pairs_left_out: int = 0
+    """Pairs of continuations that a fault ended, which the truth does without."""
 
     @property
     def is_known(self) -> BoolArray:
@@ -56,6 +60,8 @@ class Recording:
             "groups_with_spread": float(np.mean([len(set(group)) > 1 for group in groups])),
             "truth_size": float(np.sqrt(np.mean(known**2))),
             "truth_error": float(np.sqrt(np.mean(self.truth_error[self.is_known] ** 2))),
+            "attempts_left_out": self.attempts_left_out,
+            "pairs_left_out": self.pairs_left_out,
         }
 
 

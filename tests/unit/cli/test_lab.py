@@ -78,3 +78,12 @@ def test_a_world_that_cannot_be_listed_is_refused(groupwise: Run, tmp_path: Path
     ran = groupwise("lab", write_run(tmp_path), "--skill", "1", "--set", 'env={kind="identity"}')
     assert ran.status == 2
     assert "the states of Identity cannot be listed" in ran.err
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_anything_is_played(
+    groupwise: Run, tmp_path: Path
+) -> None:
+    for place in ("no/such/folder/lab.json", "."):
+        ran = groupwise("lab", write_run(tmp_path), "--skill", "1", "--set", 'env={kind="identity"}', "--write", place)
+        assert ran.status != 0
+        assert f"--write {place}: " in ran.err

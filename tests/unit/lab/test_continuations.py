@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.core.records import Trajectory
+from groupwise.core.records import StopReason, Trajectory
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab.continuations import RecordedStep, continue_steps
 from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
@@ -131,3 +132,69 @@ def test_a_prompt_that_shows_more_than_the_table_knows_is_refused() -> None:
     attempts = [Attempt(task=listed.task, number=seed, seed=seed) for seed in range(8)]
     with pytest.raises(EngineFault, match=r"is in no table; add its task, with a window as long as"):
         player.play(attempts, temperature=1.0)
+
+
+def end_with_fault(attempt: Trajectory) -> Trajectory:
+    return replace(attempt, steps=(), stop=StopReason.ERROR, error="boom")
+
+
+def test_pairs_of_which_a_fault_ended_one_are_left_out() -> None:
+    [listed] = list_tasks(SMALL_LAKE, num=1, skill=1.0)
+    player = make_player(SMALL_LAKE, [listed])
+    [attempt] = player.play([Attempt(task=listed.task, number=0, seed=3)], temperature=1.0)
+    step = RecordedStep(attempt=attempt, index=0)
+
+    def play(forks: Sequence[Fork], num_sound: int) -> list[Trajectory]:
+        played = continue_with(player)(forks)
+        return [
+            end_with_fault(trajectory) if fork.kept == 0 and fork.number >= num_sound else trajectory
+            for fork, trajectory in zip(forks, played, strict=True)
+        ]
+
+    [whole] = continue_steps([step], continue_with(player), num=8)
+    [some] = continue_steps([step], lambda forks: play(forks, 8), num=16)
+    assert some == replace(whole, pairs_left_out=8)
+    [none] = continue_steps([step], lambda forks: play(forks, 1), num=16)
+    assert none.pairs_left_out == 15
+    assert np.isnan(none.value)
+
+
+def test_attempts_that_a_fault_ended_are_not_recorded() -> None:
+    tasks = list_tasks(SMALL_LAKE, num=2, skill=1.0)
+    player = make_player(SMALL_LAKE, tasks)
+
+    def play(attempts: Sequence[Attempt]) -> list[Trajectory]:
+        first, *others = player.play(attempts, temperature=1.0)
+        return [end_with_fault(first), *others]
+
+    condition = PlayedCondition(updates=4, attempts=4, situations=2, continuations=4)
+    recording = record_played([listed.task for listed in tasks], play, continue_with(player), condition)
+    assert recording.describe()["attempts_left_out"] == 4
+    assert all(attempt.steps for attempt in recording.attempts)
+    assert len(recording.update) == sum(len(attempt.steps) for attempt in recording.attempts)
+
+
+def test_responses_that_come_to_one_action_are_not_one_decision_point() -> None:
+    """Prompts show past responses as they were said."""
+    tasks = list_tasks(SMALL_LAKE, num=1, skill=1.0)
+    player = make_player(SMALL_LAKE, tasks)
+
+    def play(attempts: Sequence[Attempt]) -> list[Trajectory]:
+        return [
+            replace(
+                attempt,
+                steps=tuple(
+                    replace(step, response_ids=(attempt.attempt % 2, *step.response_ids[1:])) for step in attempt.steps
+                ),
+            )
+            for attempt in player.play(attempts, temperature=1.0)
+        ]
+
+    condition = PlayedCondition(updates=6, attempts=4, situations=2, continuations=4)
+    said = record_played(
+        [listed.task for listed in tasks], play, lambda forks: [fork.trunk for fork in forks], condition
+    )
+    parity = np.concatenate([[attempt.attempt % 2] * len(attempt.steps) for attempt in said.attempts])
+    is_later = np.concatenate([np.arange(len(attempt.steps)) > 0 for attempt in said.attempts])
+    assert all(len(set(parity[said.point == number])) == 1 for number in set(said.point))
+    assert all(len(set(parity[said.situation == number])) == 1 for number in set(said.situation[is_later]))

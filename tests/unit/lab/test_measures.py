@@ -148,3 +148,50 @@ def test_a_recording_in_which_nothing_matters_is_refused() -> None:
     nothing = replace(RECORDING, truth=np.zeros_like(RECORDING.truth))
     with pytest.raises(RecordError, match="no true advantage is told apart from 0"):
         measure_credit(noise(), nothing)
+
+
+def test_centring_takes_part_of_the_truths_error_away() -> None:
+    """With three actions in a situation a third of the error is gone, and with one all of it."""
+    recording = make_recording(situations=400, visits=1, updates=40)
+    is_alone = recording.situation % 2 == 0
+    recording = replace(recording, point=np.where(is_alone, 3 * recording.situation, recording.point))
+    truth = np.where(is_alone, 1.0, recording.truth)
+    off = np.random.default_rng(5).standard_normal(int(recording.point.max()) + 1)[recording.point]
+    estimated = replace(recording, truth=truth + off, truth_error=np.ones_like(truth))
+    measured = measure_credit(truth + noise(recording=recording), estimated)
+    assert measured.misdirection.value == pytest.approx(0, abs=0.15)
+
+
+@pytest.mark.parametrize(("updates", "quantile"), [(2, 12.706), (5, 2.776), (20, 2.093)])
+def test_the_quantile_is_that_of_the_number_of_blocks(updates: int, quantile: float) -> None:
+    recording = make_recording(updates=updates)
+    credit = recording.truth + noise(recording=recording)
+    sign = measure_credit(credit, recording).sign
+    agrees = np.sign(credit) == np.sign(recording.truth)
+    without = np.array([agrees[recording.update != left_out].mean() for left_out in range(updates)])
+    spread = np.sqrt((updates - 1) * without.var())
+    assert (sign.high - sign.low) / 2 == pytest.approx(quantile * spread)
+
+
+def test_an_interval_is_not_known_where_a_block_holds_all_the_truth() -> None:
+    rare = replace(RECORDING, truth=np.where(RECORDING.update == 0, RECORDING.truth, 0.0))
+    measured = measure_credit(RECORDING.truth + noise(), rare)
+    assert np.isfinite(measured.error.value)
+    assert np.isnan([measured.error.low, measured.error.high]).all()
+
+
+def test_a_truth_of_the_size_of_rounding_is_none() -> None:
+    with pytest.raises(RecordError, match="no true advantage is told apart from 0"):
+        measure_credit(noise(), replace(RECORDING, truth=8e-15 * RECORDING.truth))
+
+
+def test_intervals_hold_the_error_of_an_estimated_truth() -> None:
+    draw = np.random.default_rng(3)
+    credit = RECORDING.truth + by_situation() + noise()
+    exact = measure_credit(credit, RECORDING)
+    for _ in range(5):
+        off = 0.2 * draw.standard_normal(int(RECORDING.point.max()) + 1)[RECORDING.point]
+        estimated = replace(RECORDING, truth=RECORDING.truth + off, truth_error=np.full_like(off, 0.2))
+        measured = measure_credit(credit, estimated)
+        assert is_within(measured, "bias", exact.bias.value)
+        assert measured.bias.high - measured.bias.low > 2 * (exact.bias.high - exact.bias.low)

@@ -10,7 +10,7 @@ from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.journal.states import StateBefore
 from groupwise.core.parts.part import Part, kind_of
 from groupwise.core.past_attempts import RecalledAttempt
-from groupwise.core.records import Origin, SetAside, Trajectory
+from groupwise.core.records import Origin, SetAside, Trajectory, has_survived
 from groupwise.rewards import shape_group
 from groupwise.rollout.hosts.waiting import Waiting
 from groupwise.rollout.plans.guided import merge_by_task
@@ -19,7 +19,7 @@ from groupwise.rollout.plans.plan import AttemptPlan, Played
 from groupwise.training.attempts.admission import admit_attempts
 from groupwise.training.attempts.measuring import measure_attempts
 from groupwise.training.attempts.recall import recall_attempts
-from groupwise.training.attempts.rounds import PlayedRounds, has_survived, play_rounds
+from groupwise.training.attempts.rounds import PlayedRounds, play_rounds
 from groupwise.training.run import Run
 
 

@@ -13,7 +13,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.records import FAULTS, Origin, Trajectory
+from groupwise.core.records import Origin, Trajectory, has_survived
 from groupwise.rewards import score_trajectory
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.hosts.waiting import Waiting
@@ -88,11 +88,6 @@ def play_rounds(run: Run, number: int, playground: Playground | None = None) -> 
     while requests := _next_requests(run, rounds, playground):
         _play_round(run, requests, rounds, playground.player)
     return rounds
-
-
-def has_survived(trajectory: Trajectory) -> bool:
-    """Whether an attempt took a step and ended without a fault."""
-    return trajectory.stop not in FAULTS and bool(trajectory.steps)
 
 
 def play_for_update(
