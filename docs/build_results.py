@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from alfworld_tables import METHODS, alfworld, alfworld_comparisons, alfworld_over_seeds, alfworld_seeds
+from cost_tables import gpu_hours
 from depth_tables import depth_choices, depth_gains, depth_keys, depth_levels, depth_proposition
 from line_tables import line_credit, line_learning, line_learning_by_episodes
 from table_text import interval, percent, result, success, table, times
@@ -315,7 +316,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
-        *(engine_vllm, engine_profile),
+        *(engine_vllm, engine_profile, gpu_hours),
         *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )
 }

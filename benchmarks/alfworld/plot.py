@@ -1,10 +1,16 @@
-"""The curves and the last measurements as one picture, drawn by hand."""
+"""The curves and the last measurements as one picture, drawn by hand.
+
+python -m benchmarks.alfworld.plot benchmarks/results/alfworld.json [--out docs/images/alfworld.svg]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS
@@ -108,3 +114,16 @@ def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
     low, high = (_height(bound) for bound in panel["interval"])
     yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{COLOURS[name]}" stroke-width="2"/>'
     yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{COLOURS[name]}"/>'
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw what a record holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path, help="what the benchmark wrote")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/alfworld.svg"))
+    options = parser.parse_args(arguments)
+    options.out.write_text(picture(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,6 @@
 """ALFWorld over seeds: what GRPO, GiGPO and HGPO reach, and how far a few runs of each can tell them apart.
 
     python -m benchmarks.alfworld.pooled [RECORD ...] [--write benchmarks/results/alfworld_pooled.json]
-                                         [--picture docs/images/alfworld_seeds.svg]
 
 A RECORD is the `alfworld.json` of a seed, or a folder of such files; without any, benchmarks/results/alfworld_seeds.
 Seeds of a method are pooled where the hash of their settings is equal; records of other methods may lie beside them
@@ -11,7 +10,8 @@ At each mark of environment steps, on valid_seen, valid_unseen and all games of 
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
 from one start. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than four seeds were
-evaluated, no interval is given. `coverage` says what the bootstrap's intervals are worth with so few runs.
+evaluated, no interval is given. `coverage` says what the bootstrap's intervals are worth with so few runs. The picture
+is drawn by `pooled_plot`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.alfworld.pooled_plot import draw_seeds
 from benchmarks.alfworld.seed_records import (
     BOTH,
     PANELS,
@@ -206,14 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="*", metavar="RECORD", help="files or folders")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
-    parser.add_argument("--picture", type=Path, help="draw it as SVG")
     options = parser.parse_args(arguments)
     command = " ".join(["python -m benchmarks.alfworld.pooled", *(path.name for path in options.records)])
     pooled = pool(read_seed_records(options.records or [SEEDS]), command=command)
     print(report(pooled))
     write_result(pooled, options.write)
-    if options.picture:
-        options.picture.write_text(draw_seeds(pooled), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,14 @@
-"""Success over environment steps, pooled over seeds, a panel for each set of games, drawn by hand as SVG."""
+"""Success over environment steps, pooled over seeds, a panel for each set of games, drawn by hand as SVG.
+
+python -m benchmarks.alfworld.pooled_plot benchmarks/results/alfworld_pooled.json [--out docs/images/alfworld_seeds.svg]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.plot import COLOURS, SPOKEN, place_text
@@ -82,3 +88,16 @@ def _place(left: float, steps: float, pooled: Mapping[str, Any]) -> float:
 
 def _height(share: float) -> float:
     return BOTTOM - (BOTTOM - TOP) * share
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw what was pooled."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path, help="what `python -m benchmarks.alfworld.pooled --write` wrote")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/alfworld_seeds.svg"))
+    options = parser.parse_args(arguments)
+    options.out.write_text(draw_seeds(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
