@@ -9,6 +9,8 @@ from table_text import RESULTS, result, table
 
 WITHOUT_DEVICE = ("alfworld_imitation",)
 """Records of a GPU that do not name it."""
+SUMMARIES = ("alfworld_pooled",)
+"""Results that only sum up records, whose hours are counted there."""
 SEEDS = "_seed_"
 """Between the name of what was measured and its seed."""
 
@@ -30,7 +32,8 @@ def _group_by_measurement() -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for path in sorted(RESULTS.rglob("*.json")):
         stem = path.relative_to(RESULTS).with_suffix("").as_posix()
-        if stem in WITHOUT_DEVICE or "H200" in path.read_text(encoding="utf-8"):
+        is_of_gpu = stem in WITHOUT_DEVICE or "H200" in path.read_text(encoding="utf-8")
+        if is_of_gpu and stem not in SUMMARIES:
             shared, has_seed, _ = stem.rpartition(SEEDS)
             groups.setdefault(f"{shared}{SEEDS}*.json" if has_seed else f"{stem}.json", []).append(stem)
     return groups
