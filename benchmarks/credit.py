@@ -121,7 +121,7 @@ def main() -> None:
     table = growth(options.repeats)
     loops = against_loops(50_000, options.repeats)
     result = {
-        "command": "python -m benchmarks.credit --write benchmarks/results/credit.json",
+        "command": f"python -m benchmarks.credit --repeats {options.repeats}",
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python "
         f"{platform.python_version()}, numpy {np.__version__}",
         "seconds": table,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,11 @@ def page(text: str) -> str:
     return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), text)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the page and the picture, or say that they are not what they would be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where something would change")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     measured = read_result()
     wanted = {PAGE: page(PAGE.read_text(encoding="utf-8"))} | ({PICTURE: draw(measured)} if measured else {})
     changed = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]

@@ -15,15 +15,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from alfworld_tables import METHODS, alfworld, alfworld_comparisons, alfworld_over_seeds, alfworld_seeds
+from cost_tables import gpu_hours
 from depth_tables import depth_choices, depth_gains, depth_keys, depth_levels, depth_proposition
 from line_tables import line_credit, line_learning, line_learning_by_episodes
-from table_text import RESULTS, interval, percent, result, table, times
+from table_text import interval, percent, result, success, table, times
 
 DOCS = Path(__file__).parent
 PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md", DOCS / "aliased.md")
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
-METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
-PANELS = ("valid_seen", "valid_unseen")
 
 
 def small_worlds() -> str:
@@ -46,55 +46,6 @@ def small_worlds() -> str:
         "success while training, by eighths of the run",
     )
     return table(head, rows)
-
-
-def alfworld() -> str:
-    """Success of one model on ALFWorld, stage by stage."""
-    measured = result("alfworld")
-    stages = {
-        "base": "as it comes",
-        "warm_start": "after imitating a searching teacher on 700 games, once",
-        **{
-            method: f"then {name}, {measured['methods'][method]['total_steps']:,} environment steps"
-            for method, name in METHODS.items()
-        },
-    }
-    rows = [
-        [
-            words,
-            *(_success(measured["success"][stage][panel]) for panel in PANELS),
-            _both(measured["success_at_1"][stage]),
-        ]
-        for stage, words in stages.items()
-    ]
-    imitated = result("alfworld_imitation")["runs"]["2000 games, twice"]
-    words = "for comparison: imitation of 2,000 games, twice, no reinforcement"
-    rows.append([words, *(_success(imitated[panel]) for panel in PANELS), ""])
-    return table(("", *PANELS, "both at temperature 1"), rows)
-
-
-def alfworld_seeds() -> str:
-    """The same comparison again, with other settings, by seed and number of environment steps."""
-    rows = []
-    for path in sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json")):
-        measured = result(f"alfworld_seeds/{path.stem}")
-        start = _both(measured["success"]["warm_start"])
-        for steps in (60_000, 75_000):
-            reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
-            rows.append([f"{measured['seed']}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
-    return table(("seed", "environment steps", "after imitation", *METHODS.values()), rows)
-
-
-def _first_after(marks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
-    return next(mark for mark in marks if mark["total_steps"] >= steps)
-
-
-def _success(case: dict[str, Any]) -> str:
-    return f"{percent(case['success'])} % ({interval(case['interval'])})"
-
-
-def _both(panels: dict[str, Any]) -> str:
-    return f"{', '.join(percent(panels[panel]['success']) for panel in PANELS)} %"
 
 
 def sparse() -> str:
@@ -135,7 +86,7 @@ def overlap() -> str:
         more = mark["more"]["lag 1"]
         seeds = ", ".join(f"{100 * gap:+.1f}" for gap in more["by_seed"].values())
         gap = f"{100 * more['mean']:+.1f} ({' to '.join(f'{100 * end:+.1f}' for end in more['interval'])})"
-        rows.append([f"{mark['total_steps']:,}", *(_success(arm) for arm in mark["arms"].values()), gap, seeds])
+        rows.append([f"{mark['total_steps']:,}", *(success(arm) for arm in mark["arms"].values()), gap, seeds])
     return table(("environment steps", "lag 0", "lag 1", "lag 1 less lag 0, points", "by seed"), rows)
 
 
@@ -361,10 +312,11 @@ def engine_profile() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(small_worlds, alfworld, alfworld_seeds, sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
+        *(small_worlds, alfworld, alfworld_seeds, alfworld_over_seeds, alfworld_comparisons),
+        *(sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
-        *(engine_vllm, engine_profile),
+        *(engine_vllm, engine_profile, gpu_hours),
         *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )
 }

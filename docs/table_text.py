@@ -33,6 +33,11 @@ def interval(ends: Sequence[float], digits: int = 1) -> str:
     return " to ".join(percent(end, digits) for end in ends)
 
 
+def success(case: dict[str, Any]) -> str:
+    """A share of successes with its 95 % interval."""
+    return f"{percent(case['success'])} % ({interval(case['interval'])})"
+
+
 def times(ratio: float | None, digits: int = 2) -> str:
     """How many times as fast, or as few; nothing where it was not measured."""
     return "-" if ratio is None else f"{ratio:.{digits}f}x"

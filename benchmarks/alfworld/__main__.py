@@ -12,8 +12,8 @@ its own on the same device until each has made the steps at which methods are co
 and evaluates each there and, as time allows, at earlier marks. `--stage report` writes alfworld.json, alfworld.svg,
 rollouts of each method and their audit, some 10 MB in all, into `--results`; the other stages end with it. A stage that
 is called again goes on where it was cut off; with `--updates 0`, methods are only evaluated. `--model tiny --small`
-tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a size. Seeds may be
-pooled where the `settings` of their records are equal.
+tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a size. Seeds whose
+records have equal `settings` are pooled by `python -m benchmarks.alfworld.pooled`.
 
 `--games` is the folder that `alfworld-download` filled, or an archive of it, such as `--pack` writes.
 """
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
     name = options.name or Path(options.model).name
-    summary = summarise(options.out, arm, name=name, command=command, commit=options.commit or _commit())
+    commit = options.commit or _commit()
+    summary = summarise(options.out, arm, methods=options.methods, name=name, command=command, commit=commit)
     print(sentences(summary))
     report(options, summary)
 

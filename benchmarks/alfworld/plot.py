@@ -1,10 +1,16 @@
-"""The curves and the last measurements as one picture, drawn by hand."""
+"""The curves and the last measurements as one picture, drawn by hand.
+
+python -m benchmarks.alfworld.plot benchmarks/results/alfworld.json [--out docs/images/alfworld.svg]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS
@@ -13,10 +19,28 @@ WIDTH, HEIGHT = 880, 380
 TOP, BOTTOM, LEFT = 46, 330, 56
 CURVES_END, PANELS_START = 500, 570
 PANEL_WIDTH, LEGEND_WIDTH = 146, 62
-COLOURS = {"base": "#8a8a8a", "warm_start": "#4d4d4d", "grpo": "#c8641b", "gigpo": "#2a7f9e", "hgpo": "#6b3fa0"}
+COLOURS = {
+    "base": "#8a8a8a",
+    "warm_start": "#4d4d4d",
+    "grpo": "#c8641b",
+    "gigpo": "#2a7f9e",
+    "hgpo": "#6b3fa0",
+    "gagpo": "#b5306a",
+    "hgae": "#222222",
+    "shrunk_hgae": "#4d8f3a",
+}
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""
-SPOKEN = {"base": "untrained", "warm_start": "imitation", "grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
+SPOKEN = {
+    "base": "untrained",
+    "warm_start": "imitation",
+    "grpo": "GRPO",
+    "gigpo": "GiGPO",
+    "hgpo": "HGPO",
+    "gagpo": "GAGPO",
+    "hgae": "HGAE",
+    "shrunk_hgae": "shrunk HGAE",
+}
 SMOOTH = 5
 """Updates whose mean a point of a curve is: single ones have other tasks each."""
 
@@ -39,27 +63,28 @@ def _axis(left: float, right: float) -> Iterator[str]:
     for percent in range(0, 101, 20):
         y = _height(percent / 100)
         yield f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
-        yield _text(left - 6, y + 4, f"{percent} %", anchor="end")
+        yield place_text(left - 6, y + 4, f"{percent} %", anchor="end")
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "middle", colour: str = "#222222") -> str:
+def place_text(x: float, y: float, text: str, *, anchor: str = "middle", colour: str = "#222222") -> str:
+    """Words at a point of a picture."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
 
 def _curves(methods: Mapping[str, Any]) -> Iterator[str]:
-    yield _text(LEFT, 20, f"Success while training (temperature 1, mean of {SMOOTH} updates)", anchor="start")
+    yield place_text(LEFT, 20, f"Success while training (temperature 1, mean of {SMOOTH} updates)", anchor="start")
     yield from _axis(LEFT, CURVES_END)
     end = max((one["made"]["total_steps"] for one in methods.values()), default=1)
     for quarter in range(5):
         x = LEFT + (CURVES_END - LEFT) * quarter / 4
-        yield _text(x, BOTTOM + 18, f"{end * quarter / 4000:.0f}k")
-    yield _text((LEFT + CURVES_END) / 2, BOTTOM + 38, "environment steps")
+        yield place_text(x, BOTTOM + 18, f"{end * quarter / 4000:.0f}k")
+    yield place_text((LEFT + CURVES_END) / 2, BOTTOM + 38, "environment steps")
     for number, (name, one) in enumerate(methods.items()):
         points = _smooth([(point["total_steps"], point["success"]) for point in one["curve"]])
         path = " ".join(f"{LEFT + (CURVES_END - LEFT) * x / end:.1f},{_height(y):.1f}" for x, y in points)
         dashes = f' stroke-dasharray="{DASHES[name]}"' if name in DASHES else ""
         yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"{dashes}/>'
-        yield _text(LEFT + 14, TOP + 14 + 16 * number, SPOKEN[name], anchor="start", colour=COLOURS[name])
+        yield place_text(LEFT + 14, TOP + 14 + 16 * number, SPOKEN[name], anchor="start", colour=COLOURS[name])
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -72,13 +97,13 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _panels(success: Mapping[str, Any]) -> Iterator[str]:
     """Both panels over one axis, a dot for each measurement, in the order of the legend."""
-    yield _text(PANELS_START, 20, "Success on held-out games (temperature 0.4)", anchor="start")
+    yield place_text(PANELS_START, 20, "Success on held-out games (temperature 0.4)", anchor="start")
     yield from _axis(PANELS_START, WIDTH - 16)
     for place, name in enumerate(success):
-        yield _text(PANELS_START + LEGEND_WIDTH * place, 37, SPOKEN[name], anchor="start", colour=COLOURS[name])
+        yield place_text(PANELS_START + LEGEND_WIDTH * place, 37, SPOKEN[name], anchor="start", colour=COLOURS[name])
     for number, split in enumerate(SPLITS):
         left = PANELS_START + number * PANEL_WIDTH
-        yield _text(left + PANEL_WIDTH / 2, BOTTOM + 18, split)
+        yield place_text(left + PANEL_WIDTH / 2, BOTTOM + 18, split)
         for place, (name, panels) in enumerate(success.items()):
             if split in panels:
                 x = left + PANEL_WIDTH * (place + 1) / (len(success) + 1)
@@ -89,3 +114,16 @@ def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
     low, high = (_height(bound) for bound in panel["interval"])
     yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{COLOURS[name]}" stroke-width="2"/>'
     yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{COLOURS[name]}"/>'
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw what a record holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path, help="what the benchmark wrote")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/alfworld.svg"))
+    options = parser.parse_args(arguments)
+    options.out.write_text(picture(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

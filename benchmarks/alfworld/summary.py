@@ -12,16 +12,18 @@ from typing import Any
 from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, summarise_rows
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.records import method_record, read_record, start_record
-from benchmarks.alfworld.settings import LOSS, METHODS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
+from benchmarks.alfworld.settings import LOSS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
 from benchmarks.alfworld.start import has_gpu
 
 STARTS = {"base": "as it comes", "warm_start": "after imitation"}
 
 
-def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -> dict[str, Any]:
-    """What the records in a folder amount to, whether or not all stages are there."""
+def summarise(
+    folder: Path, arm: Arm, *, methods: Sequence[str], name: str, command: str, commit: str
+) -> dict[str, Any]:
+    """What the records of some methods in a folder amount to, whether or not all stages are there."""
     start = read_record(start_record(folder))
-    records = {method: read_record(method_record(folder, method)) for method in METHODS}
+    records = {method: read_record(method_record(folder, method)) for method in methods}
     records = {method: record for method, record in records.items() if record.get("curve")}
     chosen = common_updates(records)
     rows = {method: record["evaluations"].get(str(chosen[method]), []) for method, record in records.items()}
@@ -37,13 +39,13 @@ def summarise(folder: Path, arm: Arm, *, name: str, command: str, commit: str) -
         "commit": commit,
         "seed": arm.seed,
         "key": arm.key,
-        "settings": settings_hash(arm, methods=METHODS, on_gpu=has_gpu()),
+        "settings": settings_hash(arm, methods=methods, on_gpu=has_gpu()),
         **_machine(),
         "sizes": asdict(arm.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": dict(LOSS),
         "start": {name: start.get(name) for name in ("imitated", "seconds")},
-        "hours": _hours(start, records),
+        "hours": count_hours(start, records),
         "temperature": usual,
         "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
         "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
@@ -87,7 +89,7 @@ def _by_mark(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _list_comparisons(names: Sequence[str]) -> list[tuple[str, str]]:
     """The two starts, the last start with each method, and each two methods."""
-    methods = [name for name in names if name in METHODS]
+    methods = [name for name in names if name not in STARTS]
     starts = [name for name in names if name in STARTS]
     return [
         *pairwise(starts),
@@ -177,7 +179,7 @@ def _apart(difference: float) -> str:
     return f"{100 * abs(difference):.1f} points {'above' if difference > 0 else 'below'}"
 
 
-def _hours(start: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> float:
-    """How long it took: the methods ran beside each other, so the longest counts."""
+def count_hours(start: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> float:
+    """Hours that a start and the methods after it took: they ran beside each other, so the longest counts."""
     longest = max((sum(record["seconds"].values()) for record in records.values()), default=0.0)
     return float(round((sum(start.get("seconds", {}).values()) + longest) / 3600, 3))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,11 +144,11 @@ def _legend(colours: dict[str, str]) -> list[Html]:
     return [*pieces, tag("text", caption, x=LEFT + 12, y=TOP + 18 + 20 * len(entries), **TEXT)]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=Path, help="what the GPU's part wrote")
     parser.add_argument("--out", type=Path, default=Path("docs/images/prefix.svg"))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(draw(points(json.loads(options.result.read_text()))) + "\n")
     print(options.out)

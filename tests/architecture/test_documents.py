@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
-from groupwise import Algorithm
+from conformance.cases import CASES
+from groupwise import Algorithm, recipes
 from groupwise.config.run_file import load_algorithm
 from tests.architecture.sources import ROOT, name_of, text_files
 
@@ -41,6 +43,32 @@ def test_the_readme_gives_the_numbers_that_come_out() -> None:
     compared = re.search(r"credit\.compared +# ((?:True|False)(?:, (?:True|False))*)", block)
     assert compared is not None
     assert [str(flag) for flag in credit.compared.tolist()] == compared[1].split(", ")  # type: ignore[attr-defined]
+
+
+def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
+    text = README.read_text(encoding="utf-8")
+    counted = re.findall(r"of the same parts; there are (\d+)\.|\*\*(\d+) recipes, of", text)
+    assert [int(first or second) for first, second in counted] == [len(recipes.names())] * 2
+    oracles = (ROOT / "tests" / "oracles" / "test_recipes_equal_oracles.py").read_text(encoding="utf-8")
+    num_tables = re.search(r"^NUM_TABLES = (\d+)$", oracles, re.MULTILINE)
+    assert num_tables is not None
+    assert f"on {int(num_tables[1]):,} random tables" in text
+
+
+def test_the_readme_counts_conformance_cases_as_their_page_does() -> None:
+    counted = re.search(
+        r"of \[(\d+) conformance cases\]\(docs/conformance\.md\) (\d+) can be\s+"
+        r"put to (verl \S+) and (\d+) to (TRL \S+) too",
+        README.read_text(encoding="utf-8"),
+    )
+    assert counted is not None
+    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (?:law|convention) \| (\d+) \| (\d+) \| \d+ \|$", page, re.MULTILINE)
+    asked = Counter[str]()
+    for library, num_passed, num_failed in rows:
+        asked[library] += int(num_passed) + int(num_failed)
+    assert int(counted[1]) == len(CASES)
+    assert {counted[3]: int(counted[2]), counted[5]: int(counted[4])}.items() <= asked.items()
 
 
 NUMBERS = ROOT / "docs" / "methods" / "numbers.md"

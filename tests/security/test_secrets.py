@@ -21,13 +21,14 @@ from groupwise.core.parts.part import Part
 from groupwise.core.records import StopReason, Task, Trajectory
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
-from groupwise.envs import Openenv
+from groupwise.envs import Observation, Openenv, Outcome
 from groupwise.reports.run.page import render_page
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.trackers import track_run
 from tests.unit.cli.conftest import Run, groupwise
 from tests.unit.cli.run_files import SMALL
 from tests.unit.reports.run_folders import write_run
+from tests.unit.rollout.scripted_episodes import play
 
 __all__ = ["groupwise"]
 
@@ -187,17 +188,33 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
 # sinks
 
 
-@pytest.mark.xfail(reason="it replaces a private class that has moved", strict=False)
-def test_the_error_of_an_attempt_goes_into_the_journal_without_it(tmp_path: Path) -> None:
-    from groupwise.rollout import episodes
+class Leaking:
+    """An environment that says a secret when it breaks, or in its note at the end."""
 
-    live = episodes._LiveAttempt(
-        episodes.Attempt(task=Task(id="t"), number=0, seed=0), None, (), stop=StopReason.ERROR, error=f"at {URL}"
-    )  # type: ignore[arg-type]
-    fault = episodes._make_trajectory(live)
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def open(self, task: Task) -> Leaking:
+        if self.where == "open":
+            raise RuntimeError(f"at {URL}")
+        return self
+
+    def observe(self) -> Observation:
+        return Observation(text="w0")
+
+    def act(self, action: str) -> Outcome:
+        if self.where == "act":
+            raise RuntimeError(f"at {URL}")
+        return Outcome(observation=self.observe(), terminated=True, success=False, note=f"RuntimeError: at {URL}")
+
+
+@pytest.mark.parametrize("where", ["open", "act", "note"])
+def test_the_error_of_an_attempt_goes_into_the_journal_without_it(where: str, tmp_path: Path) -> None:
+    [trajectory] = play(Leaking(where), [Task(id="t")])
+    assert trajectory.stop is (StopReason.TERMINATED if where == "note" else StopReason.ERROR)
     with Journal(tmp_path / "journal.sqlite") as journal:
-        journal.write(Update(number=1, version=1, metrics={}, faults=[fault]))
-        assert [each["error"] for each in journal.faults(1)] == [f"at {HIDDEN}"]
+        journal.write(Update(number=1, version=1, metrics={}, faults=[trajectory]))
+        assert [each["error"] for each in journal.faults(1)] == [f"RuntimeError: at {HIDDEN}"]
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 

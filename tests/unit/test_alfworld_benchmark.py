@@ -17,9 +17,11 @@ from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, descri
 from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.plot import picture
+from benchmarks.alfworld.records import method_record, write_record
 from benchmarks.alfworld.recurrence import table
 from benchmarks.alfworld.settings import FULL, METHODS, Arm, change_sizes, settings_hash
-from benchmarks.alfworld.summary import _hours, sentences
+from benchmarks.alfworld.start import has_gpu
+from benchmarks.alfworld.summary import count_hours, sentences, summarise
 from benchmarks.alfworld.teacher import habits_of, search
 from groupwise.core.errors import ConfigError
 from groupwise.envs import SPLITS, Alfworld
@@ -135,6 +137,20 @@ def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with()
     assert settings_hash(Arm(FULL, key="observation"), methods=METHODS, on_gpu=True) == written["settings"]
 
 
+def test_a_record_holds_the_methods_that_were_asked_for_under_their_own_hash(tmp_path: Path) -> None:
+    curve = [{"total_steps": 200, "success": 0.5}]
+    for method in ("grpo", "shrunk_hgae"):
+        mark = {"mark": 1, "update": 1, "total_steps": 200}
+        record = {"seconds": {}, "curve": curve, "marks": [mark], "evaluations": {"1": _rows({"a": [1], "b": [0]})}}
+        write_record(method_record(tmp_path, method), record)
+    arm, named = Arm(FULL), {"name": "small", "command": "", "commit": ""}
+    alone, all_three = (summarise(tmp_path, arm, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS))
+    assert (list(alone["methods"]), list(all_three["methods"])) == (["shrunk_hgae"], ["grpo"])
+    assert alone["settings"] == settings_hash(arm, methods=["shrunk_hgae"], on_gpu=has_gpu()) != all_three["settings"]
+    assert alone["methods"]["shrunk_hgae"]["by_mark"][0]["success"]["valid_seen"]["success"] == 0.5
+    assert ElementTree.fromstring(picture(alone)) is not None
+
+
 def _rows(successes: Mapping[str, list[int]], split: str = "valid_seen") -> list[dict[str, Any]]:
     return [
         {
@@ -227,5 +243,5 @@ def test_the_table_of_an_audit_says_who_is_alone_at_each_depth() -> None:
 
 def test_methods_beside_each_other_take_as_long_as_the_longest() -> None:
     records = {"grpo": {"seconds": {"train": 60.0, "wait": 12.0}}, "hgpo": {"seconds": {"train": 180.0}}}
-    assert _hours({"seconds": {"teacher": 180.0}}, records) == pytest.approx(0.1)
-    assert _hours({}, {}) == 0
+    assert count_hours({"seconds": {"teacher": 180.0}}, records) == pytest.approx(0.1)
+    assert count_hours({}, {}) == 0

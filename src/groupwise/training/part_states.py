@@ -28,7 +28,10 @@ from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
 from groupwise.training.samples import CreditedBatch
 
-BEGAN_WITH = f"give the settings that the run began with, which its {CONFIG} has, or start a new run in another folder"
+BEGAN_WITH = (
+    f"go on with the settings that the run began with ({CONFIG} has them) and with parts of your own as they were "
+    "then, or start a new run in another folder"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, Part, StepTable, Task, recipes
 from groupwise.advantages import AbovePrior, ColumnSignal, NoBaseline, NoScale, Relative
 from groupwise.core.errors import TrainingError
+from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import BoolArray
 from groupwise.groups import ByTask
@@ -34,7 +35,8 @@ from tests.unit.training.runs import small_config
 TASKS = [Task(id="t1"), Task(id="t2")]
 CHECKPOINT = Path("checkpoints/0002")
 BEGAN_WITH = (
-    "give the settings that the run began with, which its config.toml has, or start a new run in another folder"
+    "go on with the settings that the run began with (config.toml has them) and with parts of your own as they were "
+    "then, or start a new run in another folder"
 )
 COUNT = "tests.unit.core.remembering:Count"
 PATH = "algorithm.advantage.of"
@@ -253,18 +255,46 @@ def test_a_resumed_run_remembers(tmp_path: Path) -> None:
     assert len(before.state["tasks"]) == 2
 
 
-@pytest.mark.xfail(
-    reason="the resume check refuses this change earlier, with another sentence; the test has to follow", strict=False
-)
-def test_a_resumed_run_without_the_part_is_refused(tmp_path: Path) -> None:
+def test_a_resumed_run_whose_settings_lack_the_part_is_refused(tmp_path: Path) -> None:
     Trained(tmp_path, config(AbovePrior(), updates=1)).run.journal.close()
-    resumed = open_run(small_config(updates=2), tmp_path)
-    with pytest.raises(TrainingError) as error:
+    kept = RunPaths(tmp_path).config.read_bytes()
+    without = config(ColumnSignal(name="reward"), updates=2)
+    with pytest.raises(ConfigError) as error, open_run(without, tmp_path) as resumed:
         train(resumed, resume=True)
     assert str(error.value) == (
-        f"checkpoint {tmp_path}/checkpoints/0001: it holds the state of {PATH} (above_prior), and this run has no "
+        f"{PATH}.kind cannot change in a run that goes on: it was 'above_prior', is 'column' (6 more like it); "
+        f"leave it as in {tmp_path}/config.toml, or begin another run in another folder"
+    )
+    assert RunPaths(tmp_path).config.read_bytes() == kept
+
+
+def forget_how_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the code of a part, as its author would between two sessions: its settings stay, its state goes."""
+    monkeypatch.delattr(Count, "start")
+    monkeypatch.setattr(Count, "__call__", lambda part, table: np.zeros(len(table.reward)))
+
+
+@pytest.mark.parametrize("has_settings", [True, False], ids=["settings kept", "settings removed"])
+def test_a_part_that_remembers_no_longer_is_refused_before_the_journal_forgets(
+    has_settings: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(Count(), updates=2)
+    Trained(tmp_path, settings).run.journal.close()
+    RunPaths(tmp_path).latest.write_text("0001")
+    if not has_settings:
+        RunPaths(tmp_path).config.unlink()
+    with monkeypatch.context() as changed:
+        forget_how_to_remember(changed)
+        with pytest.raises(TrainingError) as error, open_run(config(Count(), updates=4), tmp_path) as resumed:
+            train(resumed, resume=True)
+    assert str(error.value) == (
+        f"checkpoint {tmp_path}/checkpoints/0001: it holds the state of {PATH} ({COUNT}), and this run has no "
         f"stateful part there; {BEGAN_WITH}"
     )
+    with open_run(settings, tmp_path) as run:
+        assert (run.journal.last_number(), run.journal.changes()) == (2, [])
+        train(run, resume=True)
+        assert run.journal.last_number() == 2
 
 
 class Picky(CountState):

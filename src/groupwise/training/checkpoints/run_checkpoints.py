@@ -60,12 +60,13 @@ def resume_run(run: Run) -> int | None:
         if name not in state:
             raise damage_error(path, f"{STATE} has no {name!r}")
     number = int(state["update"])
-    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
     run.curriculum.load_state_dict(state["curriculum"])
     run.drawn_tasks.load_state_dict(state.get("drawn", {}))
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
         _hold_reference(run)
+    # Last: what stops the run above leaves the journal as it was, with the updates after the checkpoint.
+    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
     run.hand_over(number)
     return number
 

@@ -1,0 +1,219 @@
+"""ALFWorld over seeds: what GRPO, GiGPO and HGPO reach, and how far a few runs of each can tell them apart.
+
+    python -m benchmarks.alfworld.pooled [RECORD ...] [--write benchmarks/results/alfworld_pooled.json]
+
+A RECORD is the `alfworld.json` of a seed, or a folder of such files; without any, benchmarks/results/alfworld_seeds.
+Seeds of a method are pooled where the hash of their settings is equal; records of other methods may lie beside them
+when all else agrees (`seed_records.SHARED`). Whatever does not fit is refused and named.
+
+At each mark of environment steps, on valid_seen, valid_unseen and all games of both: interquartile mean over seeds with
+a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
+2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
+from one start. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than four seeds were
+evaluated, no interval is given. `coverage` says what the bootstrap's intervals are worth with so few runs. The picture
+is drawn by `pooled_plot`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.alfworld.seed_records import (
+    BOTH,
+    PANELS,
+    SHARED,
+    Records,
+    check_records,
+    collect_scores,
+    list_marks,
+    list_methods,
+    read_seed_records,
+    score_panels,
+)
+from benchmarks.alfworld.summary import count_hours
+from benchmarks.result_file import write_result
+from groupwise.core.errors import ConfigError
+from groupwise.evaluation.intervals import Z_95, student_quantile
+from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
+
+SEEDS = Path(__file__).parents[1] / "results" / "alfworld_seeds"
+MIN_SEEDS = 4
+"""From which on intervals are given: with fewer, a bootstrap only repeats the extremes."""
+COVERAGE_TRIALS = 2_000
+"""Made-up sets of seeds whose intervals are checked against the truth, and resamples of each."""
+
+Scores = Mapping[int, Mapping[str, Any]]
+"""Of one method at a mark, by seed: success by panel, and the steps made."""
+
+
+def pool(records: Records, *, command: str) -> dict[str, Any]:
+    """What all records amount to, mark by mark."""
+    check_records(records)
+    first = next(iter(records.values()))
+    at_marks = {steps: collect_scores(records, steps) for steps in list_marks(first)}
+    methods, seeds = list_methods(records), sorted({record["seed"] for record in records.values()})
+    starts = {record["seed"]: score_panels(record["success"]["warm_start"]) for record in records.values()}
+    return {
+        "command": command,
+        **{section: first[section] for section in SHARED},
+        "seeds": seeds,
+        "hours": _sum_hours(records),
+        "records": [_describe_record(name, record) for name, record in records.items()],
+        "coverage": {"seeds": len(seeds), "normal_runs": simulate_coverage(len(seeds))},
+        "after_imitation": _describe_scores(starts),
+        "marks": [
+            {
+                "steps": steps,
+                "methods": {method: _describe_scores(scores[method]) for method in methods if method in scores},
+                "comparisons": _compare_methods({method: scores[method] for method in methods if method in scores}),
+            }
+            for steps, scores in at_marks.items()
+            if scores
+        ],
+        "curves": {method: _describe_curves(records, method) for method in methods},
+    }
+
+
+def _describe_record(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a seed's numbers come from."""
+    kept = ("seed", "settings", "commit", "hours", "command", "note")
+    return {
+        "file": name,
+        "methods": list(record["methods"]),
+        **{part: record[part] for part in kept if part in record},
+    }
+
+
+def _sum_hours(records: Records) -> float:
+    """Hours of one device; a start that several records go on from counts once."""
+    starts = {record["seed"]: record["start"] for record in reversed(list(records.values()))}
+    made = sum(count_hours({}, record["methods"]) for record in records.values())
+    return round(made + sum(count_hours(start, {}) for start in starts.values()), 3)
+
+
+def _describe_scores(scores: Scores) -> dict[str, Any]:
+    """One method at one mark: its seeds, and by panel their interquartile mean."""
+    seeds = sorted(scores)
+    made = [scores[seed]["total_steps"] for seed in seeds if "total_steps" in scores[seed]]
+    return {
+        "seeds": seeds,
+        **({"total_steps": made} if made else {}),
+        **{panel: _describe_panel([scores[seed][panel] for seed in seeds]) for panel in PANELS},
+    }
+
+
+def _describe_panel(by_seed: Sequence[float]) -> dict[str, Any]:
+    return {**_round(estimate_interquartile_mean(_as_column(by_seed)), len(by_seed)), "by_seed": list(by_seed)}
+
+
+def _compare_methods(scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """Each two methods over the seeds that both have; the later against the earlier."""
+    compared = []
+    for second, first in combinations(scores, 2):
+        seeds = sorted(scores[first].keys() & scores[second].keys())
+        if seeds:
+            panels = {panel: _compare_panel(scores[first], scores[second], seeds, panel) for panel in PANELS}
+            compared.append({"first": first, "second": second, "seeds": seeds, **panels})
+    return compared
+
+
+def _compare_panel(first: Scores, second: Scores, seeds: Sequence[int], panel: str) -> dict[str, Any]:
+    values, bases = ([scores[seed][panel] for seed in seeds] for scores in (first, second))
+    differences = [round(value - base, 4) for value, base in zip(values, bases, strict=True)]
+    better = estimate_improvement(_as_column(values), _as_column(bases))
+    return {"difference": describe_differences(differences), "improvement": _round(better, len(seeds))}
+
+
+def describe_differences(differences: Sequence[float]) -> dict[str, Any]:
+    """Mean of what one method is ahead by at the same seeds, with Student's 95 % interval.
+
+    >>> describe_differences([0.1, 0.3, 0.0, 0.2])
+    {'value': 0.15, 'interval': [-0.0539, 0.3539], 'by_seed': [0.1, 0.3, 0.0, 0.2]}
+    """
+    mean, num = statistics.fmean(differences), len(differences)
+    interval = None
+    if num >= MIN_SEEDS:
+        half = student_quantile(Z_95, num - 1) * statistics.stdev(differences) / math.sqrt(num)
+        interval = [round(mean - half, 4), round(mean + half, 4)]
+    return {"value": round(mean, 4), "interval": interval, "by_seed": list(differences)}
+
+
+def _describe_curves(records: Records, method: str) -> dict[str, Any]:
+    """By seed, everything that was evaluated: steps made and success by panel, from the start on."""
+    curves = {}
+    for record in records.values():
+        if method in record["methods"]:
+            start = {"total_steps": 0, **score_panels(record["success"]["warm_start"])}
+            later = [
+                {"total_steps": evaluation["total_steps"], **score_panels(evaluation["success"])}
+                for evaluation in record["methods"][method]["by_mark"]
+            ]
+            curves[str(record["seed"])] = [start, *later]
+    return curves
+
+
+@cache
+def simulate_coverage(num_seeds: int) -> float:
+    """Share of the bootstrap's 95 % intervals that hold the truth where runs are drawn from a normal distribution."""
+    drawn = np.random.default_rng(0).normal(size=(COVERAGE_TRIALS, num_seeds))
+    estimates = [estimate_interquartile_mean(_as_column(runs), resamples=COVERAGE_TRIALS) for runs in drawn]
+    return round(statistics.fmean(estimate.low <= 0 <= estimate.high for estimate in estimates), 3)
+
+
+def _as_column(values: Sequence[float]) -> Any:
+    return np.array(values, dtype=np.float64)[:, None]
+
+
+def _round(estimate: Estimate, num_seeds: int) -> dict[str, Any]:
+    interval = [round(estimate.low, 4), round(estimate.high, 4)] if num_seeds >= MIN_SEEDS else None
+    return {"value": round(estimate.value, 4), "interval": interval}
+
+
+def report(pooled: Mapping[str, Any]) -> str:
+    """A table a person can read: all games, mark by mark, and each two methods at the last mark."""
+    lines = [f"all games of both panels, {len(pooled['seeds'])} seeds, {pooled['hours']:.2f} hours of one device"]
+    rows = [("after imitation", pooled["after_imitation"])]
+    for mark in pooled["marks"]:
+        rows += [(f"{mark['steps']:,} steps, {method}", row) for method, row in mark["methods"].items()]
+    lines += [f"  {words:<28} {_format_share(row[BOTH])}  seeds {row['seeds']}" for words, row in rows]
+    for pair in pooled["marks"][-1]["comparisons"] if pooled["marks"] else []:
+        more, better = pair[BOTH]["difference"], pair[BOTH]["improvement"]
+        lines.append(
+            f"  {pair['first']} over {pair['second']}: {_format_share(more)} by seed, better with probability "
+            f"{better['value']:.2f} {better['interval'] or ''}"
+        )
+    return "\n".join(lines)
+
+
+def _format_share(case: Mapping[str, Any]) -> str:
+    ends = "" if case["interval"] is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in case["interval"]))
+    return f"{100 * case['value']:.1f} %{ends}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Pool the records, print a table, and write what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="*", metavar="RECORD", help="files or folders")
+    parser.add_argument("--write", type=Path, help="write the result as JSON")
+    options = parser.parse_args(arguments)
+    command = " ".join(["python -m benchmarks.alfworld.pooled", *(path.name for path in options.records)])
+    pooled = pool(read_seed_records(options.records or [SEEDS]), command=command)
+    print(report(pooled))
+    write_result(pooled, options.write)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,0 +1,122 @@
+"""Records of several seeds, read together; those that cannot be pooled are refused, each in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.alfworld.settings import SPLITS
+from groupwise.core.errors import ConfigError
+
+SHARED = (
+    *("model", "key", "sizes", "engine", "rollout", "training", "loss", "temperature"),
+    *("device", "python", "torch", "transformers"),
+)
+"""What all pooled records agree in, whichever methods they hold; marks of environment steps are among the sizes."""
+BOTH = "both"
+"""All games of both panels together."""
+PANELS = (*SPLITS, BOTH)
+
+SeedRecord = Mapping[str, Any]
+"""What `--stage report` wrote of a seed."""
+Records = Mapping[str, SeedRecord]
+"""Records by their file and its folder, such as `alfworld_seeds/observation_seed_0.json`."""
+
+
+def read_seed_records(paths: Sequence[Path]) -> dict[str, SeedRecord]:
+    """The records in files and folders, in the order of their names; a folder gives all its JSON files."""
+    records: dict[str, SeedRecord] = {}
+    for file in (file for path in paths for file in (path.glob("*.json") if path.is_dir() else [path])):
+        name = f"{file.resolve().parent.name}/{file.name}"
+        if not file.is_file():
+            raise ConfigError(f"{file}: there is no such record; `python -m benchmarks.alfworld` makes one")
+        if name in records:
+            raise ConfigError(f"{name}: two records have this name; rename a folder, or leave one out")
+        records[name] = json.loads(file.read_text(encoding="utf-8"))
+    if not records:
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: no record lies there; `python -m benchmarks.alfworld` makes one"
+        )
+    return dict(sorted(records.items()))
+
+
+def check_records(records: Records) -> None:
+    """Refuse records of other settings, of a method under two settings, of a seed twice, or from two starts."""
+    first_name, first = next(iter(records.items()))
+    file_of: dict[tuple[str, int], str] = {}
+    settings_of: dict[str, tuple[str, str]] = {}
+    start_of: dict[int, tuple[str, Any]] = {}
+    for name, record in records.items():
+        who = f"{name} (settings {record['settings']})"
+        for section in SHARED:
+            if record[section] != first[section]:
+                raise ConfigError(
+                    f"{who}: its {section!r} differs from that of {first_name} (settings {first['settings']}); "
+                    "pool it by itself"
+                )
+        for method in record["methods"]:
+            other, settings = settings_of.setdefault(method, (name, record["settings"]))
+            if settings != record["settings"]:
+                raise ConfigError(
+                    f"{who}: {method} has other settings there than in {other} ({settings}); pool it by itself"
+                )
+            known = file_of.setdefault((method, record["seed"]), name)
+            if known != name:
+                raise ConfigError(
+                    f"{who}: seed {record['seed']} of {method} is in {known} too; a seed counts once, leave one out"
+                )
+        begun, start = start_of.setdefault(record["seed"], (name, _describe_start(record)))
+        if start != _describe_start(record):
+            raise ConfigError(
+                f"{who}: seed {record['seed']} has another start there than in {begun}; "
+                "methods are compared from one start, pool it by itself"
+            )
+
+
+def _describe_start(record: SeedRecord) -> Any:
+    """What tells a start from another one of the same seed: a GPU makes it anew with other last digits."""
+    return [record["start"]["imitated"], record["success"]["warm_start"]]
+
+
+def list_methods(records: Records) -> list[str]:
+    """Every method, in the order in which the records name them."""
+    return list(dict.fromkeys(method for record in records.values() for method in record["methods"]))
+
+
+def list_marks(record: SeedRecord) -> list[int]:
+    """The environment steps of all marks up to the last."""
+    spacing, last = record["sizes"]["mark"], record["sizes"]["compare_at"]
+    return list(range(spacing, last + 1, spacing))
+
+
+def collect_scores(records: Records, steps: int) -> dict[str, dict[int, dict[str, Any]]]:
+    """By method and seed: success by panel after the first update past a mark, and the steps made by then.
+
+    A seed counts at a mark only where all methods of its record were evaluated there: otherwise methods would be
+    compared over different seeds.
+    """
+    scores: dict[str, dict[int, dict[str, Any]]] = {}
+    for record in records.values():
+        reached = {
+            method: next(_evaluations_at(record, method, steps // record["sizes"]["mark"]), None)
+            for method in record["methods"]
+        }
+        for method, evaluation in reached.items():
+            if evaluation is not None and None not in reached.values():
+                success = score_panels(evaluation["success"])
+                scores.setdefault(method, {})[record["seed"]] = {**success, "total_steps": evaluation["total_steps"]}
+    return scores
+
+
+def _evaluations_at(record: SeedRecord, method: str, mark: int) -> Iterator[Mapping[str, Any]]:
+    """What was evaluated past a mark and before the next, in the order of updates."""
+    return (evaluation for evaluation in record["methods"][method]["by_mark"] if evaluation["mark"] == mark)
+
+
+def score_panels(success: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Success on each panel and on all their games together."""
+    tasks = {split: success[split]["tasks"] for split in SPLITS}
+    solved = sum(success[split]["success"] * tasks[split] for split in SPLITS)
+    return {**{split: success[split]["success"] for split in SPLITS}, BOTH: round(solved / sum(tasks.values()), 4)}

@@ -1,0 +1,119 @@
+"""Tables of ALFWorld: one run of each method, several seeds, and the seeds pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from table_text import RESULTS, interval, percent, result, success, table
+
+METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
+OTHERS = {"shrunk_hgae": "shrunk HGAE"}
+"""Methods of fewer seeds, whose rows stand below."""
+PANELS = ("valid_seen", "valid_unseen")
+POOLED = (*PANELS, "both")
+
+
+def alfworld() -> str:
+    """Success of one model on ALFWorld, stage by stage."""
+    measured = result("alfworld")
+    stages = {
+        "base": "as it comes",
+        "warm_start": "after imitating a searching teacher on 700 games, once",
+        **{
+            method: f"then {name}, {measured['methods'][method]['total_steps']:,} environment steps"
+            for method, name in METHODS.items()
+        },
+    }
+    rows = [
+        [
+            words,
+            *(success(measured["success"][stage][panel]) for panel in PANELS),
+            _both(measured["success_at_1"][stage]),
+        ]
+        for stage, words in stages.items()
+    ]
+    imitated = result("alfworld_imitation")["runs"]["2000 games, twice"]
+    words = "for comparison: imitation of 2,000 games, twice, no reinforcement"
+    rows.append([words, *(success(imitated[panel]) for panel in PANELS), ""])
+    return table(("", *PANELS, "both at temperature 1"), rows)
+
+
+def alfworld_seeds() -> str:
+    """The same comparison again, with other settings, by seed and number of environment steps."""
+    rows = []
+    for path in sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json")):
+        measured = result(f"alfworld_seeds/{path.stem}")
+        start = _both(measured["success"]["warm_start"])
+        for steps in (60_000, 75_000):
+            reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
+            rows.append([f"{measured['seed']}", f"{steps:,}", start, *(_both(mark["success"]) for mark in reached)])
+    return table(("seed", "environment steps", "after imitation", *METHODS.values()), rows)
+
+
+def _first_after(marks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+    return next(mark for mark in marks if mark["total_steps"] >= steps)
+
+
+def _both(panels: dict[str, Any]) -> str:
+    return f"{', '.join(percent(panels[panel]['success']) for panel in PANELS)} %"
+
+
+def alfworld_over_seeds() -> str:
+    """Success over seeds, by number of environment steps and method."""
+    measured = result("alfworld_pooled")
+    rows = [["0", "after imitation", *_seed_cells(measured["after_imitation"])]]
+    for mark in measured["marks"]:
+        for method, case in mark["methods"].items():
+            rows.append([f"{mark['steps']:,}", _name(method), *_seed_cells(case)])
+    return table(("environment steps", "method", *POOLED, "seeds"), rows)
+
+
+def _seed_cells(case: dict[str, Any]) -> list[str]:
+    return [*(_share_over_seeds(case[panel]) for panel in POOLED), _list_seeds(case["seeds"])]
+
+
+def _share_over_seeds(case: dict[str, Any]) -> str:
+    """An interquartile mean with its interval; without one, what the seeds had."""
+    if case["interval"] is None:
+        return f"{', '.join(percent(share) for share in case['by_seed'])} %"
+    return f"{percent(case['value'])} % ({interval(case['interval'])})"
+
+
+def alfworld_comparisons() -> str:
+    """Each two methods: differences by seed, and the probability that a run is better than one of the other.
+
+    Panels stand by themselves at the last mark only; too few seeds for an interval have their differences and no more.
+    """
+    marks = result("alfworld_pooled")["marks"]
+    rows = [
+        [f"{mark['steps']:,}", f"{_name(pair['first'])} over {_name(pair['second'])}", panel, *_gap_cells(pair[panel])]
+        for mark in marks
+        for pair in mark["comparisons"]
+        for panel in POOLED
+        if panel == "both" or (mark is marks[-1] and pair[panel]["difference"]["interval"])
+    ]
+    head = ("environment steps", "comparison", "games", "more, points", "by seed", "probability of improvement")
+    return table(head, rows)
+
+
+def _gap_cells(case: dict[str, Any]) -> list[str]:
+    more, better = case["difference"], case["improvement"]
+    by_seed = ", ".join(_points(gap) for gap in more["by_seed"])
+    if more["interval"] is None:
+        return [_points(more["value"]), by_seed, ""]
+    low, high = better["interval"]
+    ends = " to ".join(_points(end) for end in more["interval"])
+    return [f"{_points(more['value'])} ({ends})", by_seed, f"{better['value']:.2f} ({low:.2f} to {high:.2f})"]
+
+
+def _name(method: str) -> str:
+    return {**METHODS, **OTHERS}[method]
+
+
+def _list_seeds(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"

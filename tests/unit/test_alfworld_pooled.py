@@ -1,0 +1,229 @@
+"""ALFWorld over seeds: what is pooled and what refused, numbers by hand, and the committed result made anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.alfworld.pooled import SEEDS, main, pool, report
+from benchmarks.alfworld.pooled_plot import draw_seeds
+from benchmarks.alfworld.seed_records import read_seed_records
+from benchmarks.alfworld.settings import Arm, Sizes, settings_hash
+from groupwise.core.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+SHARED = {
+    **dict.fromkeys(("model", "key", "rollout", "training", "loss"), "the same"),
+    **dict.fromkeys(("device", "python", "torch", "transformers"), "the same"),
+    "sizes": {"mark": 100, "compare_at": 200},
+    "engine": {"memory": 0.1},
+    "temperature": 0.4,
+}
+GRPO, GIGPO = (0.1, 0.2, 0.3, 0.4, 0.9), (0.3, 0.3, 0.3, 0.3, 0.3)
+"""Success of the two methods at the last mark, by seed."""
+
+
+def _panels(seen: float, unseen: float | None = None) -> dict[str, Any]:
+    """140 games of valid_seen and 60 of valid_unseen, which are equally hard unless said otherwise."""
+    unseen = seen if unseen is None else unseen
+    return {"valid_seen": {"success": seen, "tasks": 140}, "valid_unseen": {"success": unseen, "tasks": 60}}
+
+
+def _mark(mark: int, total_steps: int, success: Mapping[str, Any]) -> dict[str, Any]:
+    return {"mark": mark, "update": total_steps // 10, "total_steps": total_steps, "success": success}
+
+
+def _record(seed: int, at_end: Mapping[str, float], **changes: Any) -> dict[str, Any]:
+    """A record whose methods were evaluated once past the last mark."""
+    methods = {
+        method: {"seconds": {"train": 1800.0, "evaluate": 1800.0}, "by_mark": [_mark(2, 210, _panels(success))]}
+        for method, success in at_end.items()
+    }
+    start = {"imitated": {"losses": [0.5 + seed]}, "seconds": {"imitate": 360.0}}
+    facts = {"seed": seed, "settings": "aa", "commit": f"c{seed}", "command": f"run {seed}", "hours": 1.1}
+    return {**SHARED, **facts, "start": start, "success": {"warm_start": _panels(0.1)}, "methods": methods, **changes}
+
+
+def _five() -> dict[str, dict[str, Any]]:
+    pairs = enumerate(zip(GRPO, GIGPO, strict=True))
+    return {f"seeds/{seed}.json": _record(seed, {"grpo": grpo, "gigpo": gigpo}) for seed, (grpo, gigpo) in pairs}
+
+
+def _refusal(records: Sequence[Mapping[str, Any]]) -> str:
+    with pytest.raises(ConfigError) as raised:
+        pool({f"seeds/{number}.json": record for number, record in enumerate(records)}, command="")
+    return str(raised.value)
+
+
+def test_five_seeds_give_the_numbers_that_one_finds_by_hand() -> None:
+    pooled = pool(_five(), command="pool")
+    (mark,) = pooled["marks"]
+    assert mark["steps"] == 200
+    grpo = mark["methods"]["grpo"]
+    assert (grpo["seeds"], grpo["total_steps"]) == ([0, 1, 2, 3, 4], [210] * 5)
+    seen = grpo["valid_seen"]
+    assert (seen["value"], seen["by_seed"]) == (0.3, list(GRPO))  # 0.1 and 0.9 are left out
+    assert seen["interval"][0] == pytest.approx(0.13, abs=0.04)
+    assert seen["interval"][1] == pytest.approx(0.73, abs=0.1)
+    (pair,) = mark["comparisons"]
+    assert (pair["first"], pair["second"], pair["seeds"]) == ("gigpo", "grpo", [0, 1, 2, 3, 4])
+    # 0.3 is above two of GRPO's five, level with one, below two.
+    assert pair["valid_seen"]["improvement"]["value"] == 0.5
+    difference = pair["valid_seen"]["difference"]
+    assert difference["by_seed"] == [0.2, 0.1, 0.0, -0.1, -0.6]
+    assert difference["value"] == -0.08
+    # Squares about the mean add up to 0.388; Student's quantile with four degrees of freedom is 2.776.
+    half = 2.776 * (0.388 / 4) ** 0.5 / 5**0.5
+    assert difference["interval"] == pytest.approx([-0.08 - half, -0.08 + half], rel=0.01)
+
+
+def test_both_panels_count_by_their_games() -> None:
+    record = _record(0, {"grpo": 0.0})
+    record["methods"]["grpo"]["by_mark"] = [_mark(2, 210, _panels(0.5, 1.0))]
+    assert pool({"a": record}, command="")["marks"][0]["methods"]["grpo"]["both"]["value"] == 0.65  # 70 + 60 of 200
+
+
+def test_success_after_imitation_and_where_everything_comes_from_stand_beside() -> None:
+    pooled = pool(_five(), command="pool")
+    assert pooled["after_imitation"]["both"]["by_seed"] == [0.1] * 5
+    assert pooled["seeds"] == [0, 1, 2, 3, 4]
+    assert pooled["engine"] == {"memory": 0.1}
+    assert [(made["commit"], made["command"]) for made in pooled["records"]] == [
+        (f"c{n}", f"run {n}") for n in range(5)
+    ]
+    assert pooled["curves"]["grpo"]["4"] == [
+        {"total_steps": 0, "valid_seen": 0.1, "valid_unseen": 0.1, "both": 0.1},
+        {"total_steps": 210, "valid_seen": 0.9, "valid_unseen": 0.9, "both": 0.9},
+    ]
+    assert pooled["hours"] == 5.5  # methods beside each other: the longest of each seed, and its start
+
+
+def test_with_three_seeds_there_are_means_and_no_intervals() -> None:
+    records = dict(list(_five().items())[:3])
+    (mark,) = pool(records, command="")["marks"]
+    assert mark["methods"]["grpo"]["both"] == {"value": 0.2, "interval": None, "by_seed": [0.1, 0.2, 0.3]}
+    panel = mark["comparisons"][0]["both"]
+    assert (panel["difference"]["interval"], panel["improvement"]["interval"]) == (None, None)
+
+
+def test_a_seed_counts_at_a_mark_where_all_its_methods_were_evaluated() -> None:
+    records = _five()
+    for seed, record in enumerate(records.values()):
+        for method in ("grpo", "gigpo"):
+            if (seed, method) != (1, "gigpo"):
+                record["methods"][method]["by_mark"].insert(0, _mark(1, 120, _panels(0.15)))
+    first, last = pool(records, command="")["marks"]
+    assert [(mark["steps"], mark["methods"]["grpo"]["seeds"]) for mark in (first, last)] == [
+        (100, [0, 2, 3, 4]),
+        (200, [0, 1, 2, 3, 4]),
+    ]
+    assert first["methods"]["gigpo"]["seeds"] == [0, 2, 3, 4]
+
+
+def test_the_first_update_past_a_mark_counts() -> None:
+    record = _record(0, {"grpo": 0.0})
+    record["methods"]["grpo"]["by_mark"] = [_mark(1, 110, _panels(0.2)), _mark(1, 190, _panels(0.6))]
+    (mark,) = pool({"a": record}, command="")["marks"]
+    assert mark["methods"]["grpo"]["valid_seen"]["value"] == 0.2
+
+
+def test_methods_of_their_own_settings_are_compared_over_common_seeds() -> None:
+    records = _five()
+    for seed in (3, 4):
+        records[f"seeds/more_{seed}.json"] = _record(seed, {"hgae": 0.5}, settings="bb")
+    pooled = pool(records, command="")
+    (mark,) = pooled["marks"]
+    assert mark["methods"]["hgae"]["seeds"] == [3, 4]
+    pairs = {(pair["first"], pair["second"]): pair for pair in mark["comparisons"]}
+    assert pairs["hgae", "grpo"]["seeds"] == [3, 4]
+    assert pairs["hgae", "grpo"]["both"]["difference"]["by_seed"] == [0.1, -0.4]
+    assert pairs["gigpo", "grpo"]["seeds"] == [0, 1, 2, 3, 4]
+    assert pooled["hours"] == 7.5  # the starts of seeds 3 and 4 count once
+
+
+@pytest.mark.parametrize(
+    ("seed", "changes", "sentence"),
+    [
+        (1, {"settings": "bb"}, "grpo has other settings there than in seeds/0.json (aa); pool it by itself"),
+        (1, {"model": "x"}, "its 'model' differs from that of seeds/0.json (settings aa); pool it by itself"),
+        (1, {"sizes": {}}, "its 'sizes' differs from that of seeds/0.json (settings aa); pool it by itself"),
+        (0, {}, "seed 0 of grpo is in seeds/0.json too; a seed counts once, leave one out"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_named(seed: int, changes: Mapping[str, Any], sentence: str) -> None:
+    other = _record(seed, {"grpo": 0.5}, **changes)
+    assert _refusal([_record(0, {"grpo": 0.5}), other]) == f"seeds/1.json (settings {other['settings']}): {sentence}"
+
+
+def test_methods_of_a_seed_go_on_from_one_start() -> None:
+    other = _record(0, {"hgae": 0.5}, settings="bb", success={"warm_start": _panels(0.2)})
+    assert _refusal([_record(0, {"grpo": 0.5}), other]) == (
+        "seeds/1.json (settings bb): seed 0 has another start there than in seeds/0.json; "
+        "methods are compared from one start, pool it by itself"
+    )
+
+
+def test_records_that_are_not_there_or_not_told_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such record"):
+        read_seed_records([tmp_path / "none.json"])
+    with pytest.raises(ConfigError, match="no record lies there"):
+        read_seed_records([tmp_path])
+    folders = [tmp_path / name / "out" for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "alfworld.json").write_text("{}")
+    with pytest.raises(ConfigError, match="two records have this name"):
+        read_seed_records(folders)
+
+
+def test_the_order_of_the_files_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"{seed}.json" for seed in range(5)]
+    for file, record in zip(files, _five().values(), strict=True):
+        file.write_text(json.dumps(record))
+    for name, order in (("forth", files), ("back", files[::-1])):
+        main([*map(str, order), "--write", str(tmp_path / "out" / name)])
+    forth, back = (json.loads((tmp_path / "out" / name).read_text()) for name in ("forth", "back"))
+    assert forth | {"command": ""} == back | {"command": ""}
+    assert "gigpo over grpo: -8.0 %" in capsys.readouterr().out
+
+
+def test_the_picture_has_a_thin_line_a_seed_and_a_bar_an_interval() -> None:
+    pooled = pool(_five(), command="")
+    drawn = ElementTree.fromstring(draw_seeds(pooled))
+    lines = [element.attrib for element in drawn.iter() if element.tag.endswith("polyline")]
+    assert [line["stroke-width"] for line in lines].count("0.8") == 2 * 2 * 5  # panels, methods, seeds
+    assert [line["stroke-width"] for line in lines].count("2.2") == 2 * 2
+    assert sum(element.tag.endswith("circle") for element in drawn.iter()) == 2 * 2
+    few = dict(list(_five().items())[:2])
+    assert "circle" not in draw_seeds(pool(few, command=""))
+
+
+def test_intervals_over_five_runs_hold_the_truth_less_often_than_they_say() -> None:
+    """The words of docs/results.md rest on it."""
+    coverage = pool(_five(), command="")["coverage"]
+    assert coverage["seeds"] == 5
+    assert 0.75 < coverage["normal_runs"] < 0.92
+
+
+def test_a_report_names_seeds_and_intervals() -> None:
+    lines = report(pool(_five(), command="")).splitlines()
+    assert lines[0] == "all games of both panels, 5 seeds, 5.50 hours of one device"
+    assert " ".join(lines[1].split()) == "after imitation 10.0 % (10.0 to 10.0) seeds [0, 1, 2, 3, 4]"
+
+
+@pytest.mark.parametrize("file", sorted(SEEDS.glob("*.json")), ids=lambda file: file.stem)
+def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> None:
+    record = json.loads(file.read_text())
+    arm = Arm(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
+    assert settings_hash(arm, methods=list(record["methods"]), on_gpu=True) == record["settings"]
+
+
+def test_the_committed_result_is_what_the_command_makes(tmp_path: Path) -> None:
+    main(["--write", str(tmp_path / "pooled.json")])
+    written = ROOT / "benchmarks" / "results" / "alfworld_pooled.json"
+    assert (tmp_path / "pooled.json").read_bytes() == written.read_bytes()
