@@ -51,16 +51,12 @@ def train(
     from groupwise.cli.terminal.live import show_live
     from groupwise.config.runs import open_run
     from groupwise.config.runs import train as run_loop
-    from groupwise.training.notices import list_notices
-    from groupwise.training.run_checks import check_algorithm
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
     if resume and _has_ended(config, folder):
         return _print_finished(folder, config)
-    check_algorithm(config)  # what is refused needs no notices
-    for line in list_notices(config):
-        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
+    _print_notices(config)
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
@@ -90,6 +86,16 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
             soft_wrap=True,
         )
     return config
+
+
+def _print_notices(config: RunConfig) -> None:
+    """Say what is worth a thought about the run's settings; what is refused needs no notices."""
+    from groupwise.training.notices import list_notices
+    from groupwise.training.run_checks import check_algorithm
+
+    check_algorithm(config)
+    for line in list_notices(config):
+        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_unused(run: Run) -> None:
