@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -148,10 +147,10 @@ def stock(part: Alfworld, name: str) -> Any:
     return textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
 
 
-def compare(part: Alfworld, *, num_games: int, num_steps: int) -> tuple[float, float]:
-    """Play both side by side and return the seconds of each; half of the actions do something to a thing."""
+def compare(part: Alfworld, *, num_games: int, num_steps: int) -> None:
+    """Play both side by side; half of the actions do something to a thing."""
     whole = Alfworld(path=part.path, goal_in_text=True, max_steps=num_steps + 1)
-    draw, ours, theirs = Random(7), 0.0, 0.0
+    draw = Random(7)
     for task in draw.sample(whole.panel("test"), num_games):
         environment, game = whole.open(task), stock(part, str(task.payload["game"]))
         state = game.reset()
@@ -161,16 +160,12 @@ def compare(part: Alfworld, *, num_games: int, num_steps: int) -> tuple[float, f
             assert list(environment.observe().admissible or ()) == listed
             deeds = [command for command in listed if command.split()[0] not in ("go", "examine", "look", "inventory")]
             action = draw.choice((*(deeds if draw.random() < 0.5 and deeds else listed), "help", "open the pod bay"))
-            started = time.perf_counter()
             state, _, _ = game.step(action)
-            between = time.perf_counter()
             outcome = environment.act(action)
-            theirs, ours = theirs + between - started, ours + time.perf_counter() - between
             assert outcome.observation.text == state.feedback, (task.payload["game"], action)
             assert bool(outcome.success) == state["won"]
             if outcome.ended:
                 break
-    return ours, theirs
 
 
 @pytest.fixture
@@ -186,11 +181,11 @@ def test_the_stock_games_say_the_same(part: Alfworld) -> None:
     compare(part, num_games=2, num_steps=20)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("_stock_is_here")
-def test_the_stock_games_say_the_same_for_500_steps_and_take_four_times_as_long(part: Alfworld) -> None:
-    ours, theirs = compare(part, num_games=10, num_steps=50)
-    assert theirs / ours > 4
+def test_the_stock_games_say_the_same_for_500_steps(part: Alfworld) -> None:
+    compare(part, num_games=10, num_steps=50)
 
 
 @pytest.mark.slow
