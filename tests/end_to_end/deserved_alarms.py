@@ -1,7 +1,7 @@
 """Short runs of a tiny model, each made to deserve an alarm: a wrong reward, a wrong rate, a wrong task.
 
-The rewards are functions, as a user writes them; the alarms keep their limits but for the number of updates that are
-averaged, since these runs are short.
+The rewards are functions, as a user writes them; the alarms are those of a run file that says nothing of them. Each run
+has a twin that differs in nothing but what made it deserve the alarm.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ WORLD: dict[str, Any] = {
     "model": {"kind": "tiny", "hidden": 16, "layers": 1, "heads": 2},
     "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "attempts": 8}},
     "training": {
-        "updates": 30,
+        "updates": 40,
         "tasks": 2,
         "checkpoint_every": 10,
         "learner": {"learning_rate": 3e-2, "token_budget": 2048},
     },
     "evaluation": {"split": "train", "tasks": 0},
-    "alarms": {"window": 2},
 }
-"""A tiny model from scratch that is to repeat a word; its alarms look at two updates at a time."""
+"""A tiny model from scratch that is to repeat a word."""
 WARM: dict[str, Any] = {"tasks": 2, "epochs": 60, "learning_rate": 3e-2, "batch_tokens": 64}
 """A warm start after which the words are known."""
 LOOSE: dict[str, Any] = {**WARM, "epochs": 40, "learning_rate": 2e-2}
@@ -84,10 +83,15 @@ DESERVED: dict[str, dict[str, Any]] = {
     "length_growth": {
         "warm_start": LOOSE,
         "rollout": {"max_tokens": 32},
-        "training": {"learner": {"learning_rate": 1e-2}},
+        "training": {"learner": {"learning_rate": 3e-3}},
         **pays(pay_for_length),
     },
-    "length_collapse": {"rollout": {"max_tokens": 64}, **pays(charge_for_length)},
+    "length_collapse": {
+        "env": {"kind": "identity", "num_words": 8, "length": 1},
+        "rollout": {"max_tokens": 128},
+        "training": {"learner": {"learning_rate": 5e-3}},
+        **pays(charge_for_length),
+    },
     "cut_off": {
         "warm_start": LOOSE,
         "rollout": {"max_tokens": 4},
@@ -102,13 +106,30 @@ DESERVED: dict[str, dict[str, Any]] = {
     },
     "no_signal": pays(pay_nothing),
     "reward_hacking": {
-        "env": {"kind": "identity", "num_words": 8, "length": 1},
-        "warm_start": {**WARM, "tasks": 4},
-        "evaluation": {"tasks": 4, "attempts": 4, "every": 5, "temperature": 1.0},
+        "env": {"kind": "identity", "num_words": 8, "length": 2},
+        "model": {"hidden": 32},
+        "warm_start": {**WARM, "tasks": 40, "learning_rate": 2e-2, "batch_tokens": 256},
+        "evaluation": {"split": "test", "tasks": 4, "attempts": 8, "every": 5, "temperature": 1.0},
         **pays(pay_for_late_words),
     },
 }
 """What makes a run deserve an alarm, by the alarm's name."""
+
+RIGHT: dict[str, Any] = {"rewards": [{"kind": "environment"}]}
+SLOW: dict[str, Any] = {"training": {"learner": {"learning_rate": 1e-3}}}
+TWINS: dict[str, dict[str, Any]] = {
+    "entropy_collapse": SLOW,
+    "entropy_explosion": {"algorithm": {"loss": {"penalties": []}}},
+    "reference_kl": SLOW,
+    "sampler_gap": {"rollout": {"lag": 0}},
+    "length_growth": RIGHT,
+    "length_collapse": {**pays(pay_nothing), "training": {"updates": 25}},
+    "cut_off": RIGHT,
+    "truncated": RIGHT,
+    "no_signal": RIGHT,
+    "reward_hacking": RIGHT,
+}
+"""What takes the cause of an alarm away from the run that deserves it, and leaves the rest."""
 
 
 def make_deserving(name: str, **changes: Any) -> RunConfig:

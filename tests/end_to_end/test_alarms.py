@@ -21,7 +21,7 @@ from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
-from tests.end_to_end.deserved_alarms import DESERVED, make_deserving
+from tests.end_to_end.deserved_alarms import DESERVED, TWINS, lay_over, make_deserving
 
 SENTENCE = re.compile(r"[^;]*\bupdates? \d+[^;]*, so that [^;]+; [^;]+[a-z)]")
 """What was seen with its numbers and updates, why it matters, and what to do next."""
@@ -57,7 +57,7 @@ def read_alarms(folder: Path, config: RunConfig) -> list[Alarm]:
 
 
 def test_every_alarm_has_a_run_that_deserves_it() -> None:
-    assert [name for name, _ in AlarmsConfig().list_rules()] == list(DESERVED)
+    assert [name for name, _ in AlarmsConfig().list_rules()] == list(DESERVED) == list(TWINS)
 
 
 @pytest.mark.parametrize("name", DESERVED)
@@ -74,12 +74,33 @@ def test_an_alarm_stops_the_run_that_deserves_it(name: str, tmp_path: Path) -> N
     assert is_finished(tmp_path, config)
 
 
+@pytest.mark.parametrize("name", TWINS)
+def test_its_twin_without_the_cause_does_not_raise_it(name: str, tmp_path: Path) -> None:
+    config = make_deserving(name, **TWINS[name])
+    play(tmp_path, config)
+    with open_run(config, tmp_path, read_only=True) as run:
+        assert run.journal.last_number() == config.training.updates
+        assert name not in {alarm.name for alarm in run.journal.alarms()}
+
+
+def test_a_reward_is_hacked_where_success_falls_on_tasks_that_were_never_trained(tmp_path: Path) -> None:
+    config = make_deserving(HACKED, training={"updates": 10})
+    play(tmp_path, config)
+    with open_run(config, tmp_path, read_only=True) as run:
+        trained = {row["task"] for number in range(1, 11) for row in run.journal.trajectories(number)}
+        assert trained.isdisjoint(row.task for row in run.journal.evaluations())
+        [alarm] = [alarm for alarm in run.journal.alarms() if alarm.name == HACKED]
+    assert alarm.sentence.startswith("success on the test panel fell from ")
+
+
 HACKED = "reward_hacking"
 """The run below: three alarms within ten updates, one of them of an evaluation."""
 
 
 def make_hacked(*, training: Mapping[str, int] | None = None, **changes: Any) -> RunConfig:
-    return make_deserving(HACKED, training={"updates": 10, "checkpoint_every": 3, **(training or {})}, **changes)
+    """It is short, so that its alarms look at two updates at a time."""
+    watched = lay_over({"alarms": {"window": 2}}, changes)
+    return make_deserving(HACKED, training={"updates": 10, "checkpoint_every": 3, **(training or {})}, **watched)
 
 
 @pytest.fixture(scope="module")

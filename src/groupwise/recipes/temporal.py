@@ -108,8 +108,9 @@ def shrunk_hgae(
 
     n_k steps share the state and the k states before it, mean_k is their mean return.
 
-    Choices: strength 8 and lam 0 had the smallest error against true advantages in corridors that hide 0 to 3 bits;
-    from 4 to 16 it hardly matters. A lone step's value is mostly that of coarser levels, where HGAE has its own return.
+    Choices: strength 8 and lam 0 had the smallest error against true advantages in corridors that hide 0 to 3 bits,
+    measured by hand without a file (ADR 39); from 4 to 16 it hardly matters. A lone step's value is mostly that of
+    coarser levels, where HGAE has its own return.
     gamma 1, so that a task which all attempts solved alike, with one reward at the end, gets exactly 0: with less, or
     with rewards on the way, steps differ from the task's mean although attempts do not. The rest as for `gagpo`.
     """
