@@ -83,6 +83,10 @@ def test_its_twin_without_the_cause_does_not_raise_it(name: str, tmp_path: Path)
         assert name not in {alarm.name for alarm in run.journal.alarms()}
 
 
+HACKED = "reward_hacking"
+"""The run below: three alarms within ten updates where two are averaged, one of them of an evaluation."""
+
+
 def test_a_reward_is_hacked_where_success_falls_on_tasks_that_were_never_trained(tmp_path: Path) -> None:
     config = make_deserving(HACKED, training={"updates": 10})
     play(tmp_path, config)
@@ -91,10 +95,6 @@ def test_a_reward_is_hacked_where_success_falls_on_tasks_that_were_never_trained
         assert trained.isdisjoint(row.task for row in run.journal.evaluations())
         [alarm] = [alarm for alarm in run.journal.alarms() if alarm.name == HACKED]
     assert alarm.sentence.startswith("success on the test panel fell from ")
-
-
-HACKED = "reward_hacking"
-"""The run below: three alarms within ten updates, one of them of an evaluation."""
 
 
 def make_hacked(*, training: Mapping[str, int] | None = None, **changes: Any) -> RunConfig:

@@ -157,7 +157,7 @@ OPENED = [
     ("evaluation.split=tst", "there is no split 'tst'; did you mean 'test'? Valid: test, train, validation"),
     (
         "model={kind='pretrained', path='models/wram'}",
-        "model.path: there is no folder 'models/wram'; did you mean 'models/warm'? Valid: models/cold, models/warm",
+        "model.path: there is no folder 'models/wram'; in 'models' did you mean 'warm'? Valid: cold, warm",
     ),
     (
         "model={kind='pretrained', path='/nowhere/at/all'}",
@@ -215,6 +215,8 @@ def test_what_shows_when_a_run_is_opened_stops_it_before_a_model(
 ) -> None:
     for name in ("warm", "cold"):
         (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").touch()
+    (tmp_path / "models" / "worm").mkdir()  # no model
     assert stopped(override) == f"error: {message}\n"
     assert not (tmp_path / "runs" / "run" / "journal.sqlite").exists()
 

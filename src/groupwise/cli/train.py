@@ -51,19 +51,12 @@ def train(
     from groupwise.cli.terminal.live import show_live
     from groupwise.config.runs import open_run
     from groupwise.config.runs import train as run_loop
-    from groupwise.training.notices import list_notices
-    from groupwise.training.run_checks import check_algorithm
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
-    is_over = resume and is_finished(folder, config)
-    if resume:
-        _check_changes(config, folder, announce=not is_over)
-    if is_over:
+    if resume and _has_ended(config, folder):
         return _print_finished(folder, config)
-    check_algorithm(config)  # what is refused needs no notices
-    for line in list_notices(config):
-        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
+    _print_notices(config)
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
@@ -93,6 +86,16 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
             soft_wrap=True,
         )
     return config
+
+
+def _print_notices(config: RunConfig) -> None:
+    """Say what is worth a thought about the run's settings; what is refused needs no notices."""
+    from groupwise.training.notices import list_notices
+    from groupwise.training.run_checks import check_algorithm
+
+    check_algorithm(config)
+    for line in list_notices(config):
+        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_unused(run: Run) -> None:
@@ -163,19 +166,23 @@ def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) 
     return type(config)(**extended) if trackers else config
 
 
-def _check_changes(config: RunConfig, folder: Path, *, announce: bool) -> None:
-    """Refuse what must not change, before anything is opened, and say what a run that goes on does differently."""
+def _has_ended(config: RunConfig, folder: Path) -> bool:
+    """Refuse what must not change, before anything is opened; of a run that goes on, say what it does differently."""
     from groupwise.training.checkpoints.changed_settings import check_changes
+    from groupwise.training.checkpoints.progress import is_finished
 
     has_begun = RunPaths(folder).config.is_file()
     changes = check_changes(load_run_config(folder), config, folder) if has_begun else ()
-    for change in changes if announce else ():
+    if is_finished(folder, config):
+        return True
+    for change in changes:
         errors().print(
             f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
+    return False
 
 
 def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -79,9 +79,15 @@ def check_folder(path: str) -> None:
         )
     if not is_folder:
         return None
-    beside = [str(path) for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
-    advice = nearest(path, beside) if beside else "give a local folder or a hub name"
+    models = [beside.name for beside in folder.parent.glob("*/") if _holds_model(beside)]
+    advice = (
+        f"in {str(folder.parent)!r} {nearest(folder.name, models)}" if models else "give a local folder or a hub name"
+    )
     raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() or (folder / ADAPTER_CONFIG).is_file()
 
 
 def check_reachable(path: str) -> None:

@@ -49,7 +49,7 @@ def read_first_bytes(path: Path, count: int = 4) -> bytes:
         if not path.exists():
             raise FileError(f"{path}: there is no such file; check the path")
         if path.is_dir():
-            raise FileError(f"{path}: this is a folder; give one rollouts file")
+            raise FileError(f"{path}: this is a folder; give one rollouts file, or the folder of a run")
         if not path.is_file():  # opening a pipe would wait for a writer, and a device may never end
             raise FileError(f"{path}: this is a pipe or a device, and is read more than once; copy it into a file")
         with path.open("rb") as file:

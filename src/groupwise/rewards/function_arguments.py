@@ -32,9 +32,10 @@ class CallsFunction(Protocol):
 def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
     """Choose how a function is called; refused, with a sentence, where it takes what nobody has."""
     try:
-        parameters = inspect.signature(function).parameters
+        signature = inspect.signature(function).replace(return_annotation=EMPTY)
     except (TypeError, ValueError):
         raise ConfigError(f"rewards: the function {place!r} does not say what it takes; give it {SIGNATURES}") from None
+    parameters = signature.parameters
     named = [name for name, parameter in parameters.items() if parameter.kind not in NOT_NAMED]
     needed = [name for name in named if parameters[name].default is EMPTY]
     is_awaited = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
@@ -47,8 +48,7 @@ def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
         return _call_with_responses
     kind = "is awaited or yields, and " if is_awaited else ""
     raise ConfigError(
-        f"rewards: the function {place!r} {kind}takes ({', '.join(map(str, parameters.values()))}); give it "
-        f"{SIGNATURES}, and let it return numbers"
+        f"rewards: the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
     )
 
 

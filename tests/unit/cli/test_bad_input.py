@@ -171,7 +171,7 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
         "none.toml: there is no such file; give a recipe's name or a TOML file",
     ),
     (("audit", "none.jsonl"), "none.jsonl: there is no such file; check the path"),
-    (("audit", "."), ".: this is a folder; give one rollouts file"),
+    (("audit", "."), ".: this is a folder; give one rollouts file, or the folder of a run"),
     (("check", "rollouts", "none.jsonl"), "none.jsonl: there is no such file; check the path"),
     (
         ("audit", "FILE", "--format", "veriffiers"),

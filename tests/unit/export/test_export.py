@@ -146,10 +146,16 @@ def test_an_adapter_without_its_base_is_told(place: Path, tmp_path: Path) -> Non
     base, moved = place / "base", place / "elsewhere"
     base.rename(moved)
     try:
-        with pytest.raises(ConfigError, match=r"sits on .* which cannot be loaded"):
+        with pytest.raises(ConfigError) as caught:
             export_run(place / "adapted", tmp_path / "out", merge=True)
     finally:
         moved.rename(base)
+    checkpoint = place / "adapted/checkpoints/0004"
+    assert str(caught.value) == (
+        f"model.path: the adapter in {checkpoint} sits on '{base}', which cannot be loaded (there is no folder "
+        f"'{base}'; in '{place}' Valid: elsewhere); put it there, or name where it is in "
+        f"{checkpoint}/adapter_config.json"
+    )
     assert not any(tmp_path.iterdir())
 
 

@@ -37,7 +37,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert message(tmp_path) == f"{tmp_path}: this is a folder; give one rollouts file"
+    assert message(tmp_path) == f"{tmp_path}: this is a folder; give one rollouts file, or the folder of a run"
 
 
 def test_an_empty_file(tmp_path: Path) -> None:

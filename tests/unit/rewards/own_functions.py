@@ -39,6 +39,10 @@ def take_two(first: Trajectory, second: Trajectory) -> float:
     return 0.0
 
 
+def take_by_name(*, trajectory: Trajectory) -> float:
+    return 0.0
+
+
 async def wait(trajectory: Trajectory) -> float:
     return 0.0
 

@@ -83,6 +83,7 @@ SIGNATURES = "give it (trajectory), (trajectory, responses) or TRL's (completion
     [
         ("take_nothing", f"takes (); {SIGNATURES}"),
         ("take_two", f"takes (first: 'Trajectory', second: 'Trajectory'); {SIGNATURES}"),
+        ("take_by_name", f"takes (*, trajectory: 'Trajectory'); {SIGNATURES}"),
         ("wait", f"is awaited or yields, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("yield_numbers", f"is awaited or yields, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("NOT_A_FUNCTION", "is no function; name one"),
