@@ -207,7 +207,9 @@ def test_the_picture_has_a_thin_line_a_seed_and_a_bar_an_interval() -> None:
     assert [line["stroke-width"] for line in lines].count("2.2") == 2 * 2
     assert sum(element.tag.endswith("circle") for element in drawn.iter()) == 2 * 2
     few = dict(list(_five().items())[:2])
-    assert "circle" not in draw_seeds(pool(few, command=""))
+    alone = draw_seeds(pool(few, command=""))
+    assert "circle" not in alone
+    assert "environment steps; a line a seed<" in alone
 
 
 def test_intervals_over_five_runs_hold_the_truth_less_often_than_they_say() -> None:
