@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from table_text import RESULTS, interval, percent, result, success, table
@@ -42,7 +43,7 @@ def alfworld() -> str:
 def alfworld_seeds() -> str:
     """The same comparison again, with other settings, by seed and number of environment steps."""
     rows = []
-    for path in sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json")):
+    for path in _list_seed_files():
         measured = result(f"alfworld_seeds/{path.stem}")
         start = _both(measured["success"]["warm_start"])
         for steps in (60_000, 75_000):
@@ -57,6 +58,30 @@ def _first_after(marks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
 
 def _both(panels: dict[str, Any]) -> str:
     return f"{', '.join(percent(panels[panel]['success']) for panel in PANELS)} %"
+
+
+def alfworld_types() -> str:
+    """Success by type of task, all games of both panels: the three methods of the single run, GiGPO's of the seeds."""
+    single = result("alfworld")["success"]
+    seeds = [result(f"alfworld_seeds/{path.stem}")["success"]["gigpo"] for path in _list_seed_files()]
+    rows = []
+    for kind in single["gigpo"][PANELS[0]]["by_type"]:
+        games = sum(single["gigpo"][split]["by_type"][kind]["tasks"] for split in PANELS)
+        shares = [percent(_share_of_type(single[name], kind), 0) for name in ("warm_start", *METHODS)]
+        others = ", ".join(percent(_share_of_type(panels, kind), 0) for panels in seeds)
+        rows.append([f"`{kind}`", f"{games}", *(f"{share} %" for share in shares), f"{others} %"])
+    return table(
+        ("type", "games", "after imitation", *METHODS.values(), "GiGPO of the seeds below, 75,000 steps"), rows
+    )
+
+
+def _share_of_type(panels: dict[str, Any], kind: str) -> float:
+    cases = [panels[split]["by_type"][kind] for split in PANELS]
+    return float(sum(case["success"] * case["tasks"] for case in cases) / sum(case["tasks"] for case in cases))
+
+
+def _list_seed_files() -> list[Path]:
+    return sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json"))
 
 
 def alfworld_over_seeds() -> str:

@@ -74,8 +74,12 @@ def _draw_line(points: Sequence[tuple[float, float]], colour: str, width: str, o
 
 
 def _draw_legend(pooled: Mapping[str, Any]) -> Iterator[str]:
-    words = "environment steps; thin: a seed; thick: interquartile mean over seeds, with 95 % interval"
-    yield place_text(WIDTH / 2, BOTTOM + 40, words)
+    cases = [panels[split] for mark in pooled["marks"] for panels in mark["methods"].values() for split in SPLITS]
+    has_bars = any(case["interval"] is not None for case in cases)
+    means = (
+        "; thin: a seed; thick: interquartile mean over seeds, with 95 % interval" if has_bars else "; a line a seed"
+    )
+    yield place_text(WIDTH / 2, BOTTOM + 40, f"environment steps{means}")
     for number, (method, seeds) in enumerate(pooled["curves"].items()):
         name = f"{SPOKEN.get(method, method)} ({len(seeds)} seeds)"
         yield place_text(PANEL_LEFTS[0] + 170 * number, HEIGHT - 10, name, anchor="start", colour=COLOURS[method])

@@ -34,12 +34,20 @@ def read_seed_records(paths: Sequence[Path]) -> dict[str, SeedRecord]:
             raise ConfigError(f"{file}: there is no such record; `python -m benchmarks.alfworld` makes one")
         if name in records:
             raise ConfigError(f"{name}: two records have this name; rename a folder, or leave one out")
-        records[name] = json.loads(file.read_text(encoding="utf-8"))
+        records[name] = _read_record(file)
     if not records:
         raise ConfigError(
             f"{', '.join(map(str, paths))}: no record lies there; `python -m benchmarks.alfworld` makes one"
         )
     return dict(sorted(records.items()))
+
+
+def _read_record(file: Path) -> SeedRecord:
+    record: SeedRecord = json.loads(file.read_text(encoding="utf-8"))
+    missing = [part for part in ("settings", "seed", "methods", *SHARED) if part not in record]
+    if missing:
+        raise ConfigError(f"{file}: it has no {missing[0]!r}, and what it was made with must be known; leave it out")
+    return record
 
 
 def check_records(records: Records) -> None:

@@ -176,9 +176,16 @@ def test_records_that_are_not_there_or_not_told_apart_are_refused(tmp_path: Path
     folders = [tmp_path / name / "out" for name in ("a", "b")]
     for folder in folders:
         folder.mkdir(parents=True)
-        (folder / "alfworld.json").write_text("{}")
+        (folder / "alfworld.json").write_text(json.dumps(_record(0, {"grpo": 0.5})))
     with pytest.raises(ConfigError, match="two records have this name"):
         read_seed_records(folders)
+
+
+def test_an_early_record_that_does_not_say_its_settings_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="it has no 'settings', and what it was made with must be known; leave it out"
+    ):
+        read_seed_records([ROOT / "benchmarks" / "results" / "alfworld.json"])
 
 
 def test_the_order_of_the_files_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +207,9 @@ def test_the_picture_has_a_thin_line_a_seed_and_a_bar_an_interval() -> None:
     assert [line["stroke-width"] for line in lines].count("2.2") == 2 * 2
     assert sum(element.tag.endswith("circle") for element in drawn.iter()) == 2 * 2
     few = dict(list(_five().items())[:2])
-    assert "circle" not in draw_seeds(pool(few, command=""))
+    alone = draw_seeds(pool(few, command=""))
+    assert "circle" not in alone
+    assert "environment steps; a line a seed<" in alone
 
 
 def test_intervals_over_five_runs_hold_the_truth_less_often_than_they_say() -> None:
