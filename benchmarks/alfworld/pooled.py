@@ -10,8 +10,8 @@ At each mark of environment steps, on valid_seen, valid_unseen and all games of 
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
 from one start. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than four seeds were
-evaluated, no interval is given. `coverage` says what the bootstrap's intervals are worth with so few runs. The picture
-is drawn by `pooled_plot`.
+evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's intervals hold the truth
+where runs are normal. The picture is drawn by `pooled_plot`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, esti
 SEEDS = Path(__file__).parents[1] / "results" / "alfworld_seeds"
 MIN_SEEDS = 4
 """From which on intervals are given: with fewer, a bootstrap only repeats the extremes."""
+COVERAGE_SEEDS = (3, 5, 10)
+"""Numbers of seeds for which it is tried how often intervals hold the truth."""
 COVERAGE_TRIALS = 2_000
 """Made-up sets of seeds whose intervals are checked against the truth, and resamples of each."""
 
@@ -69,7 +71,7 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         "seeds": seeds,
         "hours": _sum_hours(records),
         "records": [_describe_record(name, record) for name, record in records.items()],
-        "coverage": {"seeds": len(seeds), "normal_runs": simulate_coverage(len(seeds))},
+        "coverage": {str(number): simulate_coverage(number) for number in COVERAGE_SEEDS},
         "after_imitation": _describe_scores(starts),
         "marks": [
             {
