@@ -34,6 +34,7 @@ def test_the_table_says_what_the_figures_beside_it_say() -> None:
     assert fill_page(page, before, after) == page, f"run `{RUN_AGAIN}`"
 
 
+@pytest.mark.slow
 def test_the_column_before_is_that_of_its_revision() -> None:
     known = subprocess.run(["git", "cat-file", "-e", f"{REVISION_BEFORE}^{{tree}}"], cwd=ROOT, check=False)
     if known.returncode:
