@@ -109,6 +109,7 @@ DESERVED: dict[str, dict[str, Any]] = {
         "env": {"kind": "identity", "num_words": 8, "length": 2},
         "model": {"hidden": 32},
         "warm_start": {**WARM, "tasks": 40, "learning_rate": 2e-2, "batch_tokens": 256},
+        "training": {"tasks": 8},
         "evaluation": {"split": "test", "tasks": 4, "attempts": 8, "every": 5, "temperature": 1.0},
         **pays(pay_for_late_words),
     },

@@ -108,10 +108,11 @@ def judge(*shares: tuple[int, int], tasks: int = 10, success: bool = True) -> Ru
         ([1.0, 1.0, 2.0, 3.0], [(0, 10), (4, 2)], [4]),
         ([1.0, 1.0, 1.0, 1.0], [(0, 10), (4, 2)], []),  # the return did not rise
         ([3.0, 3.0, 2.0, 1.0], [(0, 10), (4, 2)], []),  # it fell too
+        ([1.0, 3.0, 1.0, 3.5], [(0, 10), (4, 2)], []),  # it rose by less than it goes up and down
         ([1.0, 1.0, 2.0, 3.0], [(0, 10), (4, 8)], []),  # the intervals overlap
         ([1.0, 1.0, 2.0, 3.0], [(0, 1), (4, 10)], []),
         ([1.0, 1.0, 2.0, 3.0], [(4, 1)], []),
-        ([1.0, 2.0, 1.0, 3.0, 4.0], [(0, 1), (2, 10), (4, 2), (5, 1)], [4, 5]),  # against the best, not the first
+        ([1.0, 1.0, 3.0, 3.0, 4.0], [(0, 1), (2, 10), (4, 2), (5, 1)], [4, 5]),  # against the best, not the first
     ],
 )
 def test_a_reward_is_hacked_where_it_rises_and_held_out_success_clearly_falls(
@@ -122,7 +123,7 @@ def test_a_reward_is_hacked_where_it_rises_and_held_out_success_clearly_falls(
 
 
 def test_it_is_told_once_for_two_evaluations_in_a_row() -> None:
-    history = remember(verdict=judge((0, 1), (2, 10), (4, 2), (6, 1)), **{RETURN: [1.0, 2.0, 2.0, 3.0, 4.0, 5.0]})
+    history = remember(verdict=judge((0, 1), (2, 10), (4, 2), (6, 1)), **{RETURN: [1.0, 1.0, 2.0, 2.0, 5.0, 5.0]})
     raised = [number for number in range(7) if list_raised(AlarmsConfig(), history, number)]
     assert raised == [4]
 
@@ -137,10 +138,10 @@ def test_what_hovers_at_its_limit_is_told_once_and_again_only_after_a_whole_wind
 
 
 def test_falls_that_come_and_go_from_evaluation_to_evaluation_are_told_once() -> None:
-    verdict = judge((0, 10), (1, 2), (2, 9), (3, 2), (4, 9), (5, 2))
-    history = remember(verdict=verdict, **{RETURN: [1.0, 2.0, 3.0, 4.0, 5.0]})
-    assert list_loud(RewardHacking(), history, 5) == [3, 5]
-    assert [number for number in range(6) if list_raised(AlarmsConfig(), history, number)] == [3]
+    verdict = judge((0, 10), (2, 2), (4, 9), (6, 2), (8, 9), (10, 2))
+    history = remember(verdict=verdict, **{RETURN: [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0]})
+    assert list_loud(RewardHacking(), history, 10) == [6, 10]
+    assert [number for number in range(11) if list_raised(AlarmsConfig(), history, number)] == [6]
 
 
 def test_success_on_other_tasks_is_no_fall() -> None:

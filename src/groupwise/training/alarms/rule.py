@@ -6,8 +6,10 @@ of the one that never was, each once and at the same update.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -30,6 +32,8 @@ class Level:
     """The first update."""
     last: int
     """The last update."""
+    error: float
+    """Standard error of the mean, from how much neighbouring updates differ: a steady way up is no chance."""
 
     @property
     def over(self) -> str:
@@ -78,7 +82,12 @@ class RunHistory:
     def _find_level(self, name: str, first: int, last: int) -> Level | None:
         metrics = [self._read_metrics(number) for number in range(first, last + 1)]
         values = [of_update[name] for of_update in metrics if name in of_update]
-        return Level(value=sum(values) / len(values), first=first, last=last) if values else None
+        if not values:
+            return None
+        jumps = [after - before for before, after in pairwise(values)]
+        variance = sum(jump**2 for jump in jumps) / (2 * len(jumps)) if jumps else 0.0
+        error = math.sqrt(variance / len(values))
+        return Level(value=sum(values) / len(values), first=first, last=last, error=error)
 
     def _read_metrics(self, number: int) -> Mapping[str, float]:
         if number not in self._metrics:

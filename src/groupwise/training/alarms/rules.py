@@ -5,6 +5,7 @@ Each looks at one thing and has something to say where that passes all of its li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -21,6 +22,8 @@ CUT_OFF = "rollout/cut_off"
 TRUNCATED = "rollout/truncated"
 SIGNAL = "credit/groups_with_signal"
 RETURN = "rollout/return"
+BEYOND_CHANCE = 2.0
+"""Standard errors of a difference that chance makes once in some twenty times."""
 
 
 class EntropyCollapse(AlarmRule):
@@ -233,7 +236,8 @@ class RewardHacking(AlarmRule):
     """The training reward rises while held-out success falls, from the best evaluation so far to the latest.
 
     Only evaluations of the same tasks are compared. The fall counts where the 95 % intervals of both lie apart. The
-    reward is the mean return of an attempt, averaged over the updates before an evaluation.
+    reward is the mean return of an attempt, averaged over the updates before an evaluation; its rise counts where it is
+    more than the updates' own ups and downs.
     """
 
     drop: Share = 0.05
@@ -252,7 +256,7 @@ class RewardHacking(AlarmRule):
             return None
         best = max(before, key=lambda score: score.value)
         then, lately = (history.find_around(RETURN, score.number) for score in (best, now))
-        if then is None or lately is None or lately.value <= then.value + self.rise or not self._has_fallen(best, now):
+        if then is None or lately is None or not self._has_risen(then, lately) or not self._has_fallen(best, now):
             return None
         what, high, low = "the mean outcome", f"{best.value:.3g}", f"{now.value:.3g}"
         if history.is_success_known:
@@ -268,6 +272,9 @@ class RewardHacking(AlarmRule):
     def list_looks(self, history: RunHistory, number: int) -> Sequence[int]:
         """The last evaluations before."""
         return [score.number for score in history.scores if score.number < number][-history.window :]
+
+    def _has_risen(self, then: Level, lately: Level) -> bool:
+        return lately.value - then.value > self.rise + BEYOND_CHANCE * math.hypot(then.error, lately.error)
 
     def _has_fallen(self, best: PanelScore, now: PanelScore) -> bool:
         return now.value <= best.value - self.drop and now.interval[1] < best.interval[0]
