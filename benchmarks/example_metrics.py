@@ -4,8 +4,8 @@
         [--write benchmarks/results/example_metrics.json]
 
 An example that cannot run here (a package, files, a server or a GPU is missing) is named with the reason. What was run
-stays in the folder of parts, a file for each example, and is not run again. What was recorded stays in the result as
-long as the example says the same. A test holds the default alarms against the result: none of them may fire.
+stays in the folder of parts, a file for each example, and is not run again, and what was recorded stays in the result,
+both as long as the example says the same. A test holds the default alarms against the result: none of them may fire.
 """
 
 from __future__ import annotations
@@ -96,11 +96,24 @@ def shorten(value: float) -> float:
     return float(f"{value:.5g}")
 
 
+def name_part(name: str, parts: Path) -> Path:
+    """The file that what was run of an example goes into."""
+    return parts / f"{name.replace('/', '.')}.json"
+
+
+def read_part(name: str, parts: Path) -> dict[str, Any] | None:
+    """What was run of an example; None where nothing was, or the example has changed since."""
+    part = name_part(name, parts)
+    content: dict[str, Any] | None = json.loads(part.read_text(encoding="utf-8")) if part.is_file() else None
+    return content if content and content.get("file") == digest_file(EXAMPLES / f"{name}.toml") else None
+
+
 def play_apart(name: str, parts: Path) -> None:
     """Run an example in a process of its own, unless that was done; what comes of it goes into a file."""
-    part = parts / f"{name.replace('/', '.')}.json"
-    if part.is_file():
+    part = name_part(name, parts)
+    if read_part(name, parts) is not None:
         return
+    part.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.example_metrics", "--play", name, "--parts", str(parts)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
@@ -116,10 +129,10 @@ def join_parts(names: Sequence[str], parts: Path, recorded: Mapping[str, Any]) -
     """All that was run, now or as `recorded`, by name, and what was not."""
     played, missing = {}, {}
     for name in names:
-        part = parts / f"{name.replace('/', '.')}.json"
-        failure = part.with_suffix(".failed")
-        if part.is_file():
-            played[name] = json.loads(part.read_text(encoding="utf-8"))
+        part = read_part(name, parts)
+        failure = name_part(name, parts).with_suffix(".failed")
+        if part is not None:
+            played[name] = part
         elif name in recorded and recorded[name]["file"] == digest_file(EXAMPLES / f"{name}.toml"):
             played[name] = recorded[name]
         else:
@@ -147,7 +160,7 @@ def main() -> None:
     options = parser.parse_args()
     options.parts.mkdir(parents=True, exist_ok=True)
     if options.play:
-        part = options.parts / f"{options.play.replace('/', '.')}.json"
+        part = name_part(options.play, options.parts)
         draft = part.with_suffix(".tmp")
         draft.write_text(json.dumps(play_example(options.play)), encoding="utf-8")
         draft.replace(part)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from table_text import RESULTS, interval, percent, result, success, table
 
-METHODS = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO"}
-OTHERS = {"shrunk_hgae": "shrunk HGAE"}
-"""Methods of fewer seeds, whose rows stand below."""
+NAMES = json.loads((RESULTS.parent / "alfworld" / "method_names.json").read_text(encoding="utf-8"))
+"""What methods are called; the pictures have them from there too."""
+METHODS = {method: NAMES[method] for method in ("grpo", "gigpo", "hgpo")}
+"""Those that every table has."""
 PANELS = ("valid_seen", "valid_unseen")
 POOLED = (*PANELS, "both")
 
@@ -43,8 +44,7 @@ def alfworld() -> str:
 def alfworld_seeds() -> str:
     """The same comparison again, with other settings, by seed and number of environment steps."""
     rows = []
-    for path in _list_seed_files():
-        measured = result(f"alfworld_seeds/{path.stem}")
+    for measured in _read_seeds():
         start = _both(measured["success"]["warm_start"])
         for steps in (60_000, 75_000):
             reached = [_first_after(measured["methods"][method]["by_mark"], steps) for method in METHODS]
@@ -63,7 +63,7 @@ def _both(panels: dict[str, Any]) -> str:
 def alfworld_types() -> str:
     """Success by type of task, all games of both panels: the three methods of the single run, GiGPO's of the seeds."""
     single = result("alfworld")["success"]
-    seeds = [result(f"alfworld_seeds/{path.stem}")["success"]["gigpo"] for path in _list_seed_files()]
+    seeds = [measured["success"]["gigpo"] for measured in _read_seeds()]
     rows = []
     for kind in single["gigpo"][PANELS[0]]["by_type"]:
         games = sum(single["gigpo"][split]["by_type"][kind]["tasks"] for split in PANELS)
@@ -80,8 +80,11 @@ def _share_of_type(panels: dict[str, Any], kind: str) -> float:
     return float(sum(case["success"] * case["tasks"] for case in cases) / sum(case["tasks"] for case in cases))
 
 
-def _list_seed_files() -> list[Path]:
-    return sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json"))
+def _read_seeds() -> list[dict[str, Any]]:
+    """The records that hold all three methods; those of others stand in the pooled tables only."""
+    files = sorted((RESULTS / "alfworld_seeds").glob("observation_seed_*.json"))
+    records = [result(f"alfworld_seeds/{path.stem}") for path in files]
+    return [record for record in records if METHODS.keys() <= record["methods"].keys()]
 
 
 def alfworld_over_seeds() -> str:
@@ -90,7 +93,7 @@ def alfworld_over_seeds() -> str:
     rows = [["0", "after imitation", *_seed_cells(measured["after_imitation"])]]
     for mark in measured["marks"]:
         for method, case in mark["methods"].items():
-            rows.append([f"{mark['steps']:,}", _name(method), *_seed_cells(case)])
+            rows.append([f"{mark['steps']:,}", NAMES[method], *_seed_cells(case)])
     return table(("environment steps", "method", *POOLED, "seeds"), rows)
 
 
@@ -112,7 +115,7 @@ def alfworld_comparisons() -> str:
     """
     marks = result("alfworld_pooled")["marks"]
     rows = [
-        [f"{mark['steps']:,}", f"{_name(pair['first'])} over {_name(pair['second'])}", panel, *_gap_cells(pair[panel])]
+        [f"{mark['steps']:,}", f"{NAMES[pair['first']]} over {NAMES[pair['second']]}", panel, *_gap_cells(pair[panel])]
         for mark in marks
         for pair in mark["comparisons"]
         for panel in POOLED
@@ -130,10 +133,6 @@ def _gap_cells(case: dict[str, Any]) -> list[str]:
     low, high = better["interval"]
     ends = " to ".join(_points(end) for end in more["interval"])
     return [f"{_points(more['value'])} ({ends})", by_seed, f"{better['value']:.2f} ({low:.2f} to {high:.2f})"]
-
-
-def _name(method: str) -> str:
-    return {**METHODS, **OTHERS}[method]
 
 
 def _list_seeds(seeds: Sequence[int]) -> str:

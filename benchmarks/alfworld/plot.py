@@ -31,15 +31,12 @@ COLOURS = {
 }
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""
-SPOKEN = {
+NAMES = Path(__file__).parent / "method_names.json"
+"""What methods are called, on pictures and in the tables of docs/."""
+SPOKEN: Mapping[str, str] = {
     "base": "untrained",
     "warm_start": "imitation",
-    "grpo": "GRPO",
-    "gigpo": "GiGPO",
-    "hgpo": "HGPO",
-    "gagpo": "GAGPO",
-    "hgae": "HGAE",
-    "shrunk_hgae": "shrunk HGAE",
+    **json.loads(NAMES.read_text(encoding="utf-8")),
 }
 SMOOTH = 5
 """Updates whose mean a point of a curve is: single ones have other tasks each."""

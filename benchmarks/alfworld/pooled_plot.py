@@ -81,7 +81,7 @@ def _draw_legend(pooled: Mapping[str, Any]) -> Iterator[str]:
     )
     yield place_text(WIDTH / 2, BOTTOM + 40, f"environment steps{means}")
     for number, (method, seeds) in enumerate(pooled["curves"].items()):
-        name = f"{SPOKEN.get(method, method)} ({len(seeds)} seeds)"
+        name = f"{SPOKEN[method]} ({len(seeds)} seeds)"
         yield place_text(PANEL_LEFTS[0] + 170 * number, HEIGHT - 10, name, anchor="start", colour=COLOURS[method])
 
 

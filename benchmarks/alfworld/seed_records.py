@@ -15,6 +15,8 @@ SHARED = (
     *("device", "python", "torch", "transformers"),
 )
 """What all pooled records agree in, whichever methods they hold; marks of environment steps are among the sizes."""
+STARTS = (("start", "imitated"), ("success", "warm_start"))
+"""Where a record says what its methods go on from."""
 BOTH = "both"
 """All games of both panels together."""
 PANELS = (*SPLITS, BOTH)
@@ -43,10 +45,20 @@ def read_seed_records(paths: Sequence[Path]) -> dict[str, SeedRecord]:
 
 
 def _read_record(file: Path) -> SeedRecord:
-    record: SeedRecord = json.loads(file.read_text(encoding="utf-8"))
-    missing = [part for part in ("settings", "seed", "methods", *SHARED) if part not in record]
-    if missing:
-        raise ConfigError(f"{file}: it has no {missing[0]!r}, and what it was made with must be known; leave it out")
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{file}: it is not JSON ({error}); leave it out, or make it anew") from None
+    if not isinstance(record, dict):
+        raise ConfigError(f"{file}: found {type(record).__name__}, and a record is an object; leave it out")
+    for part in ("settings", "seed", "methods", *SHARED):
+        if part not in record:
+            raise ConfigError(f"{file}: it has no {part!r}, and what it was made with must be known; leave it out")
+    for section, part in STARTS:
+        if part not in record.get(section, {}):
+            raise ConfigError(
+                f"{file}: it has no '{section}.{part}', and methods are compared from one start; leave it out"
+            )
     return record
 
 
@@ -85,7 +97,7 @@ def check_records(records: Records) -> None:
 
 def _describe_start(record: SeedRecord) -> Any:
     """What tells a start from another one of the same seed: a GPU makes it anew with other last digits."""
-    return [record["start"]["imitated"], record["success"]["warm_start"]]
+    return [record[section][part] for section, part in STARTS]
 
 
 def list_methods(records: Records) -> list[str]:

@@ -157,7 +157,7 @@ OPENED = [
     ("evaluation.split=tst", "there is no split 'tst'; did you mean 'test'? Valid: test, train, validation"),
     (
         "model={kind='pretrained', path='models/wram'}",
-        "model.path: there is no folder 'models/wram'; in 'models' did you mean 'warm'? Valid: cold, warm",
+        "model.path: there is no folder 'models/wram'; in 'models' there are: cold, warm (did you mean 'warm'?)",
     ),
     (
         "model={kind='pretrained', path='/nowhere/at/all'}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.alfworld.plot import COLOURS, SPOKEN
 from benchmarks.alfworld.pooled import SEEDS, main, pool, report
 from benchmarks.alfworld.pooled_plot import draw_seeds
 from benchmarks.alfworld.seed_records import read_seed_records
-from benchmarks.alfworld.settings import Arm, Sizes, settings_hash
+from benchmarks.alfworld.settings import CREDIT, METHODS, Arm, Sizes, settings_hash
 from groupwise.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +189,57 @@ def test_an_early_record_that_does_not_say_its_settings_is_refused() -> None:
         ConfigError, match="it has no 'settings', and what it was made with must be known; leave it out"
     ):
         read_seed_records([ROOT / "benchmarks" / "results" / "alfworld.json"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"seed": ', "it is not JSON (Expecting value: line 1 column 10 (char 9)); leave it out, or make it anew"),
+        ("[]", "found list, and a record is an object; leave it out"),
+        (
+            json.dumps(_record(0, {"grpo": 0.5}, success={"grpo": _panels(0.5)})),
+            "it has no 'success.warm_start', and methods are compared from one start; leave it out",
+        ),
+        (
+            json.dumps(_record(0, {"grpo": 0.5}, start={})),
+            "it has no 'start.imitated', and methods are compared from one start; leave it out",
+        ),
+    ],
+)
+def test_a_record_that_is_not_whole_is_refused_and_named(content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "seed.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        read_seed_records([file])
+    assert str(raised.value) == f"{file}: {said}"
+
+
+def test_every_method_that_has_settings_has_a_name_and_a_colour() -> None:
+    tables = importlib.import_module("alfworld_tables")
+    methods = {*METHODS, *CREDIT}
+    assert methods >= {"grpo", "gigpo", "hgpo", "gagpo", "hgae", "shrunk_hgae"}
+    assert methods <= tables.NAMES.keys() <= SPOKEN.keys() & COLOURS.keys()
+    records = {f"{number}.json": _record(0, {method: 0.5}) for number, method in enumerate(sorted(methods))}
+    assert "shrunk HGAE (1 seeds)" in draw_seeds(pool(records, command=""))
+
+
+def test_the_tables_of_three_methods_leave_out_records_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = importlib.import_module("alfworld_tables")
+    expected = tables.alfworld_seeds(), tables.alfworld_types()
+    folder = tmp_path / "alfworld_seeds"
+    shutil.copytree(SEEDS, folder)
+    (folder / "observation_seed_9.json").write_text(json.dumps(_record(9, {"shrunk_hgae": 0.5})), encoding="utf-8")
+    originals = tables.RESULTS
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+
+    def read(name: str) -> Any:
+        place = tmp_path if name.startswith("alfworld_seeds/") else originals
+        return json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(tables, "result", read)
+    assert (tables.alfworld_seeds(), tables.alfworld_types()) == expected
 
 
 def test_the_order_of_the_files_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

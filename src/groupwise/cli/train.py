@@ -188,7 +188,7 @@ def _has_ended(config: RunConfig, folder: Path) -> bool:
 def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Say which tasks are not those that the run began with; a panel file would have refused them."""
     for split, digest in now.items():
-        if named[split] != digest:
+        if named.get(split, digest) != digest:  # a run that begins, or a split that is new, has named none yet
             errors().print(
                 f"changed since the run began: the {split} panel was {named[split][:12]}, is {digest[:12]}",
                 highlight=False,

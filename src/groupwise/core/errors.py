@@ -60,9 +60,14 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     "did you mean 'depth'? Valid: alpha, depth"
     """
     names = sorted(valid)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = find_nearest(name, names)
+    hint = f"did you mean {close!r}? " if close else ""
     return f"{hint}Valid: {list_names(names)}"
+
+
+def find_nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that an unknown one was probably meant to be; None where there is none like it."""
+    return next(iter(get_close_matches(name, sorted(valid), n=1, cutoff=0.5)), None)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class ContinuedAdvantage:
     """V."""
     pairs_left_out: int
     """Pairs of continuations that a fault ended."""
+    first_fault: str = ""
+    """What ended the first of them; empty = there are none."""
 
 
 def continue_steps(
@@ -83,7 +85,8 @@ def continue_steps(
             for pair in zip(own[:num], own[num:], strict=True)
             if all(has_survived(trajectory) for trajectory in pair)
         ]
-        advantages.append(_compare_pairs(pairs, num))
+        faults = (trajectory.error or trajectory.stop.value for trajectory in own if not has_survived(trajectory))
+        advantages.append(replace(_compare_pairs(pairs, num), first_fault=next(faults, "")))
     return advantages
 
 

@@ -17,7 +17,7 @@ from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.records import Task, Trajectory, has_survived
 from groupwise.core.seeds import seed_of
 from groupwise.core.segments import IntArray
-from groupwise.lab.continuations import PlayForks, RecordedStep, continue_steps
+from groupwise.lab.continuations import ContinuedAdvantage, PlayForks, RecordedStep, continue_steps
 from groupwise.lab.recording import Recording, number_updates
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.plans.plan import Group
@@ -86,12 +86,12 @@ def record_played(
     advantages = continue_steps(
         list(of_point.values()), continue_from, num=condition.continuations, gamma=condition.gamma, seed=seed
     )
+    _check_continued(advantages)
     for number, advantage in zip(of_point, advantages, strict=True):
         rows = point == number
         truth[rows], error[rows] = advantage.value, advantage.error
-    paid = [[[pay(attempt) for attempt in group] for group in groups] for groups in by_update]
     return Recording(
-        updates=paid,
+        updates=[[[pay(attempt) for attempt in group] for group in groups] for groups in by_update],
         truth=truth,
         truth_error=error,
         point=point,
@@ -123,6 +123,17 @@ def _leave_out_faults(by_update: Sequence[Sequence[Group]]) -> list[list[Group]]
         causes = {attempt.error or attempt.stop.value for groups in by_update for group in groups for attempt in group}
         raise RecordError(f"no attempt survived ({'; '.join(sorted(causes)[:3])}); mend the environment")
     return left
+
+
+def _check_continued(advantages: Sequence[ContinuedAdvantage]) -> None:
+    """Refuse to go on where faults left no truth at all: nothing could be held against it."""
+    causes = [advantage.first_fault for advantage in advantages if advantage.first_fault]
+    if causes and all(np.isnan(advantage.value) for advantage in advantages):
+        left_out = sum(advantage.pairs_left_out for advantage in advantages)
+        raise RecordError(
+            f"faults ended {left_out} pairs of continuations, so that no step's truth is known (the first: "
+            f"{causes[0]}); mend the environment"
+        )
 
 
 def _count_attempts(by_update: Sequence[Sequence[Group]]) -> int:

@@ -58,11 +58,16 @@ class Recording:
             "steps_with_truth": len(known),
             "steps_of_attempt": len(self.truth) / len(scores),
             "groups_with_spread": float(np.mean([len(set(group)) > 1 for group in groups])),
-            "truth_size": float(np.sqrt(np.mean(known**2))),
-            "truth_error": float(np.sqrt(np.mean(self.truth_error[self.is_known] ** 2))),
+            "truth_size": _root_mean_square(known),
+            "truth_error": _root_mean_square(self.truth_error[self.is_known]),
             "attempts_left_out": self.attempts_left_out,
             "pairs_left_out": self.pairs_left_out,
         }
+
+
+def _root_mean_square(values: FloatArray) -> float:
+    """The root of the mean square; NaN where there is nothing."""
+    return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")
 
 
 def number_updates(updates: Sequence[Sequence[Group]]) -> IntArray:

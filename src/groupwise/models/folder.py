@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from groupwise.core.digests import find_change
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.errors import ConfigError, find_nearest, list_names
 from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
 
@@ -66,34 +66,46 @@ def resolve_path(path: str) -> str:
     return str(folder.resolve()) if folder.is_dir() else path
 
 
-def check_folder(path: str) -> None:
-    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute."""
+def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
+    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute.
+
+    Old names of the hub without an owner are refused too: whether they can be loaded depends on what a machine has.
+    """
     folder = Path(path).expanduser()
     is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
     is_folder = is_folder or ("/" in path and folder.parent.is_dir())
     if folder.is_dir():
         return _check_content(folder)
-    if "/" not in path and not _is_cached(path):
+    if "/" not in path:
         raise ConfigError(
-            f"model.path: there is no folder {path!r} here; give a local folder or a name of the hub, OWNER/NAME"
+            f"model.path: there is no folder {path!r} here; give a local folder, or a name of the hub with its owner, "
+            "OWNER/NAME"
         )
     if not is_folder:
         return None
-    models = [beside.name for beside in folder.parent.glob("*/") if _holds_model(beside)]
-    advice = (
-        f"in {str(folder.parent)!r} {nearest(folder.name, models)}" if models else "give a local folder or a hub name"
-    )
-    raise ConfigError(f"model.path: there is no folder {path!r}; {advice}")
+    models = [beside.name for beside in folder.parent.glob("*/") if _holds_model(beside, may_be_adapter)]
+    raise ConfigError(f"model.path: there is no folder {path!r}; {_offer_models(folder, models)}")
 
 
-def _holds_model(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() or (folder / ADAPTER_CONFIG).is_file()
+def _holds_model(folder: Path, may_be_adapter: bool) -> bool:
+    if (folder / ADAPTER_CONFIG).is_file():
+        return may_be_adapter
+    return (folder / CONFIG).is_file()
+
+
+def _offer_models(folder: Path, models: Sequence[str]) -> str:
+    """Finish the message about a folder that is not there: what lies beside it."""
+    if not models:
+        return "give a local folder or a hub name"
+    close = find_nearest(folder.name, models)
+    hint = f" (did you mean {close!r}?)" if close else ""
+    return f"in {str(folder.parent)!r} there are: {list_names(models)}{hint}"
 
 
 def check_reachable(path: str) -> None:
     """Ask the hub once for what is neither a folder nor cached: transformers would ask for a minute, and be loud."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     if Path(path).expanduser().is_dir() or _is_cached(path):
         return
@@ -101,6 +113,11 @@ def check_reachable(path: str) -> None:
         get_hf_file_metadata(hf_hub_url(path, CONFIG))
     except (HfHubHTTPError, OfflineModeIsEnabled):  # an answer, which transformers puts into words at once
         return
+    except HFValidationError:
+        raise ConfigError(
+            f"model.path: {path!r} is no folder here, and the hub has no names like that; give a local folder, or a "
+            "name of the hub, OWNER/NAME, of letters, digits, '-', '_' and '.'"
+        ) from None
     except Exception as error:
         raise ConfigError(
             f"model.path: {path!r} is no folder here, and the hub cannot be asked for it ({_read_first_line(error)}); "
@@ -157,7 +174,7 @@ def _find_base(folder: Path, named: object) -> str:
     beside = folder / Path(named).expanduser()
     base = str(beside.resolve()) if not Path(named).expanduser().is_dir() and beside.is_dir() else resolve_path(named)
     try:
-        check_folder(base)
+        check_folder(base, may_be_adapter=False)
         if (Path(base) / ADAPTER_CONFIG).is_file():
             raise ConfigError("it is an adapter itself")
     except ConfigError as error:

@@ -46,6 +46,8 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
         done = resume_run(run) if resume else None
         if done is None:
             check_unused(run)
+        elif done > run.config.training.updates:
+            return
         # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
         with prepare_folder(run) as trackers:
             yield from _make_due(run, done, ObserverList([*observers, trackers]))
@@ -58,6 +60,7 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
     config, watch = run.config, RunWatch(run, observer)
     if done is None:
         done = start_run(run, observer)
+    run.journal.name_panels(run.panels)  # not before: a run that was refused, or never began, has named no tasks
     if done == 0 or watch.is_due(done, config.evaluation.every):
         _evaluate(run, done, observer, watch)
     watch.tell_alarms(done)

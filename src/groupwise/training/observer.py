@@ -63,7 +63,8 @@ def has_handler(observer: RunObserver, event: str) -> bool:
     """Whether an observer, or any of several, does something about an event, such as `on_alarm`."""
     if isinstance(observer, ObserverList):
         return any(has_handler(single, event) for single in observer.observers)
-    return getattr(type(observer), event, None) is not getattr(RunObserver, event)
+    handler = getattr(observer, event)
+    return getattr(handler, "__func__", handler) is not getattr(RunObserver, event)
 
 
 class ObserverList(RunObserver):

@@ -122,8 +122,6 @@ def _open_with_host(
     learner = _open_learner(config, model, loss, device, opened)
     prompter = open_prompter(config, tokenizer)
     journal = Journal(paths.journal, read_only=not lock.is_held)
-    if lock.is_held:
-        journal.name_panels(panels)
     return Run(
         config=config,
         folder=folder,

@@ -119,7 +119,7 @@ def write_adapter(folder: Path, base: str | None) -> None:
         (
             "gone",
             "the adapter in ADAPTER sits on 'HERE/gone', which cannot be loaded (there is no folder 'HERE/gone'; in "
-            "'HERE' Valid: adapter); put it there, or name where it is in ADAPTER/adapter_config.json",
+            "'HERE' there are: whole); put it there, or name where it is in ADAPTER/adapter_config.json",
         ),
         (
             "adapter",
@@ -132,6 +132,8 @@ def write_adapter(folder: Path, base: str | None) -> None:
 def test_an_adapter_without_its_base(base: str | None, said: str, groupwise: Run, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     write_adapter(adapter, str(tmp_path / base) if base else None)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "config.json").write_text("{}", encoding="utf-8")
     expected = f"model.path: {said}".replace("ADAPTER", str(adapter)).replace("HERE", str(tmp_path))
     model = ("--set", f'model={{kind="pretrained",path="{adapter}"}}')
     assert refuse(groupwise, "train", small(tmp_path), *model) == expected

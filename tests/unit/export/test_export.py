@@ -153,7 +153,7 @@ def test_an_adapter_without_its_base_is_told(place: Path, tmp_path: Path) -> Non
     checkpoint = place / "adapted/checkpoints/0004"
     assert str(caught.value) == (
         f"model.path: the adapter in {checkpoint} sits on '{base}', which cannot be loaded (there is no folder "
-        f"'{base}'; in '{place}' Valid: elsewhere); put it there, or name where it is in "
+        f"'{base}'; in '{place}' there are: elsewhere); put it there, or name where it is in "
         f"{checkpoint}/adapter_config.json"
     )
     assert not any(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, EngineFault
+from groupwise.core.errors import ConfigError, EngineFault, RecordError
 from groupwise.core.records import StopReason, Trajectory
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab.continuations import RecordedStep, continue_steps
@@ -153,7 +154,7 @@ def test_pairs_of_which_a_fault_ended_one_are_left_out() -> None:
 
     [whole] = continue_steps([step], continue_with(player), num=8)
     [some] = continue_steps([step], lambda forks: play(forks, 8), num=16)
-    assert some == replace(whole, pairs_left_out=8)
+    assert some == replace(whole, pairs_left_out=8, first_fault="boom")
     [none] = continue_steps([step], lambda forks: play(forks, 1), num=16)
     assert none.pairs_left_out == 15
     assert np.isnan(none.value)
@@ -172,6 +173,42 @@ def test_attempts_that_a_fault_ended_are_not_recorded() -> None:
     assert recording.describe()["attempts_left_out"] == 4
     assert all(attempt.steps for attempt in recording.attempts)
     assert len(recording.update) == sum(len(attempt.steps) for attempt in recording.attempts)
+
+
+def test_continuations_that_faults_all_ended_are_told_with_their_cause() -> None:
+    tasks = list_tasks(SMALL_LAKE, num=2, skill=1.0)
+    player = make_player(SMALL_LAKE, tasks)
+    num_forks = 0
+
+    def break_off(forks: Sequence[Fork]) -> list[Trajectory]:
+        nonlocal num_forks
+        num_forks += len(forks)
+        return [end_with_fault(fork.trunk) for fork in forks]
+
+    condition = PlayedCondition(updates=4, attempts=4, situations=2, continuations=4)
+    play = partial(player.play, temperature=1.0)
+    with pytest.raises(RecordError) as raised:
+        record_played([listed.task for listed in tasks], play, break_off, condition)
+    assert num_forks > 0
+    assert str(raised.value) == (
+        f"faults ended {num_forks // 2} pairs of continuations, so that no step's truth is known (the first: boom); "
+        "mend the environment"
+    )
+
+
+def test_a_recording_without_any_truth_is_described_in_silence() -> None:
+    """Warnings are errors in tests."""
+    tasks = list_tasks(SMALL_LAKE, num=2, skill=1.0)
+    player = make_player(SMALL_LAKE, tasks)
+    recording = record_played(
+        [listed.task for listed in tasks],
+        partial(player.play, temperature=1.0),
+        continue_with(player),
+        PlayedCondition(updates=4, attempts=4, situations=2, continuations=4),
+    )
+    described = replace(recording, truth=np.full(len(recording.truth), np.nan)).describe()
+    assert described["steps_with_truth"] == 0
+    assert np.isnan([described["truth_size"], described["truth_error"]]).all()
 
 
 def test_responses_that_come_to_one_action_are_not_one_decision_point() -> None:

@@ -74,12 +74,28 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest
         open_model(tmp_path / "nowhere")
 
 
-def test_a_name_without_a_slash_is_not_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_cached", [False, True], ids=["new", "cached"])
+def test_a_name_without_an_owner_is_refused_wherever_it_is_read(
+    is_cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = "config.json" if is_cached else None
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: cached)
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda url: pytest.fail(f"asked for {url}"))
     with pytest.raises(ConfigError) as caught:
-        PretrainedModel(path="base").check()
+        PretrainedModel(path="gpt2").check()
     assert str(caught.value) == (
-        "model.path: there is no folder 'base' here; give a local folder or a name of the hub, OWNER/NAME"
+        "model.path: there is no folder 'gpt2' here; give a local folder, or a name of the hub with its owner, "
+        "OWNER/NAME"
+    )
+
+
+def test_a_name_that_the_hub_cannot_have_is_not_put_down_to_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda url: pytest.fail(f"asked for {url}"))
+    with pytest.raises(ConfigError) as caught:
+        PretrainedModel(path="a b/c").open(words=(), seed=0)
+    assert str(caught.value) == (
+        "model.path: 'a b/c' is no folder here, and the hub has no names like that; give a local folder, or a name of "
+        "the hub, OWNER/NAME, of letters, digits, '-', '_' and '.'"
     )
 
 

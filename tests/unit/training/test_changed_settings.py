@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,12 @@ def play(folder: Path, config: RunConfig, *, resume: bool = False) -> tuple[str,
 def read_changes(folder: Path, config: RunConfig) -> list[SettingChange]:
     with open_run(config, folder, read_only=True) as run:
         return run.journal.changes()
+
+
+def dump_journal(folder: Path) -> list[str]:
+    """Everything that is in a run's journal, as SQL."""
+    with closing(sqlite3.connect(RunPaths(folder).journal)) as database:
+        return list(database.iterdump())
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +293,66 @@ def test_moved_data_must_hold_the_same_tasks(tmp_path: Path) -> None:
     moved = change(config, env__path=same, training__updates=2)
     play(folder, moved, resume=True)
     assert [change.path for change in read_changes(folder, moved)] == ["env.path", "training.updates"]
+
+
+@pytest.fixture
+def moved_run(tmp_path: Path) -> tuple[RunConfig, Path, Path]:
+    """A run after one update whose data are gone; what it was made with, where they are now, and where others are."""
+    words = [f"w{number}" for number in range(40)]
+    first = write_questions(tmp_path / "first.jsonl", *words)
+    config = change(small_config(updates=1), env=ask(first, verifier="words"), rollout__max_tokens=2)
+    play(tmp_path / "run", config)
+    other = write_questions(tmp_path / "other.jsonl", *(f"v{number}" for number in range(40)))
+    return config, Path(first).rename(tmp_path / "moved.jsonl"), Path(other)
+
+
+def test_a_resume_that_is_refused_leaves_the_journal_as_it_was(
+    moved_run: tuple[RunConfig, Path, Path], tmp_path: Path
+) -> None:
+    config, moved, other = moved_run
+    folder = tmp_path / "run"
+    before = dump_journal(folder)
+    longer = change(config, training__updates=2, evaluation__split="validation")
+    with pytest.raises(ConfigError, match=r"are other tasks \(the train panel was "):
+        play(folder, change(longer, env__path=str(other)), resume=True)
+    assert dump_journal(folder) == before
+    right = change(longer, env__path=str(moved))
+    play(folder, right, resume=True)  # the panel that is new has nothing to be compared with
+    with open_run(right, folder, read_only=True) as run:
+        assert run.journal.panels() == run.panels
+        assert set(run.panels) == {"train", "validation"}
+
+
+def test_data_that_nobody_can_compare_were_not_moved(moved_run: tuple[RunConfig, Path, Path], tmp_path: Path) -> None:
+    config, moved, other = moved_run
+    folder = tmp_path / "run"
+    with closing(sqlite3.connect(RunPaths(folder).journal)) as database, database:
+        database.execute("DELETE FROM about WHERE key LIKE 'panel %'")
+    before = dump_journal(folder)
+    for place in (moved, other):
+        with pytest.raises(ConfigError) as caught:
+            play(folder, change(config, training__updates=2, env__path=str(place)), resume=True)
+        assert str(caught.value).startswith("env.path cannot change in a run that goes on: it was ")
+        assert str(caught.value).endswith(
+            " cannot be said, since the journal names no panel of the run; put the data back to where they were, or "
+            "begin another run in another folder"
+        )
+        assert dump_journal(folder) == before
+    moved.rename(tmp_path / "first.jsonl")
+    play(folder, change(config, training__updates=2), resume=True)
+
+
+def test_fewer_updates_than_were_made_change_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings, journal = RunPaths(folder).config.read_bytes(), dump_journal(folder)
+    with caplog.at_level(logging.WARNING):
+        assert train(small_config(updates=1, learner={"learning_rate": 2e-2}), folder, resume=True) == folder
+    assert caplog.messages == [
+        f"{folder} has made 2 updates already, more than 1, and nothing was changed; to go on, raise training.updates"
+    ]
+    assert RunPaths(folder).config.read_bytes() == settings
+    assert dump_journal(folder) == journal
+    now = play(folder, small_config(updates=2), resume=True)
+    assert play(folder, small_config(updates=1), resume=True) == now, "the run is where it was"
 
 
 def test_a_secret_is_refused_before_it_is_in_the_journal(folder: Path) -> None:

@@ -12,6 +12,7 @@ from groupwise import FileError, RecordError
 from groupwise.core.journal.journal import Journal
 from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
 from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.training.loop import train as run_loop
 from groupwise.training.open_run import open_run
 from groupwise.training.run_checks import check_panels
 from groupwise.training.run_config import RunConfig
@@ -41,8 +42,10 @@ def test_a_run_names_the_panels_it_trains_and_is_evaluated_on(tmp_path: Path) ->
     PanelFile.of(ENV).write(tmp_path / "panel.json")
     test = config(tmp_path / "panel.json", evaluation=EvaluationConfig(split="test", tasks=1))
     whole = {split: panel_hash(ENV.panel(split)) for split in ("train", "test")}
-    run = open_run(test, tmp_path / "run")
-    assert run.panels == whole
+    with open_run(test, tmp_path / "run") as run:
+        assert run.panels == whole
+        assert run.journal.panels() == {}, "no run has begun"
+        run_loop(run)
     with Journal(tmp_path / "run" / "journal.sqlite", read_only=True) as journal:
         assert journal.panels() == whole
     without = test.model_copy(update={"evaluation": EvaluationConfig(split="test", tasks=0)})

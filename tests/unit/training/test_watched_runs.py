@@ -65,6 +65,24 @@ def test_an_alarm_that_no_observer_hears_is_logged(
     assert (len(listener.alarms), caplog.messages) == (1, [])
 
 
+def test_an_observer_whose_handler_is_its_own_hears_of_an_alarm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms: list[Alarm] = []
+    observer = RunObserver()
+    observer.on_alarm = alarms.append  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING):
+        train(describe_run("warn", updates=1), tmp_path / "run", observers=[observer])
+    assert (len(alarms), caplog.messages) == (1, [])
+
+
+def test_a_stop_that_is_set_where_the_alarm_began_to_hold_ends_the_run_at_once(tmp_path: Path) -> None:
+    folder = train(describe_run("warn", updates=1), tmp_path / "run")
+    train(describe_run("stop", updates=3), folder, resume=True)
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        assert journal.last_number() == 1
+
+
 def test_a_stop_that_is_set_at_a_resume_stops_what_holds_already(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -179,9 +179,17 @@ class DividedRows(NamedTuple):
     """Rows that splits which nothing speaks of are cut out of."""
     said: frozenset[str]
     """Splits that something speaks of."""
+    moved: Mapping[str, Counter[str]]
+    """Rows that a split does without because their prompt stays elsewhere: by split, how many stay where."""
 
     def explain_lack(self, split: str) -> str:
         """Finish the message about a split that has no rows."""
+        if places := self.moved[split]:
+            rows = f"{places.total()} row{'s' if places.total() > 1 else ''}"
+            return (
+                f": every prompt for the split {split!r} ({rows}) is also in {' or '.join(sorted(places))}, and stays "
+                "there; add rows with other prompts, or take these out there"
+            )
         if split in self.said or not self.num_cut:
             return f" has no row for the split {split!r}; add rows that say so"
         rows = "1 row is" if self.num_cut == 1 else f"{self.num_cut} rows are"
@@ -204,11 +212,16 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
     assigned += [("test", row) for row in tests]
     panels: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
     owner: dict[str, str] = {}
+    moved: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    in_test_path = {digest_of_content(row.identify_prompt()) for row in tests}
     for split in reversed(SPLITS):
         for row in (row for said, row in assigned if said == split):
-            if owner.setdefault(digest_of_content(row.identify_prompt()), split) == split:
+            prompt = digest_of_content(row.identify_prompt())
+            if owner.setdefault(prompt, split) == split:
                 task = Task.create(env=ENV, split=split, payload=row.values, tags=row.tags)
                 panels[split][task.id] = task
+            else:
+                moved[split]["test_path" if prompt in in_test_path else f"the split {owner[prompt]!r}"] += 1
     # In an order that says nothing about the rows, so that the first of a panel stand for all of it.
     ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
     check_disjoint(ordered)
@@ -218,6 +231,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
         duplicates=len(assigned) - sum(map(len, ordered.values())),
         num_cut=said_of_rows["train"] or said_of_rows[""],
         said=frozenset(said_of_rows),
+        moved=moved,
     )
 
 

@@ -74,16 +74,24 @@ def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now:
 
     Args:
         changes: what changes, as `check_changes` finds it.
-        named: the hash of each split's tasks as the run named it when it began.
+        named: the hash of each split's tasks as the run named it so far; a split that it never used has none.
         now: the same of what lies there now.
     """
     moved = next((change for change in changes if _is_env_place(change.path)), None)
-    for split, digest in now.items():
-        if moved is not None and named.get(split) != digest:
+    if moved is None:
+        return
+    refusal = f"{moved.path} cannot change in a run that goes on: it was {_quote(moved.before)}, and"
+    shared = [split for split in now if split in named]
+    if not shared:
+        raise ConfigError(
+            f"{refusal} whether the same tasks are at {_quote(moved.after)} cannot be said, since the journal names no "
+            "panel of the run; put the data back to where they were, or begin another run in another folder"
+        )
+    for split in shared:
+        if named[split] != now[split]:
             raise ConfigError(
-                f"{moved.path} cannot change in a run that goes on: it was {_quote(moved.before)}, and at "
-                f"{_quote(moved.after)} are other tasks (the {split} panel was {named.get(split, 'unnamed')[:12]}, is "
-                f"{digest[:12]}); give the place that the same data were moved to, or begin another run in another "
+                f"{refusal} at {_quote(moved.after)} are other tasks (the {split} panel was {named[split][:12]}, is "
+                f"{now[split][:12]}); give the place that the same data were moved to, or begin another run in another "
                 "folder"
             )
 

@@ -41,7 +41,8 @@ def save_run(run: Run, number: int) -> Path:
 def resume_run(run: Run) -> int | None:
     """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none.
 
-    Settings may be others than the run's own where that does no harm, which is written down; others are refused.
+    Settings may be others than the run's own where that does no harm, which is written down; others are refused. Where
+    they ask for fewer updates than the checkpoint has, the run is as the checkpoint has it, and nothing is written.
     """
     path = find_latest_checkpoint(run.checkpoints)
     if path is None:
@@ -65,8 +66,16 @@ def resume_run(run: Run) -> int | None:
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
     if run.needs_reference:
         _hold_reference(run)
-    # Last: what stops the run above leaves the journal as it was, with the updates after the checkpoint.
-    _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
+    asked = run.config.training.updates
+    if number > asked:
+        _log.warning(
+            "%s has made %d updates already, more than %d, and nothing was changed; to go on, raise training.updates",
+            run.folder,
+            number,
+            asked,
+        )
+    else:  # last: what stops the run above leaves the journal as it was, with the updates after the checkpoint
+        _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
     run.hand_over(number)
     return number
 

@@ -165,6 +165,30 @@ def test_too_few_rows_to_cut_a_split_out_of_are_counted(tmp_path: Path, name: st
         assert str(raised.value) == f"data_set: {path!r}: 2 rows are too few to {messages[split]}"
 
 
+def refusal(part: DataSet, split: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        part.panel(split)
+    return str(raised.value)
+
+
+def test_rows_whose_prompts_are_all_in_another_split_are_not_called_too_few(tmp_path: Path) -> None:
+    path, remedy = write_rows(tmp_path / "all.jsonl", sums(0, 60)), "add rows with other prompts, or take these out"
+    both = DataSet(path=path, test_path=path, **GSM8K)
+    by_split = {split: len(DataSet(path=path, **GSM8K).panel(split)) for split in SPLITS}
+    for split in ("train", "validation"):
+        assert refusal(both, split) == (
+            f"data_set: {path!r}: every prompt for the split {split!r} ({by_split[split]} rows) is also in test_path, "
+            f"and stays there; {remedy} there"
+        )
+    folder = tmp_path / "named"
+    for name in ("train", "validation", "test"):
+        write_rows(folder / f"{name}.jsonl", sums(0, 1))
+    assert refusal(DataSet(path=str(folder), **GSM8K), "train") == (
+        f"data_set: {str(folder)!r}: every prompt for the split 'train' (1 row) is also in the split 'test', and stays "
+        f"there; {remedy} there"
+    )
+
+
 def test_a_file_of_another_kind_is_not_called_broken(tmp_path: Path) -> None:
     path = tmp_path / "sums.csv"
     path.write_text("question,answer\n1+1,2\n", encoding="utf-8")
