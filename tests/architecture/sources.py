@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "groupwise"
 
-NOT_OURS = {"mutants", "runs", "demo", "dist", "build", "shared"}
+NOT_OURS = {"mutants", "runs", "demo", "dist", "build", "site", "shared"}
 """Folders beside the sources that tools make; hidden ones (.git, .venv, .peers, caches) are left out as well."""
 
 

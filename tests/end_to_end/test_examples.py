@@ -33,8 +33,14 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 ON_THEIR_OWN = {"hdpo"}
 """Recipes that teach only where others do not: economy of searches needs a world with searches, and a start that is
 right often, else it prefers lucky guesses."""
-OWN_LEARNER: dict[str, dict[str, Any]] = {"seeupo": {"minibatches": 1}}
-"""A method that divides an update into stages by itself, an optimiser step each."""
+ASTRAY = ("cispo", "dpo", "mc_grpo", "r3", "reg_grpo", "salt", "sapo", "simpo", "step_apo", "step_grpo", "w_dpo")
+"""Methods that went astray, or gained nothing, with the step size of the others."""
+OWN_LEARNER: dict[str, dict[str, Any]] = {
+    "seeupo": {"minibatches": 1},
+    **{name: {"learning_rate": 2e-4} for name in ASTRAY},
+    "rpo": {"learning_rate": 5e-5},
+}
+"""A method that divides an update into stages by itself, an optimiser step each; methods that take smaller steps."""
 
 
 @pytest.mark.parametrize(
