@@ -119,6 +119,7 @@ SERVED = OVERLAPPING + '\n[engine]\nkind = "server"\n'
 """The same, with the engine in another process, which every process that trains starts and stops."""
 
 
+@pytest.mark.slow
 def test_a_run_that_plays_ahead_in_another_process_ends_as_the_one_in_a_single_one(tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     assert train_with_kills(tmp_path / "local", num_kills=0, run=OVERLAPPING) == []

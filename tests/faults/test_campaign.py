@@ -68,6 +68,7 @@ def test_whatever_may_never_happen_is_counted_with_its_case(tmp_path: Path) -> N
 
 
 @linux_only
+@pytest.mark.slow
 def test_a_short_campaign_comes_out_clean(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     ran = call("benchmarks.faults", "--seed", "19", "--count", "2", "--write", str(path))
