@@ -25,14 +25,28 @@ def test_what_is_trained_is_what_was_asked_for(tmp_path: Path, lag: int | str) -
     with open_run(make_config(lag, updates=UPDATES), tmp_path) as run:
         asked = read_asked_mix(run, UPDATES)
         train(run)
-        played = [attempt for number in range(1, UPDATES + 1) for attempt in run.journal.trajectories(number)]
+        goes_on = has_gone_on(run.journal)
     assert asked.lengths[SLOW] > 0
     assert read_trained_mix(tmp_path) == asked
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         oldest = max(age for _, age in journal.curve("rollout/max_age")) if lag else 0.0
     assert oldest == (0.0 if lag == 0 else 1.0)
-    goes_on = [len({step["version"] for step in attempt["steps"]}) > 1 for attempt in played]
-    assert any(goes_on) == (lag == "free"), "attempts go on over a hand-over where they may, and nowhere else"
+    assert lag == "free" or not goes_on, "attempts go on over a hand-over where they may, and nowhere else"
+
+
+def test_attempts_go_on_over_a_hand_over_where_they_may(tmp_path: Path) -> None:
+    for number in range(10):  # threads decide whether one does: mostly in the first run
+        with open_run(make_config("free", updates=UPDATES), tmp_path / f"{number}") as run:
+            train(run)
+            if has_gone_on(run.journal):
+                return
+    pytest.fail("no attempt of ten runs has steps of two versions")
+
+
+def has_gone_on(journal: Journal) -> bool:
+    """Whether some attempt has steps that were sampled by different versions of the policy."""
+    played = [attempt for number in range(1, UPDATES + 1) for attempt in journal.trajectories(number)]
+    return any(len({step["version"] for step in attempt["steps"]}) > 1 for attempt in played)
 
 
 def test_a_source_that_discards_what_is_too_old_starves_slow_tasks(tmp_path: Path) -> None:
