@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,20 @@ def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
     yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{COLOURS[name]}"/>'
 
 
+def draw_result(
+    draw: Callable[[Mapping[str, Any]], str], out: str, description: str | None, arguments: Sequence[str] | None
+) -> None:
+    """Draw the result that a command line names, into a file that it may name."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path, help="what the benchmark wrote")
+    parser.add_argument("--out", type=Path, default=Path(out))
+    options = parser.parse_args(arguments)
+    options.out.write_text(draw(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw what a record holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("result", type=Path, help="what the benchmark wrote")
-    parser.add_argument("--out", type=Path, default=Path("docs/images/alfworld.svg"))
-    options = parser.parse_args(arguments)
-    options.out.write_text(picture(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+    draw_result(picture, "docs/images/alfworld.svg", __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,10 @@ python -m benchmarks.alfworld.pooled_plot benchmarks/results/alfworld_pooled.jso
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.plot import COLOURS, SPOKEN, place_text
+from benchmarks.alfworld.plot import COLOURS, SPOKEN, draw_result, place_text
 from benchmarks.alfworld.settings import SPLITS
 
 WIDTH, HEIGHT = 880, 400
@@ -96,11 +93,7 @@ def _height(share: float) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw what was pooled."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("result", type=Path, help="what `python -m benchmarks.alfworld.pooled --write` wrote")
-    parser.add_argument("--out", type=Path, default=Path("docs/images/alfworld_seeds.svg"))
-    options = parser.parse_args(arguments)
-    options.out.write_text(draw_seeds(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+    draw_result(draw_seeds, "docs/images/alfworld_seeds.svg", __doc__, arguments)
 
 
 if __name__ == "__main__":

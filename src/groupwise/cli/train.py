@@ -19,6 +19,7 @@ from groupwise.core.run_paths import RunPaths
 from groupwise.core.started_rank import check_started_rank
 
 if TYPE_CHECKING:
+    from groupwise.core.journal.changes import SettingChange
     from groupwise.training.run import Run
     from groupwise.training.run_config import RunConfig
 
@@ -54,8 +55,10 @@ def train(
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
-    if resume and _has_ended(config, folder):
+    changes = _check_changes(config, folder) if resume else ()
+    if resume and is_finished(folder, config):
         return _print_finished(folder, config)
+    _print_changes(changes)
     _print_notices(config)
     try:
         with ExitStack() as stack:
@@ -166,15 +169,16 @@ def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) 
     return type(config)(**extended) if trackers else config
 
 
-def _has_ended(config: RunConfig, folder: Path) -> bool:
-    """Refuse what must not change, before anything is opened; of a run that goes on, say what it does differently."""
+def _check_changes(config: RunConfig, folder: Path) -> Sequence[SettingChange]:
+    """What a resumed run does differently; what must not change is refused, before anything is opened."""
     from groupwise.training.checkpoints.changed_settings import check_changes
-    from groupwise.training.checkpoints.progress import is_finished
 
     has_begun = RunPaths(folder).config.is_file()
-    changes = check_changes(load_run_config(folder), config, folder) if has_begun else ()
-    if is_finished(folder, config):
-        return True
+    return check_changes(load_run_config(folder), config, folder) if has_begun else ()
+
+
+def _print_changes(changes: Sequence[SettingChange]) -> None:
+    """Say what a run that goes on does differently."""
     for change in changes:
         errors().print(
             f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
@@ -182,7 +186,6 @@ def _has_ended(config: RunConfig, folder: Path) -> bool:
             markup=False,
             soft_wrap=True,
         )
-    return False
 
 
 def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:
