@@ -82,6 +82,8 @@ class HostedServer:
         """Start the process, wait for its end, and leave with it."""
         try:
             self._process = start()
+            if self._is_stopped.is_set():  # while it was started: whoever stopped it saw no process to end
+                self._process.stop()
             self._process.wait_until_healthy(timeout=self._start_timeout)
             self._is_decided.set()
             while self._process.is_running():  # waits a moment for its end

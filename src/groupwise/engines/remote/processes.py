@@ -132,6 +132,8 @@ class ServerProcess:
         for attempt in range(MAX_PORTS if self._may_move else 1):
             if attempt:
                 with self._lock:
+                    if not self._end.alive:  # stopped meanwhile
+                        break
                     self._port = find_free_port()
                     self._start()
             if self._becomes_healthy(deadline, timeout):

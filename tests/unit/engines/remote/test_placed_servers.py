@@ -53,6 +53,8 @@ class PlayedNode:
     def _remake(self, status: int) -> None:
         if not self.is_ended:
             self.server = self._make_server()
+        if self.is_ended:  # meanwhile
+            self.server.stop()
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> Any:
         if self.is_lost:
@@ -223,10 +225,34 @@ def test_a_server_listens_for_other_machines_only_where_the_run_is_on_another_on
 
 
 def test_no_thread_stays_behind_a_server_that_was_stopped(tmp_path: Path, cluster: type[PlayedCluster]) -> None:
+    before = set(threading.enumerate())
     [server] = start(tmp_path, replicas=1)
     assert isinstance(server, PlacedServer)
+    assert "watch server 0" in find_new_threads(before)
     server.stop()
-    wait_until(lambda: not any(thread.name == "watch server 0" for thread in threading.enumerate()), "it is watched")
+    wait_until(lambda: "watch server 0" not in find_new_threads(before), "it is watched")
+
+
+def find_new_threads(before: set[threading.Thread]) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread not in before]
+
+
+def test_a_server_that_is_stopped_while_it_is_started_ends_too(tmp_path: Path) -> None:
+    may_start = threading.Event()
+
+    def make_late(port: int) -> Command:
+        assert may_start.wait(PATIENCE)
+        return make_maker()(port)
+
+    before = set(threading.enumerate())
+    server = HostedServer(make_late, name="late", log=tmp_path / "log", host="127.0.0.1", start_timeout=PATIENCE)
+    server.stop()
+    may_start.set()
+    wait_until(lambda: "watch late" not in find_new_threads(before), "it is watched")
+    assert server._process is not None
+    assert not server._process.is_running()
+    with pytest.raises(EngineFault, match=r"^late ended before it was healthy"):
+        server.wait()
 
 
 def test_a_run_starts_its_servers_on_the_cluster_that_it_was_launched_on_and_else_here(
