@@ -36,18 +36,28 @@ RESCUED = (
     .replace("epochs = 2", "epochs = 4")
 )
 """Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
+STAGES = {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "handover", "write"}
+"""In each of which a run must be killed."""
+MAX_RUNS = 3
+"""Kills come by the clock: on a busy machine one may miss the stage that it was meant for, and is tried once more."""
 
 
 def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_path: Path) -> None:
-    killed = train_with_kills(tmp_path, num_kills=20, run=RUN)
-    assert len(killed) == 20
-    stages = {name for name, _ in killed}
-    assert stages >= {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "handover", "write"}
-    check_weights(tmp_path)
-    with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
-        check_curves(whole, resumed)
-        check_evaluations(whole, resumed)
-        check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+    met = set[str]()
+    for number in range(MAX_RUNS):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        killed = train_with_kills(folder, num_kills=20, run=RUN)
+        assert len(killed) == 20
+        check_weights(folder)
+        with open_journal(folder / "whole") as whole, open_journal(folder / "killed") as resumed:
+            check_curves(whole, resumed)
+            check_evaluations(whole, resumed)
+            check_attempts(whole, resumed, load_run(folder / "killed" / "config.toml").algorithm)
+        met |= {name for name, _ in killed}
+        if met >= STAGES:
+            return
+    raise AssertionError(f"no kill came in {STAGES - met}")
 
 
 def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_an_example_comes_to_its_golden(path: Path, tmp_path: Path) -> None:
     now = digest_run(tmp_path)
     assert now["journal"]["versions"].keys() == {str(number + 1) for number in range(UPDATES)}
     assert not (far := find_far_norms(golden, now)), "\n".join(far)
-    if describe_machine() != golden["made"]["machine"]:
+    if describe_machine(path) != golden["made"]["machine"]:
         num = count_equally_sampled(golden, now)
         pytest.skip(f"norms agree up to update {num}; bits are not compared: made on {golden['made']['machine']}")
     assert not (differences := find_differences(golden, now)), "\n".join(differences)
@@ -141,6 +141,7 @@ def test_norms_are_compared_as_far_as_the_same_was_sampled() -> None:
 def test_goldens_say_how_they_were_made() -> None:
     for path in FOLDER.rglob("*.json"):
         made = json.loads(path.read_text(encoding="utf-8"))["made"]
+        example = EXAMPLES / path.relative_to(FOLDER).with_suffix(".toml")
         assert made["command"].startswith(COMMAND)
-        assert made["machine"].keys() == describe_machine().keys()
+        assert made["machine"].keys() == describe_machine(example).keys()
         assert "training.updates=2" in made["overrides"]
