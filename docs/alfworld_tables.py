@@ -14,6 +14,8 @@ METHODS = {method: NAMES[method] for method in ("grpo", "gigpo", "hgpo")}
 """Those that every table has."""
 PANELS = ("valid_seen", "valid_unseen")
 POOLED = (*PANELS, "both")
+COMPARISON = ("comparison", "games", "more, points", "by seed", "probability of improvement")
+"""The head of a table of two methods each."""
 
 
 def alfworld() -> str:
@@ -88,13 +90,29 @@ def _read_seeds() -> list[dict[str, Any]]:
 
 
 def alfworld_over_seeds() -> str:
-    """Success over seeds, by number of environment steps and method."""
+    """Success of the pretrained model over seeds, by number of environment steps and method."""
     measured = result("alfworld_pooled")
-    rows = [["0", "after imitation", *_seed_cells(measured["after_imitation"])]]
-    for mark in measured["marks"]:
-        for method, case in mark["methods"].items():
-            rows.append([f"{mark['steps']:,}", NAMES[method], *_seed_cells(case)])
-    return table(("environment steps", "method", *POOLED, "seeds"), rows)
+    start = ["0", "after imitation", *_seed_cells(measured["after_imitation"])]
+    return table(("environment steps", "method", *POOLED, "seeds"), [start, *_list_marks(measured)])
+
+
+def scratch_over_seeds() -> str:
+    """The same of the model made from scratch, all of whose seeds go on from one start; then at temperature 1."""
+    measured = result("alfworld_scratch_pooled")
+    shares = (measured["after_imitation"][panel]["value"] for panel in POOLED)
+    start = ["0", "after imitation, one start for all", *(f"{percent(share)} %" for share in shares), ""]
+    steps = f"{measured['marks'][-1]['steps']:,}, temperature {measured['sampled']['temperature']:g}"
+    sampled = [[steps, NAMES[method], *_seed_cells(case)] for method, case in measured["sampled"]["methods"].items()]
+    return table(("environment steps", "method", *POOLED, "seeds"), [start, *_list_marks(measured), *sampled])
+
+
+def _list_marks(measured: dict[str, Any]) -> list[list[str]]:
+    """A row for each method at each mark."""
+    return [
+        [f"{mark['steps']:,}", NAMES[method], *_seed_cells(case)]
+        for mark in measured["marks"]
+        for method, case in mark["methods"].items()
+    ]
 
 
 def _seed_cells(case: dict[str, Any]) -> list[str]:
@@ -115,14 +133,32 @@ def alfworld_comparisons() -> str:
     """
     marks = result("alfworld_pooled")["marks"]
     rows = [
-        [f"{mark['steps']:,}", f"{NAMES[pair['first']]} over {NAMES[pair['second']]}", panel, *_gap_cells(pair[panel])]
+        [f"{mark['steps']:,}", _name_pair(pair), panel, *_gap_cells(pair[panel])]
         for mark in marks
         for pair in mark["comparisons"]
         for panel in POOLED
         if panel == "both" or (mark is marks[-1] and pair[panel]["difference"]["interval"])
     ]
-    head = ("environment steps", "comparison", "games", "more, points", "by seed", "probability of improvement")
-    return table(head, rows)
+    return table(("environment steps", *COMPARISON), rows)
+
+
+def scratch_comparisons() -> str:
+    """The same of the model made from scratch, at the last mark: by panel, and all games at temperature 1."""
+    measured = result("alfworld_scratch_pooled")
+    rows = [
+        [f"{measured['temperature']}", _name_pair(pair), panel, *_gap_cells(pair[panel])]
+        for pair in measured["marks"][-1]["comparisons"]
+        for panel in POOLED
+    ]
+    rows += [
+        [f"{measured['sampled']['temperature']}", _name_pair(pair), "both", *_gap_cells(pair["both"])]
+        for pair in measured["sampled"]["comparisons"]
+    ]
+    return table(("temperature", *COMPARISON), rows)
+
+
+def _name_pair(pair: dict[str, Any]) -> str:
+    return f"{NAMES[pair['first']]} over {NAMES[pair['second']]}"
 
 
 def _gap_cells(case: dict[str, Any]) -> list[str]:

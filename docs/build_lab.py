@@ -1,4 +1,4 @@
-"""Write the tables and pictures of which_credit_when.md from benchmarks/results/lab*.json: no number is typed.
+"""Write the tables and pictures of which_credit_when.md from benchmarks/results: no number is typed.
 
 python docs/build_lab.py [--check]
 
@@ -8,10 +8,12 @@ A table stands below its name, `<!-- table: NAME -->`; the words around it are w
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from lab_plot import draw_dial
@@ -21,34 +23,70 @@ DOCS = Path(__file__).parent
 PAGE = DOCS / "which_credit_when.md"
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 NUMBERS = ("error", "bias", "misdirection", "noise", "sign", "rank")
-PICTURES = {
-    "lab_group_size": ("group size", ("lake", "corridor")),
-    "lab_skill": ("skill", ("lake", "corridor")),
-    "lab_horizon": ("horizon", ("lake", "corridor")),
-}
-DRAWN = ("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae")
+WORLDS = ("lake", "corridor")
+PICTURES = {"lab_group_size": "group size", "lab_skill": "skill", "lab_horizon": "horizon"}
+"""The dial of each picture."""
+ASKING = ("after_webstar", "pav")
+"""Methods that ask an expert, or play on from every step: not at equal attempts."""
+TAKEN_APART = ("grpo", "gigpo", "hgpo")
+"""Methods of whose settings some are changed one by one."""
+DRAWN = ("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae", "shrunk_hgae")
 """Methods that pictures show; all are in the JSON."""
+
+
+def whole_dial() -> str:
+    """Each method over all circumstances: means, and in how many of them nobody has a lower error."""
+    names, studies = result("lab")["finer"], _list_distinct()
+    lowest = [min(_errors(study, names)) for study in studies]
+    of_those = [min(_errors(study, [name for name in names if name not in ASKING])) for study in studies]
+    rows = []
+    for name in names:
+        lines = [study["recipes"][name] for study in studies]
+        errors = [line["error"]["value"] for line in lines]
+        wins = [sum(error <= end for error, end in zip(errors, ends, strict=True)) for ends in (lowest, of_those)]
+        others = [f"{median(line[what]['value'] for line in lines):.2f}" for what in ("misdirection", "sign")]
+        alone = "asks" if name in ASKING else f"{wins[1]}"
+        row = [name, f"{fmean(errors):.3f}", f"{min(errors):.2f} to {max(errors):.2f}", f"{wins[0]}", alone, *others]
+        rows.append((fmean(errors), row))
+    head = ("method", "mean error", "from, to", "lowest in", "of those that ask nobody")
+    return table((*head, "median misdirection", "median sign"), [row for _, row in sorted(rows)])
+
+
+def _list_distinct() -> list[dict[str, Any]]:
+    """Every circumstance of the dials once: dials meet in the world as it is, and a key may tell what a dial hides."""
+    studies = {
+        json.dumps([study["recipes"][name] for name in result("lab")["finer"]]): study
+        for study in result("lab")["sweeps"]
+        if study["dial"] != "parts"
+    }
+    return list(studies.values())
 
 
 def lake() -> str:
     """Every recipe where everything is seen."""
-    return _list_recipes(_list_tables()[0])
+    return _list_recipes(result("lab")["tables"][0])
 
 
 def corridor_by_text() -> str:
     """Every recipe where the text hides the lamps and the room after a mistake."""
-    return _list_recipes(_list_tables()[1])
+    return _list_recipes(result("lab")["tables"][1])
 
 
 def corridor_by_situation() -> str:
     """The same where the key tells all."""
-    return _list_recipes(_list_tables()[2])
+    return _list_recipes(result("lab")["tables"][2])
+
+
+def home() -> str:
+    """Methods in a text home, under a language model's policy."""
+    [study] = [study for study in result("lab_played")["studies"] if study["world"] == "household"]
+    return _list_recipes(study)
 
 
 def same() -> str:
     """Recipes whose credit is another's."""
     twins: dict[str, list[str]] = {}
-    for name, line in _list_tables()[0]["recipes"].items():
+    for name, line in result("lab")["tables"][0]["recipes"].items():
         if "same_as" in line:
             twins.setdefault(line["same_as"], []).append(name)
     return table(("credit of", "is also that of"), [[name, ", ".join(others)] for name, others in twins.items()])
@@ -56,9 +94,26 @@ def same() -> str:
 
 def not_measured() -> str:
     """Recipes that a table cannot play, and why."""
-    lines = _list_tables()[0]["recipes"]
+    lines = result("lab")["tables"][0]["recipes"]
     rows = [[name, line["not_measured"]] for name, line in lines.items() if "not_measured" in line]
     return table(("recipe", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
+
+
+def bits() -> str:
+    """Error by how many lamps are hidden, where every room is told."""
+    return _compare_settings("hidden bits", "corridor")
+
+
+def memory() -> str:
+    """Error by how many past steps the policy sees."""
+    return _compare_settings("memory of the policy", "corridor")
+
+
+def discount() -> str:
+    """Error against a discounted truth, in both worlds."""
+    dial = "discount of the truth"
+    studies = [{**study, "setting": f"{world}, {study['setting']}"} for world in WORLDS for study in _find(dial, world)]
+    return _compare(dial, studies)
 
 
 def bits_and_room() -> str:
@@ -98,23 +153,31 @@ def horizon_corridor() -> str:
 
 def parts_lake() -> str:
     """What single settings of GiGPO and HGPO do where everything is seen."""
-    return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "lake"))
+    return _list_parts("lake")
 
 
 def parts_corridor() -> str:
     """What single settings of GiGPO and HGPO do where the text hides much."""
-    return "".join(_list_recipes(study, with_level=False) for study in _find("parts", "corridor"))
+    return _list_parts("corridor")
 
 
 TABLES = {
     made.__name__: made
     for made in (
-        *(lake, corridor_by_text, corridor_by_situation, same, not_measured, bits_and_room),
+        *(whole_dial, lake, corridor_by_text, corridor_by_situation, same, not_measured),
+        *(home, bits, bits_and_room, memory, discount),
         *(group_size_lake, group_size_corridor, skill_lake, skill_corridor, horizon_lake, horizon_corridor),
         *(parts_lake, parts_corridor),
     )
 }
 """Each table by the name that the page gives it."""
+
+
+def _list_parts(world: str) -> str:
+    """GiGPO and HGPO with single settings changed, beside GRPO."""
+    [study] = _find("parts", world)
+    lines = {name: line for name, line in study["recipes"].items() if name.partition(",")[0] in TAKEN_APART}
+    return _list_recipes({"recipes": lines}, with_level=False)
 
 
 def _list_recipes(study: Mapping[str, Any], *, with_level: bool = True) -> str:
@@ -128,10 +191,12 @@ def _list_recipes(study: Mapping[str, Any], *, with_level: bool = True) -> str:
 
 
 def _compare_settings(dial: str, world: str) -> str:
+    """Methods over a dial in one world."""
+    return _compare(dial, _find(dial, world))
+
+
+def _compare(dial: str, studies: Sequence[Mapping[str, Any]]) -> str:
     """A method a row, where the dial stands a column; the smallest error of each column stands out."""
-    studies = _find(dial, world)
-    if not studies:
-        return ""
     names = list(dict.fromkeys(name for study in studies for name in study["recipes"]))
     best = [min(_errors(study)) for study in studies]
     rows = [
@@ -146,33 +211,14 @@ def _compare_settings(dial: str, world: str) -> str:
 
 
 def _find(dial: str, world: str) -> list[dict[str, Any]]:
-    """The studies of a dial: those of the large run; where it has none, those that were made after it."""
-    for name in ("lab", "lab_more"):
-        studies = [study for study in result(name)["sweeps"] if (study["dial"], study["world"]) == (dial, world)]
-        if studies:
-            return studies
-    return []
+    """The studies of a dial in a world."""
+    return [study for study in result("lab")["sweeps"] if (study["dial"], study["world"]) == (dial, world)]
 
 
-def _list_tables() -> list[dict[str, Any]]:
-    """The studies of every recipe, with the lines of recipes that were measured after them."""
-    tables = []
-    for study in result("lab")["tables"]:
-        lines = dict(study["recipes"])
-        measured = {  # the latest line of a recipe
-            name: line
-            for later in result("lab_more")["sweeps"]
-            if all(later[what] == study[what] for what in ("dial", "world", "setting"))
-            for name, line in later["recipes"].items()
-            if "error" in line
-        }
-        lines |= {name: line for name, line in measured.items() if name not in lines or "not_measured" in lines[name]}
-        tables.append({**study, "recipes": lines})
-    return tables
-
-
-def _errors(study: Mapping[str, Any]) -> Iterable[float]:
-    return (line["error"]["value"] for line in study["recipes"].values() if "error" in line)
+def _errors(study: Mapping[str, Any], names: Iterable[str] | None = None) -> Iterable[float]:
+    """Errors of some methods, or of all."""
+    lines = (study["recipes"].get(name, {}) for name in (study["recipes"] if names is None else names))
+    return (line["error"]["value"] for line in lines if "error" in line)
 
 
 def _show_error(line: Mapping[str, Any] | None, minimum: float) -> str:
@@ -197,8 +243,8 @@ def page(before: str) -> str:
 def pictures() -> dict[str, str]:
     """The pictures as SVG, by file name."""
     return {
-        f"{name}.svg": draw_dial({world: _find(dial, world) for world in worlds}, dial=dial, methods=DRAWN)
-        for name, (dial, worlds) in PICTURES.items()
+        f"{name}.svg": draw_dial({world: _find(dial, world) for world in WORLDS}, dial=dial, methods=DRAWN)
+        for name, dial in PICTURES.items()
     }
 
 

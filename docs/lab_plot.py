@@ -9,7 +9,7 @@ from typing import Any
 WIDTH, HEIGHT = 880, 360
 TOP, BOTTOM = 44, 290
 PANEL_LEFTS, PANEL_WIDTH = (56, 486), 350
-LOWEST, HIGHEST = 0.3, 1.0
+LOWEST, HIGHEST = 0.2, 1.0
 """Errors that the axis shows; smaller ones are drawn at its end."""
 COLOURS = {
     "grpo": "#c8641b",
@@ -19,6 +19,7 @@ COLOURS = {
     "salt": "#4d8f3a",
     "gagpo": "#b5306a",
     "hgae": "#222222",
+    "shrunk_hgae": "#9a9a1f",
 }
 
 
@@ -39,7 +40,7 @@ def draw_dial(worlds: Mapping[str, Sequence[Mapping[str, Any]]], *, dial: str, m
 def _draw_panel(
     left: float, world: str, studies: Sequence[Mapping[str, Any]], dial: str, methods: Sequence[str]
 ) -> Iterator[str]:
-    yield _text(left, 22, f"{world}: error by {dial} (1 = as good as no credit)", anchor="start")
+    yield _text(left, 22, f"{world}: error by {dial} (1 = no credit; grey: solved)", anchor="start")
     for tenth in range(round(10 * LOWEST), round(10 * HIGHEST) + 1):
         y = _height(tenth / 10)
         yield f'<line x1="{left}" x2="{left + PANEL_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
@@ -47,7 +48,7 @@ def _draw_panel(
     places = [left + PANEL_WIDTH * (number + 0.5) / max(len(studies), 1) for number in range(len(studies))]
     for x, study in zip(places, studies, strict=True):
         yield _text(x, BOTTOM + 18, study["setting"])
-        yield _text(x, BOTTOM + 34, f"{100 * study['recording']['success']:.0f} % solved", colour="#888888")
+        yield _text(x, BOTTOM + 34, f"{100 * study['recording']['success']:.0f} %", colour="#888888")
     for number, method in enumerate(methods):
         shift = 4.0 * (number - (len(methods) - 1) / 2)
         points = [
@@ -69,7 +70,7 @@ def _draw_method(points: Sequence[tuple[float, Mapping[str, float]]], colour: st
 
 def _draw_legend(methods: Sequence[str]) -> Iterator[str]:
     for number, method in enumerate(methods):
-        yield _text(PANEL_LEFTS[0] + 110 * number, HEIGHT - 10, method, anchor="start", colour=COLOURS[method])
+        yield _text(PANEL_LEFTS[0] + 100 * number, HEIGHT - 10, method, anchor="start", colour=COLOURS[method])
 
 
 def _height(error: float) -> float:

@@ -2,8 +2,10 @@
 
     python -m benchmarks.alfworld --model PATH --games PATH --out FOLDER [--stage start|methods|report|all]
                                   [--seed 0] [--key observation|situation] [--minutes 9] [--updates N]
-                                  [--methods grpo,gigpo,hgpo] [--skip-base] [--set NAME=VALUE ...]
+                                  [--methods grpo,gigpo,hgpo] [--start FOLDER] [--skip-base] [--set NAME=VALUE ...]
                                   [--results FOLDER] [--picture FILE] [--notes FILE] [--name NAME]
+    python -m benchmarks.alfworld --model scratch --start benchmarks/alfworld/scratch --games PATH --out FOLDER
+                                  --minutes 60 [...]
     python -m benchmarks.alfworld --games PATH --pack FILE.tar.xz
 
 `--stage start` evaluates the model on valid_seen (140 games) and valid_unseen (134), lets it imitate a teacher that
@@ -11,9 +13,12 @@ searches (`teacher.py`), and evaluates it again. `--stage methods` goes on from 
 its own on the same device until each has made the steps at which methods are compared (75,000) or `--minutes` are over,
 and evaluates each there and, as time allows, at earlier marks. `--stage report` writes alfworld.json, alfworld.svg,
 rollouts of each method and their audit, some 10 MB in all, into `--results`; the other stages end with it. A stage that
-is called again goes on where it was cut off; with `--updates 0`, methods are only evaluated. `--model tiny --small`
-tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a size. Seeds whose
-records have equal `settings` are pooled by `python -m benchmarks.alfworld.pooled`.
+is called again goes on where it was cut off; with `--updates 0`, methods are only evaluated. `--model scratch` is a
+small model for machines without a GPU: with the start that comes with it, twelve minutes of two cores a seed of three
+methods, and the same numbers each time; without `--start` each seed makes its own, in a quarter of an hour of a core.
+`--model tiny --small` tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a
+size, and `--methods` takes recipes and the variants that are named there. Seeds whose records have equal `settings` are
+pooled by `python -m benchmarks.alfworld.pooled`.
 
 `--games` is the folder that `alfworld-download` filled, or an archive of it, such as `--pack` writes.
 """
@@ -35,10 +40,12 @@ from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_attempts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, Arm, Key, change_sizes
-from benchmarks.alfworld.start import make_start, start_checkpoint
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Key, change_sizes
+from benchmarks.alfworld.start import adopt_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
-from groupwise.core.errors import ConfigError
+from benchmarks.result_file import describe_command
+from groupwise import recipes
+from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.run_paths import RunPaths
 
 
@@ -72,9 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pack:
         print(f"{pack_games(unpack_games(options.games), options.pack)} games in {options.pack}")
         return
-    arm = Arm(change_sizes(SMALL if options.small else FULL, options.changes), seed=options.seed, key=options.key)
+    arm = _make_arm(options)
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.stage in ("start", "all"):
+    if options.start and options.stage in ("methods", "all"):
+        adopt_start(options.start, options.out)
+    elif options.stage in ("start", "all"):
         make_start(options.model, unpack_games(options.games), options.out, arm, skip_base=options.skip_base)
         _give_memory_back()
     if options.stage in ("methods", "all"):
@@ -82,12 +91,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
         run_methods(jobs_of(options, unpack_games(options.games), arm))
     given = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python -m benchmarks.alfworld", *(Path(word).name for word in given)])
+    command = describe_command("benchmarks.alfworld", given)
     name = options.name or Path(options.model).name
     commit = options.commit or _commit()
     summary = summarise(options.out, arm, methods=options.methods, name=name, command=command, commit=commit)
     print(sentences(summary))
     report(options, summary)
+
+
+def _make_arm(options: argparse.Namespace) -> Arm:
+    """The measurement that is asked for."""
+    is_from_scratch = options.model == "scratch"
+    sizes = SMALL if options.small else TWO_CORES if is_from_scratch else FULL
+    return Arm(
+        change_sizes(sizes, options.changes),
+        seed=options.seed,
+        key=options.key,
+        is_from_scratch=is_from_scratch,
+        start=digest_start(options.start) if options.start else None,
+    )
 
 
 def _give_memory_back() -> None:
@@ -108,13 +130,14 @@ def _commit() -> str:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny", help="a folder, a hub's name, or `tiny`")
+    parser.add_argument("--model", default="tiny", help="a folder, a hub's name, `scratch` or `tiny`")
     parser.add_argument("--name", help="what the model is called; otherwise as its folder")
     parser.add_argument("--games", type=Path, default=Path(os.environ.get("ALFWORLD_DATA", "")))
     parser.add_argument("--out", type=Path, default=Path("runs/alfworld"), help="checkpoints and journals, many GB")
     parser.add_argument("--results", type=Path, help="what is found; otherwise beside the runs")
     parser.add_argument("--seed", type=int, default=0, help="of the start and of every method")
     parser.add_argument("--key", choices=get_args(Key), default="observation", help="what makes two steps comparable")
+    parser.add_argument("--start", type=Path, help="go on from the start in this folder; otherwise each seed makes one")
     parser.add_argument("--skip-base", action="store_true", help="do not evaluate the model as it comes")
     parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
     parser.add_argument("--stage", choices=("start", "methods", "report", "all"), default="all")
@@ -129,6 +152,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.small and options.updates is None:
         options.updates = 2
+    if options.start and options.stage == "start":
+        parser.error("--start: that start is made already; leave out --stage start, or --start to make another")
+    for method in options.methods:
+        if method not in (known := {*recipes.names(), *VARIANTS}):
+            parser.error(f"--methods: there is no {method!r}; {nearest(method, known)}")
     return options
 
 

@@ -20,7 +20,7 @@ KEPT = ("success", "steps", "valid", "zero_spread")
 """Metrics of the rollout that a curve keeps."""
 STAGES = ("rollout", "credit", "learn", "handover", "write")
 WAIT_SECONDS = 90.0
-"""How long a method waits for the others to end their last update."""
+"""How long a method waits for the others to end their last update, once nobody begins another."""
 
 
 def run_methods(jobs: Sequence[Mapping[str, Any]]) -> None:
@@ -70,15 +70,15 @@ def go_on(job: Mapping[str, Any]) -> None:
     record = read_record(path)
     clock = Clock(record["seconds"])
     content = run_settings(str(start_checkpoint(folder)), job["games"], arm, method=method, on_gpu=has_gpu())
-    run = open_run(decode_run(content), folder / method)
-    clock.lap("open")
     try:
+        run = open_run(decode_run(content), folder / method)
+        clock.lap("open")
         _train(run, job, record, path)
     finally:  # whatever happened, the others need not wait
         record["is_trained"] = True
         clock.lap("train")
         write_record(path, record)
-    number = _common_update(folder, job["methods"], method)
+    number = _common_update(folder, job["methods"], method, train_until=job["train_until"])
     clock.lap("wait")
     _evaluate(run, number, job, record, path)
     clock.lap("evaluate")
@@ -167,9 +167,9 @@ def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[
         (path / "optimiser.safetensors").unlink(missing_ok=True)
 
 
-def _common_update(folder: Path, methods: Sequence[str], own: str) -> int:
+def _common_update(folder: Path, methods: Sequence[str], own: str, *, train_until: float) -> int:
     """The update at which a method reached the last mark that all have reached; its last one where there is none."""
-    until = time.time() + WAIT_SECONDS
+    until = max(time.time(), train_until) + WAIT_SECONDS
     while True:
         records = {method: read_record(method_record(folder, method)) for method in methods}
         if all(record.get("is_trained") for record in records.values()) or time.time() > until:

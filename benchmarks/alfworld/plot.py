@@ -28,6 +28,12 @@ COLOURS = {
     "gagpo": "#b5306a",
     "hgae": "#222222",
     "shrunk_hgae": "#4d8f3a",
+    "gigpo_situation": "#1b4f9c",
+    "hgpo_situation": "#c2a5e0",
+    "hgpo_depth_1": "#a8782c",
+    "hgpo_depth_4": "#8b1e3f",
+    "gigpo_released": "#7fb8c9",
+    "hgpo_released": "#9a6fb8",
 }
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""
@@ -114,19 +120,31 @@ def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def draw_result(
-    draw: Callable[[Mapping[str, Any]], str], out: str, description: str | None, arguments: Sequence[str] | None
+    draw: Callable[[Mapping[str, Any]], str],
+    pictures: Mapping[str, str],
+    description: str | None,
+    arguments: Sequence[str] | None,
 ) -> None:
-    """Draw the result that a command line names, into a file that it may name."""
+    """Draw the result that a command line names, into a file that it may name.
+
+    Args:
+        draw: makes a picture of a result.
+        pictures: the picture of a result in the docs, by the result's name; of others it is named as they are.
+        description: what the command says of itself.
+        arguments: the command line; None = that of the process.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=Path, help="what the benchmark wrote")
-    parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    options.out.write_text(draw(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
+    name = options.result.stem
+    out = options.out or Path("docs", "images", f"{pictures.get(name, name)}.svg")
+    out.write_text(draw(json.loads(options.result.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw what a record holds."""
-    draw_result(picture, "docs/images/alfworld.svg", __doc__, arguments)
+    draw_result(picture, {}, __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ when all else agrees (`seed_records.SHARED`). Whatever does not fit is refused a
 At each mark of environment steps, on valid_seen, valid_unseen and all games of both: interquartile mean over seeds with
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
-from one start. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than four seeds were
-evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's intervals hold the truth
-where runs are normal. The picture is drawn by `pooled_plot`.
+from one start. `sampled` is the same at the last mark, at temperature 1. Runs are drawn whole, so that the two panels
+of a run stay together. Where fewer than four seeds were evaluated, no interval is given. `coverage` says, by number of
+seeds, how often the bootstrap's intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from benchmarks.alfworld.seed_records import (
     SHARED,
     Records,
     check_records,
+    collect_sampled_scores,
     collect_scores,
     list_marks,
     list_methods,
     read_seed_records,
     score_panels,
 )
+from benchmarks.alfworld.settings import TEMPERATURES
 from benchmarks.alfworld.summary import count_hours
-from benchmarks.result_file import write_result
+from benchmarks.result_file import describe_command, write_result
 from groupwise.core.errors import ConfigError
 from groupwise.evaluation.intervals import Z_95, student_quantile
 from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
@@ -74,15 +76,19 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         "coverage": {str(number): simulate_coverage(number) for number in COVERAGE_SEEDS},
         "after_imitation": _describe_scores(starts),
         "marks": [
-            {
-                "steps": steps,
-                "methods": {method: _describe_scores(scores[method]) for method in methods if method in scores},
-                "comparisons": _compare_methods({method: scores[method] for method in methods if method in scores}),
-            }
-            for steps, scores in at_marks.items()
-            if scores
+            {"steps": steps, **_describe_methods(scores, methods)} for steps, scores in at_marks.items() if scores
         ],
+        "sampled": {"temperature": TEMPERATURES[1], **_describe_methods(collect_sampled_scores(records), methods)},
         "curves": {method: _describe_curves(records, method) for method in methods},
+    }
+
+
+def _describe_methods(scores: Mapping[str, Scores], methods: Sequence[str]) -> dict[str, Any]:
+    """Every method that has scores, and each two of them."""
+    scored = {method: scores[method] for method in methods if method in scores}
+    return {
+        "methods": {method: _describe_scores(by_seed) for method, by_seed in scored.items()},
+        "comparisons": _compare_methods(scored),
     }
 
 
@@ -97,9 +103,13 @@ def _describe_record(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum_hours(records: Records) -> float:
-    """Hours of one device; a start that several records go on from counts once."""
-    starts = {record["seed"]: record["start"] for record in reversed(list(records.values()))}
-    made = sum(count_hours({}, record["methods"]) for record in records.values())
+    """Hours of one device, or of one core; a start that several records go on from counts once."""
+    starts = {
+        record["start"].get("seed", record["seed"]): record["start"] for record in reversed(list(records.values()))
+    }
+    made = sum(
+        count_hours({}, record["methods"], side_by_side=record["engine"] is not None) for record in records.values()
+    )
     return round(made + sum(count_hours(start, {}) for start in starts.values()), 3)
 
 
@@ -183,7 +193,8 @@ def _round(estimate: Estimate, num_seeds: int) -> dict[str, Any]:
 
 def report(pooled: Mapping[str, Any]) -> str:
     """A table a person can read: all games, mark by mark, and each two methods at the last mark."""
-    lines = [f"all games of both panels, {len(pooled['seeds'])} seeds, {pooled['hours']:.2f} hours of one device"]
+    device = "device" if pooled["engine"] else "core"
+    lines = [f"all games of both panels, {len(pooled['seeds'])} seeds, {pooled['hours']:.2f} hours of one {device}"]
     rows = [("after imitation", pooled["after_imitation"])]
     for mark in pooled["marks"]:
         rows += [(f"{mark['steps']:,} steps, {method}", row) for method, row in mark["methods"].items()]
@@ -208,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("records", type=Path, nargs="*", metavar="RECORD", help="files or folders")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args(arguments)
-    command = " ".join(["python -m benchmarks.alfworld.pooled", *(path.name for path in options.records)])
+    command = describe_command("benchmarks.alfworld.pooled", [str(path) for path in options.records])
     pooled = pool(read_seed_records(options.records or [SEEDS]), command=command)
     print(report(pooled))
     write_result(pooled, options.write)

@@ -11,9 +11,13 @@ from typing import Any
 from benchmarks.alfworld.plot import COLOURS, SPOKEN, draw_result, place_text
 from benchmarks.alfworld.settings import SPLITS
 
-WIDTH, HEIGHT = 880, 400
+WIDTH = 880
 TOP, BOTTOM = 44, 326
+LEGEND_TOP, LEGEND_STEP, LEGEND_WIDTH, NAMES_IN_ROW = 390, 18, 200, 4
+"""Names of methods below the panels, so many in a row."""
 PANEL_LEFTS, PANEL_WIDTH = (56, 496), 360
+PICTURES = {"alfworld_pooled": "alfworld_seeds", "alfworld_scratch_pooled": "alfworld_scratch"}
+"""What the pictures of the two pooled results are called."""
 SHIFT = 4.0
 """Between the bars of neighbouring methods at one mark, so that none hides another."""
 
@@ -24,11 +28,13 @@ def draw_seeds(pooled: Mapping[str, Any]) -> str:
     for left, split in zip(PANEL_LEFTS, SPLITS, strict=True):
         body += _draw_panel(left, split, pooled)
     body += _draw_legend(pooled)
+    rows = -(-len(pooled["curves"]) // NAMES_IN_ROW)
+    height = LEGEND_TOP + 10 + LEGEND_STEP * (rows - 1)
     style = "font-family: sans-serif; font-size: 12px"
     lines = "\n".join(body)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}">\n'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{lines}\n</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" style="{style}">\n'
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>\n{lines}\n</svg>\n'
     )
 
 
@@ -78,8 +84,9 @@ def _draw_legend(pooled: Mapping[str, Any]) -> Iterator[str]:
     )
     yield place_text(WIDTH / 2, BOTTOM + 40, f"environment steps{means}")
     for number, (method, seeds) in enumerate(pooled["curves"].items()):
-        name = f"{SPOKEN[method]} ({len(seeds)} seeds)"
-        yield place_text(PANEL_LEFTS[0] + 170 * number, HEIGHT - 10, name, anchor="start", colour=COLOURS[method])
+        row, place = divmod(number, NAMES_IN_ROW)
+        name, y = f"{SPOKEN[method]} ({len(seeds)} seeds)", LEGEND_TOP + LEGEND_STEP * row
+        yield place_text(PANEL_LEFTS[0] + LEGEND_WIDTH * place, y, name, anchor="start", colour=COLOURS[method])
 
 
 def _place(left: float, steps: float, pooled: Mapping[str, Any]) -> float:
@@ -93,7 +100,7 @@ def _height(share: float) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw what was pooled."""
-    draw_result(draw_seeds, "docs/images/alfworld_seeds.svg", __doc__, arguments)
+    draw_result(draw_seeds, PICTURES, __doc__, arguments)
 
 
 if __name__ == "__main__":

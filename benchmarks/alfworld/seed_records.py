@@ -130,6 +130,24 @@ def collect_scores(records: Records, steps: int) -> dict[str, dict[int, dict[str
     return scores
 
 
+def collect_sampled_scores(records: Records) -> dict[str, dict[int, dict[str, Any]]]:
+    """The same after the update that methods are compared at, at temperature 1, as attempts are sampled in training.
+
+    A seed counts where all methods of its record were evaluated so and have come to the last mark.
+    """
+    scores: dict[str, dict[int, dict[str, Any]]] = {}
+    for record in records.values():
+        sampled = {method: record.get("success_at_1", {}).get(method) for method in record["methods"]}
+        has_come = all(
+            record["methods"][method].get("total_steps", 0) >= record["sizes"]["compare_at"] for method in sampled
+        )
+        if has_come and all(sampled.values()):
+            for method, success in sampled.items():
+                total_steps = record["methods"][method]["total_steps"]
+                scores.setdefault(method, {})[record["seed"]] = {**score_panels(success), "total_steps": total_steps}
+    return scores
+
+
 def _evaluations_at(record: SeedRecord, method: str, mark: int) -> Iterator[Mapping[str, Any]]:
     """What was evaluated past a mark and before the next, in the order of updates."""
     return (evaluation for evaluation in record["methods"][method]["by_mark"] if evaluation["mark"] == mark)

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from groupwise.core.errors import ConfigError, nearest
@@ -43,7 +43,6 @@ LOSS: Mapping[str, Any] = {
 }
 TINY: Mapping[str, Any] = {"kind": "tiny", "hidden": 32, "layers": 2, "heads": 2, "context": 4096}
 """The model named `tiny`: to try the measurement itself."""
-
 PAPERS: Mapping[str, Mapping[str, float]] = {
     "grpo": {"valid_seen": 0.728, "valid_unseen": 0.701},
     "gigpo": {"valid_seen": 0.9016, "valid_unseen": 0.8476},
@@ -116,6 +115,75 @@ SMALL = Sizes(
     evaluation_seeds=1,
 )
 """To try the measurement itself."""
+TWO_CORES = Sizes(
+    warm_games=3553,
+    warm_epochs=3,
+    warm_rate=3e-3,
+    warm_tokens=2048,
+    learning_rate=5e-4,
+    token_budget=8192,
+    mark=30_000,
+    compare_at=60_000,
+)
+"""For the model named `scratch`: all training games, where a pretrained model needs a fifth of them once."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe with other settings than it has by itself, under a name of its own."""
+
+    recipe: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the recipe is given beside, or in place of, what `CREDIT` says."""
+    key: Key | None = None
+    """What makes two steps comparable; None = as the measurement has it."""
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "gigpo_situation": Variant("gigpo", key="situation"),
+    "hgpo_situation": Variant("hgpo", key="situation"),
+    "hgpo_depth_1": Variant("hgpo", {"depth": 1}),
+    "hgpo_depth_4": Variant("hgpo", {"depth": 4}),
+    "gigpo_released": Variant("gigpo", {"reference": True, "invalid_penalty": 0.1}),
+    "hgpo_released": Variant("hgpo", {"reference": True, "invalid_penalty": 0.1}),
+}
+"""Methods beside the recipes, by name. `released` has the published code's conventions and its penalty for malformed
+responses."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """How the model named `scratch` learns before it is reinforced: fresh weights, small enough for two cores.
+
+    It has never seen language, so that it also learns to say what it is shown, which teaches it to copy names, and it
+    is shown more. After that alone, reinforcement gained little within 60,000 steps. So the teacher shows it some more
+    games in which it does anything possible now and then: what is good among that is left to reinforcement, as in the
+    demo.
+    """
+
+    hidden: int = 96
+    """Width; with the rest 383,040 weights."""
+    layers: int = 3
+    heads: int = 4
+    context: int = 4096
+    observation_weight: float = 0.3
+    """What a word of an observation counts beside one of a command."""
+    searches: int = 4
+    """How often the teacher plays each game, each time with other detours."""
+    sloppy_games: int = 2000
+    """Games that it then plays sloppily, once each; they are imitated once."""
+    sloppiness: float = 0.4
+    """How likely it is, at a step of its plan there, to do anything possible instead: in all, three steps of ten."""
+    sloppy_rate: float = 1e-3
+    """Largest step size while they are imitated."""
+
+
+SCRATCH = Scratch()
+MADE_HERE: Mapping[str, Mapping[str, Any]] = {
+    "tiny": TINY,
+    "scratch": {"kind": "tiny", **{name: getattr(SCRATCH, name) for name in ("hidden", "layers", "heads", "context")}},
+}
+"""Models that are no folder and no hub's."""
 
 
 def change_sizes(sizes: Sizes, changes: Sequence[str]) -> Sizes:
@@ -137,6 +205,10 @@ class Arm:
     """Seed of the start, of the teacher's detours and of every run."""
     key: Key = "observation"
     """What makes two steps comparable."""
+    is_from_scratch: bool = False
+    """Whether the model is `scratch`, which is shown more and also learns to say what it is shown."""
+    start: str | None = None
+    """Digest of the weights that all seeds go on from; None = each seed makes its own start."""
 
 
 def settings_hash(arm: Arm, *, methods: Sequence[str], on_gpu: bool) -> str:
@@ -144,13 +216,16 @@ def settings_hash(arm: Arm, *, methods: Sequence[str], on_gpu: bool) -> str:
     runs = {method: run_settings("", "", replace(arm, seed=0), method=method, on_gpu=on_gpu) for method in methods}
     for content in runs.values():
         del content["threads"]  # of the machine, not of the measurement
-    written = json.dumps([asdict(arm.sizes), runs, TEMPERATURES], sort_keys=True)
+    scratch = [asdict(SCRATCH)] if arm.is_from_scratch else []
+    given = [arm.start] if arm.start else []
+    written = json.dumps([asdict(arm.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool) -> dict[str, Any]:
-    """The run of a method, as a run file would say it; the model is a folder, a hub's name, or `tiny`."""
-    sizes = arm.sizes
+    """The run of a method, as a run file would say it; the model is a folder, a hub's name, `tiny` or `scratch`."""
+    sizes, variant = arm.sizes, VARIANTS.get(method, Variant(method))
+    credit = {**CREDIT.get(variant.recipe, {}), **variant.options}
     learner = {
         "learning_rate": sizes.learning_rate,
         "minibatches": sizes.minibatches,
@@ -161,9 +236,9 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
     content: dict[str, Any] = {
         "seed": arm.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
-        "algorithm": {"recipe": method, **CREDIT.get(method, {}), "loss": dict(LOSS)},
-        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": arm.key},
-        "model": dict(TINY) if model == "tiny" else {"kind": "pretrained", "path": model},
+        "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(LOSS)},
+        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": variant.key or arm.key},
+        "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
         "rollout": {
             "max_tokens": 20,
             "memory": {"kind": "full"},

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_panels
 from benchmarks.alfworld.records import read_record, start_record, write_record
-from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
-from benchmarks.alfworld.teacher import teach
+from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Arm, Sizes, run_settings
+from benchmarks.alfworld.teacher import teach, weigh_observations
+from groupwise.core.errors import ConfigError
 from groupwise.core.run_paths import RunPaths
+from groupwise.core.sample import Sample
 
 START = "start"
 """The folder of the run, below the measurement's own."""
+SCRATCH_START = Path(__file__).parent / "scratch"
+"""A measurement's folder with nothing but a start: that of the model named `scratch`, with which seeds are compared."""
+ADOPTED = "adopted"
+"""What the record of a start says where it was made elsewhere: the digest of its weights."""
+WEIGHTS = "model.safetensors"
+"""The file of a start's weights."""
 
 
 def start_checkpoint(folder: Path) -> Path:
@@ -30,7 +42,9 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     from groupwise.training.open_run import open_run
 
     path = start_record(folder)
-    record = read_record(path) or {"seconds": {}}
+    record = read_record(path) or {"seed": arm.seed, "seconds": {}}
+    if ADOPTED in record:
+        raise ConfigError(f"{folder} goes on from a given start; give it again as --start, or another --out")
     clock = Clock(record["seconds"])
     sizes = arm.sizes
     content = run_settings(model, str(games), arm, method="grpo", on_gpu=has_gpu())
@@ -45,7 +59,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     if start_checkpoint(folder).is_dir():
         run.weight_transfer.hand_over(read_weights(start_checkpoint(folder)), run.engine, version=0)
     else:
-        record |= _warm_start(run, sizes, clock)
+        record |= _warm_start(run, arm, clock)
         state = {"seed": arm.seed, "curriculum": {}, "journal": run.journal.digest()}
         save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
@@ -58,6 +72,29 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     return record
 
 
+def adopt_start(source: Path, folder: Path) -> None:
+    """Go on from the start in another measurement's folder; one that is there already must be the same."""
+    digest = digest_start(source)
+    if start_checkpoint(folder).is_dir():
+        if digest_start(folder) != digest:
+            raise ConfigError(f"--start: {folder} has another start than {source}; give another --out")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_record(start_record(folder), {**read_record(start_record(source)), ADOPTED: digest})
+    draft = folder / f"{START}.draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(start_checkpoint(source), RunPaths(draft).checkpoint(0))
+    draft.rename(folder / START)  # last: whoever is cut off before begins again
+
+
+def digest_start(source: Path) -> str:
+    """Digest of the weights of a start."""
+    file = start_checkpoint(source) / WEIGHTS
+    if not file.is_file() or not start_record(source).is_file():
+        raise ConfigError(f"--start: {source} holds no start; `--stage start --out {source}` makes one")
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
 def has_gpu() -> bool:
     """Whether there is one to compute on."""
     import torch
@@ -65,20 +102,36 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _warm_start(run: Any, sizes: Sizes, clock: Clock) -> dict[str, Any]:
+def _warm_start(run: Any, arm: Arm, clock: Clock) -> dict[str, Any]:
+    sizes = arm.sizes
+    tasks = run.tasks[: sizes.warm_games]
+    if not arm.is_from_scratch:
+        samples = teach(run, tasks, noise=sizes.noise)
+        clock.lap("teacher")
+        return {"imitated": _imitate(run, samples, sizes, clock)}
+    samples = teach(run, tasks, noise=sizes.noise, searches=SCRATCH.searches)
+    clock.lap("teacher")
+    careful = _imitate(run, weigh_observations(samples, SCRATCH.observation_weight), sizes, clock)
+    samples = teach(run, tasks[: SCRATCH.sloppy_games], noise=sizes.noise, sloppiness=SCRATCH.sloppiness)
+    clock.lap("teacher")
+    once = replace(sizes, warm_epochs=1, warm_rate=SCRATCH.sloppy_rate)
+    sloppy = _imitate(run, weigh_observations(samples, SCRATCH.observation_weight), once, clock)
+    return {"imitated": careful, "imitated_sloppy": sloppy}
+
+
+def _imitate(run: Any, samples: Sequence[Sample], sizes: Sizes, clock: Clock) -> dict[str, Any]:
+    """Let the model learn to say what a teacher said; what that was, and the losses."""
     from groupwise.training.imitation.warm_start import imitate_samples
     from groupwise.training.run_config import WarmStartConfig
 
-    samples = teach(run, run.tasks[: sizes.warm_games], noise=sizes.noise)
-    clock.lap("teacher")
+    games = len({sample.trajectory for sample in samples})
     config = WarmStartConfig(
-        epochs=sizes.warm_epochs, learning_rate=sizes.warm_rate, batch_tokens=sizes.warm_tokens, tasks=sizes.warm_games
+        epochs=sizes.warm_epochs, learning_rate=sizes.warm_rate, batch_tokens=sizes.warm_tokens, tasks=games
     )
     losses = imitate_samples(run, samples, config)
     clock.lap("imitate")
-    games = len({sample.trajectory for sample in samples})
     print(f"imitated {len(samples)} steps of {games} games; loss by epoch {losses}", file=sys.stderr, flush=True)
-    return {"imitated": {"games": games, "steps": len(samples), "losses": losses}}
+    return {"games": games, "steps": len(samples), "losses": losses}
 
 
 def _play_both_panels(run: Any, sizes: Sizes) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from benchmarks.alfworld.records import method_record, read_record, start_record
 from benchmarks.alfworld.settings import LOSS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
 from benchmarks.alfworld.start import has_gpu
 
+START_FACTS = ("imitated", "imitated_sloppy", "seconds", "seed")
+"""What of a start's record is kept beside its success."""
 STARTS = {"base": "as it comes", "warm_start": "after imitation"}
 
 
@@ -44,8 +46,8 @@ def summarise(
         "sizes": asdict(arm.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": dict(LOSS),
-        "start": {name: start.get(name) for name in ("imitated", "seconds")},
-        "hours": count_hours(start, records),
+        "start": {name: start.get(name) for name in START_FACTS if name in start},
+        "hours": count_hours(start, records, side_by_side=has_gpu()),
         "temperature": usual,
         "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
         "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
@@ -136,9 +138,13 @@ def sentences(summary: Mapping[str, Any]) -> str:
             f"{method}: measured after update {one['update']}, {one['total_steps']} environment steps; it made "
             f"{made['updates']} updates, {made['total_steps']} steps, in {minutes:.1f} minutes"
         )
-    lines.append(f"all stages together: {summary['hours']:.2f} hours, the methods beside each other on one device")
+    lines.append(f"all stages together: {summary['hours']:.2f} hours {_name_hours(summary)}")
     lines += [_distance(method, summary["success"][method]) for method in PAPERS if method in summary["success"]]
     return "\n".join(lines)
+
+
+def _name_hours(summary: Mapping[str, Any]) -> str:
+    return "of one device, the methods beside each other" if summary.get("engine") else "of one core"
 
 
 def _success_lines(success: Mapping[str, Any], temperature: float) -> list[str]:
@@ -179,7 +185,13 @@ def _apart(difference: float) -> str:
     return f"{100 * abs(difference):.1f} points {'above' if difference > 0 else 'below'}"
 
 
-def count_hours(start: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> float:
-    """Hours that a start and the methods after it took: they ran beside each other, so the longest counts."""
-    longest = max((sum(record["seconds"].values()) for record in records.values()), default=0.0)
-    return float(round((sum(start.get("seconds", {}).values()) + longest) / 3600, 3))
+def count_hours(
+    start: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]], *, side_by_side: bool = True
+) -> float:
+    """Hours that a start and the methods after it took.
+
+    Methods that share a GPU run beside each other, so the longest counts; on a processor each has a core, and all do.
+    """
+    seconds = [sum(part for name, part in record["seconds"].items() if name != "panels") for record in records.values()]
+    methods = max(seconds, default=0.0) if side_by_side else sum(seconds)  # "panels" are part of "evaluate"
+    return float(round((sum(start.get("seconds", {}).values()) + methods) / 3600, 3))

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Any, NamedTuple
 
+from groupwise.core.errors import ConfigError
 from groupwise.core.records import Task
 from groupwise.core.sample import Sample
 from groupwise.core.seeds import seed_of
@@ -58,9 +61,20 @@ def habits_of(games: Iterable[Game]) -> Habits:
     return {thing: {place: n / places.total() for place, n in places.items()} for thing, places in counts.items()}
 
 
-def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int) -> list[Said]:
-    """The commands of a teacher that searches; `noise` is the share of steps at which it strays."""
-    walk = _Walk(GameState(game), habits, draws, noise)
+def search(
+    game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int, sloppiness: float = 0.0
+) -> list[Said]:
+    """The commands of a teacher that searches.
+
+    Args:
+        game: The game.
+        habits: Where things of a kind are found.
+        draws: Where it looks first, and where it strays.
+        noise: Share of steps at which it strays, which nobody is to imitate.
+        max_steps: When it stops.
+        sloppiness: How likely it is, at a step of its plan, to do anything possible instead, which is imitated.
+    """
+    walk = _Walk(GameState(game), habits, draws, noise, sloppiness)
     plan = list(game.walkthrough)
     while plan and len(walk.said) < max_steps and not walk.now.is_won():  # a stray may win
         errand = _errand(plan)
@@ -77,8 +91,9 @@ def search(game: Game, habits: Habits, draws: Random, *, noise: float, max_steps
 class _Walk:
     """A search under way: what was said, what was looked into."""
 
-    def __init__(self, now: GameState, habits: Habits, draws: Random, noise: float) -> None:
-        self.now, self._habits, self._draws, self._noise = now, habits, draws, noise
+    def __init__(self, now: GameState, habits: Habits, draws: Random, noise: float, sloppiness: float) -> None:
+        self.now, self._habits, self._draws = now, habits, draws
+        self._noise, self._sloppiness = noise, sloppiness
         self.said: list[Said] = []
         self.looked_into: set[str] = set()
         self._offered: dict[str, None] = {}
@@ -97,10 +112,12 @@ class _Walk:
         return meant is not None and not meant.changes_nothing
 
     def strays(self) -> bool:
-        """Now and then say something offered so far, possible now or not; whether that led anywhere."""
-        if not self._offered or self._draws.random() >= self._noise:
-            return False
-        return self.do(self._draws.choice(list(self._offered)), is_learnt=False)
+        """Now and then say something offered so far, possible now or not; or do anything; whether that led anywhere."""
+        if self._offered and self._draws.random() < self._noise:
+            return self.do(self._draws.choice(list(self._offered)), is_learnt=False)
+        if self._sloppiness and self._draws.random() < self._sloppiness:
+            return self.do(self._draws.choice(list(self.now.list_commands())))
+        return False
 
     def looks_around_for(self, errand: _Errand) -> bool:
         """Look into the places whose turn comes before the right one, until a thing of the kind is seen."""
@@ -156,15 +173,16 @@ def _kind(name: str) -> str:
     return name.rpartition(" ")[0]
 
 
-def teach(run: Any, tasks: Sequence[Task], *, noise: float) -> list[Sample]:
-    """What the teacher says at every step of one attempt at each task, put exactly as a rollout would put it."""
+def teach(run: Any, tasks: Sequence[Task], *, noise: float, sloppiness: float = 0.0, searches: int = 1) -> list[Sample]:
+    """What the teacher says at every step of some attempts at each task, put exactly as a rollout would put it."""
     folder = find_games_folder(run.config.env.path)
     games = {task.id: open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks}
     habits = habits_of(games.values())
     samples: list[Sample] = []
-    for number, task in enumerate(tasks):
-        draws = Random(seed_of(run.config.seed, "teacher", task.id))
-        said = search(games[task.id], habits, draws, noise=noise, max_steps=run.config.env.max_steps)
+    for number, (again, task) in enumerate(product(range(searches), tasks)):
+        draws = Random(seed_of(run.config.seed, "teacher", task.id, *([again] if again else [])))
+        max_steps = run.config.env.max_steps
+        said = search(games[task.id], habits, draws, noise=noise, max_steps=max_steps, sloppiness=sloppiness)
         samples += _samples(run, task, number, said)
     return samples
 
@@ -188,3 +206,34 @@ def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterato
         outcome = environment.act(command)
         past.append(prompter.make_exchange(seen, response, command))
         seen = outcome.observation
+
+
+def weigh_observations(samples: Sequence[Sample], weight: float) -> list[Sample]:
+    """The same steps, each with the words it was shown last among those to be said, which count `weight` each.
+
+    Prompts are whole dialogues, so that a prompt begins with the one before it and the response to that; of the first
+    one all but its first token is said.
+    """
+    weighed: list[Sample] = []
+    before: Sample | None = None
+    for sample in samples:
+        said = () if before is None or before.trajectory != sample.trajectory else _join(before)
+        if sample.prompt_ids[: len(said)] != said:
+            where = f"step {sample.step} of attempt {sample.trajectory}"
+            raise ConfigError(f"{where}: its prompt does not continue the one before; use memory = full")
+        seen = len(said) or 1
+        shown, before = sample.prompt_ids[seen:], sample
+        weighed.append(
+            replace(
+                sample,
+                prompt_ids=sample.prompt_ids[:seen],
+                response_ids=(*shown, *sample.response_ids),
+                advantage=(*[weight] * len(shown), *[float(sample.trains)] * len(sample.response_ids)),
+                trains=True,
+            )
+        )
+    return weighed
+
+
+def _join(sample: Sample) -> tuple[int, ...]:
+    return (*sample.prompt_ids, *sample.response_ids)

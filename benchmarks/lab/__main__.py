@@ -1,12 +1,12 @@
 """Hold the credit of every recipe against true advantages, in many circumstances.
 
-    python -m benchmarks.lab [--updates 200] [--processes 8] [--write benchmarks/results/lab.json]
+    python -m benchmarks.lab [--updates 100] [--processes 8] [--write benchmarks/results/lab.json]
 
 First every recipe of the catalogue in three circumstances; then, with one dial turned at a time, those whose credit was
 found there to differ between steps or tokens, beside GRPO and RLOO. The same options give the same numbers, however
 many processes share the work.
 
-    python -m benchmarks.lab --recipes rloo pav --only none --updates 30 [--write benchmarks/results/lab_more.json]
+    python -m benchmarks.lab --recipes rloo pav --only none [--write lab_of_two.json]
 
 With `--recipes` these are measured in the circumstances of the dials that `--only` names ("none" = as they are), and
 the file is added to; what the same recipes gave there before is replaced. Each study names the command that made it.
@@ -33,7 +33,7 @@ from benchmarks.result_file import write_result
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=200, help="how often the groups of a circumstance are drawn")
+    parser.add_argument("--updates", type=int, default=100, help="how often the groups of a circumstance are drawn")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="dials that are turned; all otherwise")
     parser.add_argument("--world", help="the lake or the corridor; both otherwise")

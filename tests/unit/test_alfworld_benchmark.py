@@ -19,14 +19,26 @@ from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.records import method_record, write_record
 from benchmarks.alfworld.recurrence import table
-from benchmarks.alfworld.settings import FULL, METHODS, Arm, change_sizes, settings_hash
-from benchmarks.alfworld.start import has_gpu
+from benchmarks.alfworld.settings import (
+    FULL,
+    METHODS,
+    TWO_CORES,
+    VARIANTS,
+    Arm,
+    change_sizes,
+    run_settings,
+    settings_hash,
+)
+from benchmarks.alfworld.start import SCRATCH_START, adopt_start, digest_start, has_gpu, make_start, start_checkpoint
 from benchmarks.alfworld.summary import count_hours, sentences, summarise
-from benchmarks.alfworld.teacher import habits_of, search
+from benchmarks.alfworld.teacher import habits_of, search, teach, weigh_observations
+from groupwise.config.run_file import decode_run
 from groupwise.core.errors import ConfigError
+from groupwise.core.sample import Sample
 from groupwise.envs import SPLITS, Alfworld
 from groupwise.envs.alfworld.game_file import Game
 from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
+from groupwise.training.open_run import open_run
 from tests.unit.envs.worlds.alfworld_data import games
 
 NUM_GAMES = 48
@@ -63,6 +75,28 @@ def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworl
 def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:
     game = _games(part)[0]
     assert len(search(game, {}, Random(0), noise=0.0, max_steps=2)) == 2
+
+
+def test_a_sloppy_teacher_does_what_is_possible_and_is_imitated_in_it(part: Alfworld) -> None:
+    all_games = _games(part)
+    habits, lengths = habits_of(all_games), dict[float, int]()
+    for sloppiness in (0.0, 0.4):
+        lengths[sloppiness] = 0
+        for task, game in zip(part.panel("train"), all_games, strict=False):
+            said = search(game, habits, Random(task.id), noise=0.0, max_steps=50, sloppiness=sloppiness)
+            environment = part.open(task)
+            assert all(step.is_learnt and environment.act(step.command).accepted for step in said)
+            lengths[sloppiness] += len(said)
+    assert lengths[0.4] > 1.2 * lengths[0.0]  # it loses its way, not its goal
+
+
+def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp_path: Path) -> None:
+    content = run_settings("tiny", part.path, Arm(TWO_CORES), method="grpo", on_gpu=False)
+    with open_run(decode_run(content), tmp_path / "run") as run:
+        once, thrice = (teach(run, run.tasks[:6], noise=0.0, searches=searches) for searches in (1, 3))
+    assert thrice[: len(once)] == once
+    assert {sample.trajectory for sample in thrice} == set(range(18))
+    assert [sample.response_ids for sample in thrice[len(once) :]] != 2 * [sample.response_ids for sample in once]
 
 
 def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:
@@ -137,6 +171,73 @@ def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with()
     assert settings_hash(Arm(FULL, key="observation"), methods=METHODS, on_gpu=True) == written["settings"]
 
 
+@pytest.mark.parametrize("method", [*METHODS, "shrunk_hgae", *VARIANTS])
+def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
+    contents = {
+        name: run_settings("tiny", part.path, Arm(TWO_CORES), method=name, on_gpu=False)
+        for name in (*METHODS, "shrunk_hgae", *VARIANTS)
+    }
+    run = decode_run(contents[method])
+    assert list(contents.values()).count(contents[method]) == 1
+    assert run.env.key == ("situation" if method.endswith("_situation") else "observation")
+
+
+def test_a_variant_has_its_recipe_with_its_own_settings() -> None:
+    deep = run_settings("", "", Arm(TWO_CORES), method="hgpo_depth_4", on_gpu=False)["algorithm"]
+    assert (deep["recipe"], deep["depth"], deep["invalid_penalty"]) == ("hgpo", 4, 0.0)
+    released = run_settings("", "", Arm(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
+    assert (released["recipe"], released["reference"], released["invalid_penalty"]) == ("gigpo", True, 0.1)
+
+
+def test_where_seeds_begin_is_in_their_hash() -> None:
+    arms = [Arm(TWO_CORES), Arm(TWO_CORES, is_from_scratch=True), Arm(TWO_CORES, is_from_scratch=True, start="ab")]
+    arms += [Arm(TWO_CORES, is_from_scratch=True, start="cd")]
+    assert len({settings_hash(arm, methods=METHODS, on_gpu=False) for arm in arms}) == 4
+
+
+def test_what_is_shown_is_said_too_but_counts_less() -> None:
+    def step(prompt: tuple[int, ...], response: tuple[int, ...], trajectory: int, *, trains: bool = True) -> Sample:
+        return Sample(
+            prompt_ids=prompt,
+            response_ids=response,
+            advantage=float(trains),
+            trajectory=trajectory,
+            step=0,
+            group=0,
+            trains=trains,
+        )
+
+    steps = [step((1, 5, 6), (7, 2), 0), step((1, 5, 6, 7, 2, 8), (9, 2), 0, trains=False), step((1, 4), (3, 2), 1)]
+    weighed = weigh_observations(steps, 0.3)
+    assert [(sample.prompt_ids, sample.response_ids, sample.advantage) for sample in weighed] == [
+        ((1,), (5, 6, 7, 2), (0.3, 0.3, 1.0, 1.0)),
+        ((1, 5, 6, 7, 2), (8, 9, 2), (0.3, 0.0, 0.0)),  # a stray is not to be said, what it was shown is
+        ((1,), (4, 3, 2), (0.3, 1.0, 1.0)),
+    ]
+    assert all(sample.trains for sample in weighed)
+    with pytest.raises(ConfigError, match="step 0 of attempt 0: its prompt does not continue the one before"):
+        weigh_observations([steps[0], step((1, 5, 9), (7, 2), 0)], 0.3)
+
+
+def test_a_start_is_taken_over_whole_and_no_other_after_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        adopt_start(SCRATCH_START, tmp_path)
+        assert digest_start(tmp_path) == digest_start(SCRATCH_START)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["start", "start.json"]
+    with pytest.raises(ConfigError, match=r"goes on from a given start; give it again as --start"):
+        make_start("scratch", tmp_path, tmp_path, Arm(TWO_CORES, is_from_scratch=True))
+    (start_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"changed")
+    with pytest.raises(ConfigError) as raised:
+        adopt_start(SCRATCH_START, tmp_path)
+    assert str(raised.value) == (f"--start: {tmp_path} has another start than {SCRATCH_START}; give another --out")
+
+
+def test_a_folder_without_a_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        digest_start(tmp_path)
+    assert str(raised.value) == f"--start: {tmp_path} holds no start; `--stage start --out {tmp_path}` makes one"
+
+
 def test_a_record_holds_the_methods_that_were_asked_for_under_their_own_hash(tmp_path: Path) -> None:
     curve = [{"total_steps": 200, "success": 0.5}]
     for method in ("grpo", "shrunk_hgae"):
@@ -201,7 +302,7 @@ def _make_result() -> dict[str, Any]:
     made = {"updates": 7, "total_steps": 700}
     hgpo = {"update": 6, "total_steps": 600, "made": made, "seconds": {"train": 90.0}, "curve": curve}
     start = {"seconds": {"imitate": 270.0}}
-    whole = {"methods": {"hgpo": hgpo}, "differences": [], "start": start, "hours": 0.1}
+    whole = {"methods": {"hgpo": hgpo}, "differences": [], "start": start, "hours": 0.1, "engine": {"memory": 0.1}}
     return {"success": success, "success_at_1": success, **whole}
 
 
@@ -211,7 +312,7 @@ def test_the_sentences_say_how_far_the_papers_are() -> None:
         "hgpo against the paper's Qwen2.5-1.5B (160 updates, other prompts, no imitation): "
         "valid_seen 50.0 % against 92.8 %, 42.8 points below; valid_unseen 100.0 % against 90.2 %, 9.8 points above"
     )
-    assert lines[-2] == "all stages together: 0.10 hours, the methods beside each other on one device"
+    assert lines[-2] == "all stages together: 0.10 hours of one device, the methods beside each other"
     assert lines[-3] == (
         "hgpo: measured after update 6, 600 environment steps; it made 7 updates, 700 steps, in 1.5 minutes"
     )
@@ -245,3 +346,6 @@ def test_methods_beside_each_other_take_as_long_as_the_longest() -> None:
     records = {"grpo": {"seconds": {"train": 60.0, "wait": 12.0}}, "hgpo": {"seconds": {"train": 180.0}}}
     assert count_hours({"seconds": {"teacher": 180.0}}, records) == pytest.approx(0.1)
     assert count_hours({}, {}) == 0
+    assert count_hours({}, records, side_by_side=False) == pytest.approx(0.07)
+    again = {"grpo": {"seconds": {"evaluate": 360.0, "panels": 90.0}}}  # the panels are part of evaluating
+    assert count_hours({}, again) == pytest.approx(0.1)

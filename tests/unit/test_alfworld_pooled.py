@@ -12,14 +12,18 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.alfworld.evaluating import summarise_rows
 from benchmarks.alfworld.plot import COLOURS, SPOKEN
 from benchmarks.alfworld.pooled import SEEDS, main, pool, report
 from benchmarks.alfworld.pooled_plot import draw_seeds
 from benchmarks.alfworld.seed_records import read_seed_records
-from benchmarks.alfworld.settings import CREDIT, METHODS, Arm, Sizes, settings_hash
+from benchmarks.alfworld.settings import CREDIT, METHODS, TWO_CORES, VARIANTS, Arm, Sizes, settings_hash
+from benchmarks.alfworld.start import SCRATCH_START, digest_start
 from groupwise.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
+SCRATCH_SEEDS = SEEDS.with_name("alfworld_scratch_seeds")
+"""Records of the model made from scratch."""
 SHARED = {
     **dict.fromkeys(("model", "key", "rollout", "training", "loss"), "the same"),
     **dict.fromkeys(("device", "python", "torch", "transformers"), "the same"),
@@ -104,6 +108,29 @@ def test_success_after_imitation_and_where_everything_comes_from_stand_beside() 
         {"total_steps": 210, "valid_seen": 0.9, "valid_unseen": 0.9, "both": 0.9},
     ]
     assert pooled["hours"] == 5.5  # methods beside each other: the longest of each seed, and its start
+
+
+def test_temperature_1_is_pooled_where_all_methods_of_a_seed_came_to_the_last_mark() -> None:
+    records = _five()
+    for seed, record in enumerate(records.values()):
+        record["success_at_1"] = {"grpo": _panels(0.1 * seed), "gigpo": _panels(0.5)}
+        for method in record["methods"].values():
+            method["total_steps"] = 210
+    sampled = pool(records, command="")["sampled"]
+    assert sampled["temperature"] == 1.0
+    assert sampled["methods"]["grpo"]["both"]["by_seed"] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert sampled["comparisons"][0]["both"]["difference"]["value"] == pytest.approx(0.3)
+    records["seeds/1.json"]["methods"]["gigpo"]["total_steps"] = 199
+    del records["seeds/2.json"]["success_at_1"]["grpo"]
+    assert pool(records, command="")["sampled"]["methods"]["gigpo"]["seeds"] == [0, 3, 4]
+    assert pool(_five(), command="")["sampled"] == {"temperature": 1.0, "methods": {}, "comparisons": []}
+
+
+def test_a_start_that_all_seeds_go_on_from_counts_once() -> None:
+    records = _five()
+    for record in records.values():
+        record["start"]["seed"] = 0
+    assert pool(records, command="")["hours"] == 5.1  # five times an hour of methods, and a tenth for the start
 
 
 def test_with_three_seeds_there_are_means_and_no_intervals() -> None:
@@ -216,7 +243,7 @@ def test_a_record_that_is_not_whole_is_refused_and_named(content: str, said: str
 
 def test_every_method_that_has_settings_has_a_name_and_a_colour() -> None:
     tables = importlib.import_module("alfworld_tables")
-    methods = {*METHODS, *CREDIT}
+    methods = {*METHODS, *CREDIT, *VARIANTS}
     assert methods >= {"grpo", "gigpo", "hgpo", "gagpo", "hgae", "shrunk_hgae"}
     assert methods <= tables.NAMES.keys() <= SPOKEN.keys() & COLOURS.keys()
     records = {f"{number}.json": _record(0, {method: 0.5}) for number, method in enumerate(sorted(methods))}
@@ -292,6 +319,22 @@ def test_the_tables_of_the_page_give_intervals_where_there_are_some(monkeypatch:
     assert "| shrunk HGAE over GRPO | valid_seen |" not in comparisons
 
 
+def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = importlib.import_module("alfworld_tables")
+    records = _five()
+    for record in records.values():
+        record["success_at_1"] = {"grpo": _panels(0.2), "gigpo": _panels(0.6)}
+        for method in record["methods"].values():
+            method["total_steps"] = 210
+    monkeypatch.setattr(tables, "result", lambda name: pool(records, command=""))
+    over_seeds, comparisons = tables.scratch_over_seeds(), tables.scratch_comparisons()
+    assert "| 0 | after imitation, one start for all | 10.0 % | 10.0 % | 10.0 % |  |" in over_seeds
+    assert "| 200, temperature 1 | GiGPO | 60.0 % (60.0 to 60.0) |" in over_seeds
+    assert "| 0.4 | GiGPO over GRPO | valid_unseen | -8.0 (-46.6 to +30.6) |" in comparisons
+    assert "| 1.0 | GiGPO over GRPO | both | +40.0 (+40.0 to +40.0) |" in comparisons
+    assert comparisons.count("| 1.0 |") == 1
+
+
 @pytest.mark.parametrize("file", sorted(SEEDS.glob("*.json")), ids=lambda file: file.stem)
 def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> None:
     record = json.loads(file.read_text())
@@ -299,7 +342,28 @@ def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> Non
     assert settings_hash(arm, methods=list(record["methods"]), on_gpu=True) == record["settings"]
 
 
-def test_the_committed_result_is_what_the_command_makes(tmp_path: Path) -> None:
-    main(["--write", str(tmp_path / "pooled.json")])
-    written = ROOT / "benchmarks" / "results" / "alfworld_pooled.json"
+@pytest.mark.parametrize("file", sorted(SCRATCH_SEEDS.glob("*.json")), ids=lambda file: file.stem)
+def test_the_hash_of_a_seed_from_scratch_holds_the_committed_start(file: Path) -> None:
+    record, start = json.loads(file.read_text()), json.loads((SCRATCH_START / "start.json").read_text())
+    sizes = Sizes(**record["sizes"])
+    assert sizes == TWO_CORES
+    arm = Arm(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
+    assert settings_hash(arm, methods=list(record["methods"]), on_gpu=False) == record["settings"]
+    assert record["start"]["imitated"] == start["imitated"]
+    assert record["success"]["warm_start"] == summarise_rows(start["warm_start"])
+
+
+def test_five_seeds_from_scratch_have_all_three_methods() -> None:
+    records = [json.loads(file.read_text()) for file in SCRATCH_SEEDS.glob("observation_seed_*.json")]
+    assert len({record["seed"] for record in records}) == len(records) >= 5
+    assert all(list(record["methods"]) == list(METHODS) for record in records)
+
+
+@pytest.mark.parametrize(("name", "records"), [("alfworld_pooled", []), ("alfworld_scratch_pooled", [SCRATCH_SEEDS])])
+def test_the_committed_result_is_what_the_command_makes(
+    name: str, records: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    main([*(str(path.relative_to(ROOT)) for path in records), "--write", str(tmp_path / "pooled.json")])
+    written = ROOT / "benchmarks" / "results" / f"{name}.json"
     assert (tmp_path / "pooled.json").read_bytes() == written.read_bytes()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchmarks.lab import played
 from benchmarks.lab.circumstances import list_sweeps, list_tables
-from benchmarks.lab.household import EXAMPLE, SETTINGS
+from benchmarks.lab.played import EXAMPLE, SETTINGS
 from benchmarks.lab.studies import add_study, find_finer, study_all, study_circumstance
 from groupwise import recipes
 from groupwise.config.run_file import load_run
+from groupwise.core.errors import ConfigError
 from groupwise.envs.environment import Forkable
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +71,25 @@ def test_the_small_model_of_the_home_is_the_example_of_one_update() -> None:
     config = load_run(EXAMPLE, overrides=SETTINGS)
     assert (config.training.updates, config.evaluation.tasks) == (1, 20)
     assert config.warm_start is not None
+
+
+def test_a_played_study_is_added_and_replaces_that_of_its_world_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "played.json"
+    monkeypatch.setattr(played, "open_household", lambda: nullcontext("home"))
+    monkeypatch.setattr(played, "open_alfworld", lambda games, key: nullcontext(key))
+    monkeypatch.setattr(played, "study_run", lambda run, condition, names: {"recording": run, "recipes": list(names)})
+    for words in (["household"], ["alfworld", "--games", "/some/games"], ["household", "--recipes", "grpo", "hgpo"]):
+        played.main([*words, "--write", str(file)])
+    [games, home] = json.loads(file.read_text())["studies"]
+    assert (games["world"], games["key"], games["recording"]) == ("alfworld", "observation", "observation")
+    assert (home["key"], home["recipes"]) == ("situation", ["grpo", "hgpo"])
+    assert games["command"] == "python -m benchmarks.lab.played alfworld --games games --write played.json"
+    file.write_text("{}")
+    monkeypatch.setattr(played, "open_household", None)  # it is refused before anything is played
+    with pytest.raises(ConfigError, match=r"played.json is no file of such studies; give another"):
+        played.main(["household", "--write", str(file)])
 
 
 def test_a_study_that_is_made_again_replaces_the_older() -> None:
