@@ -34,6 +34,8 @@ COLOURS = {
     "hgpo_depth_4": "#8b1e3f",
     "gigpo_released": "#7fb8c9",
     "hgpo_released": "#9a6fb8",
+    "shrunk_hgae_lam": "#1f6b5e",
+    "shrunk_hgae_step_ratio": "#9cc98f",
 }
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""

@@ -41,6 +41,10 @@ LOSS: Mapping[str, Any] = {
     "aggregate": {"kind": "token_mean"},
     "penalties": [],
 }
+LOSS_OF: Mapping[str, Mapping[str, Any]] = {
+    name: {**LOSS, "ratio": {"kind": "token_ratio"}} for name in ("gagpo", "hgae", "shrunk_hgae")
+}
+"""The same loss for recipes that have another ratio of their own: methods are compared by their credit alone."""
 TINY: Mapping[str, Any] = {"kind": "tiny", "hidden": 32, "layers": 2, "heads": 2, "context": 4096}
 """The model named `tiny`: to try the measurement itself."""
 PAPERS: Mapping[str, Mapping[str, float]] = {
@@ -137,6 +141,8 @@ class Variant:
     """What the recipe is given beside, or in place of, what `CREDIT` says."""
     key: Key | None = None
     """What makes two steps comparable; None = as the measurement has it."""
+    loss: Mapping[str, Any] | None = None
+    """Its loss; None = that of all methods."""
 
 
 VARIANTS: Mapping[str, Variant] = {
@@ -146,9 +152,12 @@ VARIANTS: Mapping[str, Variant] = {
     "hgpo_depth_4": Variant("hgpo", {"depth": 4}),
     "gigpo_released": Variant("gigpo", {"reference": True, "invalid_penalty": 0.1}),
     "hgpo_released": Variant("hgpo", {"reference": True, "invalid_penalty": 0.1}),
+    "shrunk_hgae_lam": Variant("shrunk_hgae", {"lam": 0.95}),
+    "shrunk_hgae_step_ratio": Variant("shrunk_hgae", loss=LOSS),
 }
 """Methods beside the recipes, by name. `released` has the published code's conventions and its penalty for malformed
-responses."""
+responses; `lam` has GAGPO's lambda, so that a step is credited with surprises long after it too; `step_ratio` keeps the
+recipe's own ratio, one for all tokens of a step, where all others have one a token."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +235,7 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
     """The run of a method, as a run file would say it; the model is a folder, a hub's name, `tiny` or `scratch`."""
     sizes, variant = arm.sizes, VARIANTS.get(method, Variant(method))
     credit = {**CREDIT.get(variant.recipe, {}), **variant.options}
+    loss = variant.loss or LOSS_OF.get(variant.recipe, LOSS)
     learner = {
         "learning_rate": sizes.learning_rate,
         "minibatches": sizes.minibatches,
@@ -236,7 +246,7 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
     content: dict[str, Any] = {
         "seed": arm.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
-        "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(LOSS)},
+        "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(loss)},
         "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": variant.key or arm.key},
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
         "rollout": {

@@ -20,6 +20,7 @@ from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.records import method_record, write_record
 from benchmarks.alfworld.recurrence import table
 from benchmarks.alfworld.settings import (
+    CREDIT,
     FULL,
     METHODS,
     TWO_CORES,
@@ -180,6 +181,15 @@ def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
     run = decode_run(contents[method])
     assert list(contents.values()).count(contents[method]) == 1
     assert run.env.key == ("situation" if method.endswith("_situation") else "observation")
+
+
+def test_methods_differ_in_their_credit_alone_but_for_one_that_says_so(part: Alfworld) -> None:
+    def read_loss(method: str) -> Any:
+        return decode_run(run_settings("tiny", part.path, Arm(TWO_CORES), method=method, on_gpu=False)).algorithm.loss
+
+    for method in {*METHODS, *CREDIT, *VARIANTS} - {"shrunk_hgae_step_ratio"}:
+        assert read_loss(method) == read_loss("grpo"), method
+    assert read_loss("shrunk_hgae_step_ratio") != read_loss("grpo")
 
 
 def test_a_variant_has_its_recipe_with_its_own_settings() -> None:
