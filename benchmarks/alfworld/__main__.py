@@ -1,9 +1,10 @@
 """A pretrained model on ALFWorld's real games: as it comes, after imitation, after GRPO, GiGPO and HGPO.
 
     python -m benchmarks.alfworld --model PATH --games PATH --out FOLDER [--stage start|methods|report|all]
-                                  [--seed 0] [--key observation|situation] [--minutes 9] [--updates N]
-                                  [--methods grpo,gigpo,hgpo] [--start FOLDER] [--skip-base] [--set NAME=VALUE ...]
-                                  [--results FOLDER] [--picture FILE] [--notes FILE] [--name NAME]
+                                  [--seed 0] [--key observation|situation] [--frame dialogue|published]
+                                  [--methods grpo,gigpo,hgpo] [--minutes 9] [--updates N] [--set NAME=VALUE ...]
+                                  [--start FOLDER] [--skip-base] [--name NAME]
+                                  [--results FOLDER] [--picture FILE] [--notes FILE]
     python -m benchmarks.alfworld --model scratch --start benchmarks/alfworld/scratch --games PATH --out FOLDER
                                   --minutes 60 [...]
     python -m benchmarks.alfworld --games PATH --pack FILE.tar.xz
@@ -40,7 +41,7 @@ from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_attempts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Key, change_sizes
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Frame, Key, change_sizes
 from benchmarks.alfworld.start import adopt_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from benchmarks.result_file import describe_command
@@ -107,6 +108,7 @@ def _make_arm(options: argparse.Namespace) -> Arm:
         change_sizes(sizes, options.changes),
         seed=options.seed,
         key=options.key,
+        frame=options.frame,
         is_from_scratch=is_from_scratch,
         start=digest_start(options.start) if options.start else None,
     )
@@ -137,6 +139,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="what is found; otherwise beside the runs")
     parser.add_argument("--seed", type=int, default=0, help="of the start and of every method")
     parser.add_argument("--key", choices=get_args(Key), default="observation", help="what makes two steps comparable")
+    parser.add_argument("--frame", choices=get_args(Frame), default="dialogue", help="how a step is put to the model")
     parser.add_argument("--start", type=Path, help="go on from the start in this folder; otherwise each seed makes one")
     parser.add_argument("--skip-base", action="store_true", help="do not evaluate the model as it comes")
     parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
@@ -154,6 +157,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.updates = 2
     if options.start and options.stage == "start":
         parser.error("--start: that start is made already; leave out --stage start, or --start to make another")
+    if options.model == "scratch" and options.frame != "dialogue":
+        parser.error("--frame: `scratch` learns from whole dialogues; give a pretrained model, or leave --frame out")
     for method in options.methods:
         if method not in (known := {*recipes.names(), *VARIANTS}):
             parser.error(f"--methods: there is no {method!r}; {nearest(method, known)}")

@@ -27,6 +27,19 @@ SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
 """ALFWorld's name of each panel that is measured, and ours."""
 Key = Literal["observation", "situation"]
 """What makes two steps comparable: what the game said last, as in GiGPO's and HGPO's releases, or what is visible."""
+Frame = Literal["dialogue", "published"]
+FRAMES: Mapping[Frame, Mapping[str, Any]] = {
+    "dialogue": {"max_tokens": 20, "memory": {"kind": "full"}},
+    "published": {
+        "max_tokens": 64,
+        "memory": {"kind": "window", "steps": 2},
+        "template": {"kind": "published_template"},
+        "action_rule": {"kind": "tagged"},
+    },
+}
+"""How a step is put to the model: as the whole dialogue, answered by a command alone; or as the papers do, one message
+with the last two steps and the possible commands, answered by a thought and a command between tags. The teacher's
+thoughts are empty; what is left of 64 tokens is room for the model's own, where the papers allow 512."""
 
 ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memory": 0.12}
 """The section [engine], on a GPU: three methods share its memory, 140 attempts of some 3,000 tokens each."""
@@ -214,6 +227,8 @@ class Arm:
     """Seed of the start, of the teacher's detours and of every run."""
     key: Key = "observation"
     """What makes two steps comparable."""
+    frame: Frame = "dialogue"
+    """How a step is put to the model."""
     is_from_scratch: bool = False
     """Whether the model is `scratch`, which is shown more and also learns to say what it is shown."""
     start: str | None = None
@@ -249,11 +264,7 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
         "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(loss)},
         "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": variant.key or arm.key},
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
-        "rollout": {
-            "max_tokens": 20,
-            "memory": {"kind": "full"},
-            "plan": {"kind": "flat", "attempts": sizes.attempts},
-        },
+        "rollout": {**FRAMES[arm.frame], "plan": {"kind": "flat", "attempts": sizes.attempts}},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},
         "evaluation": {"tasks": sizes.evaluation_tasks, "temperature": TEMPERATURES[0]},
     }

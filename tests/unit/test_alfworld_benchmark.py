@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.alfworld.__main__ import main
 from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, describe_briefly, summarise_rows
 from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import common_updates
@@ -98,6 +99,34 @@ def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp
     assert thrice[: len(once)] == once
     assert {sample.trajectory for sample in thrice} == set(range(18))
     assert [sample.response_ids for sample in thrice[len(once) :]] != 2 * [sample.response_ids for sample in once]
+
+
+def test_in_the_published_frame_the_teacher_chooses_between_tags_from_a_list_after_two_steps(
+    part: Alfworld, tmp_path: Path
+) -> None:
+    content = run_settings("tiny", part.path, Arm(TWO_CORES, frame="published"), method="grpo", on_gpu=False)
+    with open_run(decode_run(content), tmp_path / "run") as run:
+        samples = teach(run, run.tasks[:1], noise=0.0)
+        prompts, responses = (
+            [run.prompter.text(ids) for ids in column]
+            for column in zip(*((sample.prompt_ids, sample.response_ids) for sample in samples), strict=True)
+        )
+        rule = run.config.rollout.action_rule
+    for prompt, response in zip(prompts, responses, strict=True):
+        action = rule.read(response, stopped=True)
+        listed = prompt.partition("possible actions :")[2].partition("think first")[0]
+        assert action.well_formed
+        assert action.text in listed
+    assert prompts[0].count("seen :") == 0
+    assert {prompt.count("seen :") for prompt in prompts[2:]} == {2}
+
+
+def test_the_small_model_is_not_put_into_the_published_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--model", "scratch", "--frame", "published"])
+    assert capsys.readouterr().err.endswith(
+        "error: --frame: `scratch` learns from whole dialogues; give a pretrained model, or leave --frame out\n"
+    )
 
 
 def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:

@@ -6,6 +6,7 @@ with `save_pretrained`, load it with `AutoModelForCausalLM`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,8 @@ EXTRA_WORDS = ("goal", ":", ">", "possible", ",", ".", "<", "/", "think", "actio
 """What prompts say beside the environment's own words."""
 WORD = r"[a-z0-9]+|[^\sa-z0-9]"
 """A word is a run of letters and digits, or one other sign; the text is lower-cased first."""
+TAG = re.compile(r"</?[a-z]+>")
+"""A tag among the words is a word of its own: in pieces it would come back with spaces inside, and be no tag."""
 
 
 class TinyModel(Part, slot="model"):
@@ -83,17 +86,20 @@ class TinyModel(Part, slot="model"):
 def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     """A tokenizer that knows whole words: one id a word, in alphabetical order after the four special tokens.
 
-    Decoding puts one space between words, so text that is already lower-case words comes back as it was.
+    Decoding puts one space between words, so text that is already lower-case words comes back as it was. A tag is a
+    word where it is among them, such as `<action>`.
     """
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = [PAD, UNKNOWN, START, END, *sorted(set(words) - {PAD, UNKNOWN, START, END})]
+    own = sorted(set(words) - {PAD, UNKNOWN, START, END})
+    known = [PAD, UNKNOWN, START, END, *own]
+    pattern = "|".join([*filter(TAG.fullmatch, own), WORD])
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
     # "isolated" keeps the matches; white space in between is dropped first.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(WORD), behavior="isolated")]
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(pattern), behavior="isolated")]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, bos_token=START, eos_token=END

@@ -12,6 +12,9 @@ from groupwise.core.parts.part import Part, Slot
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
+TAGS = ("<think>", "</think>", "<action>", "</action>")
+"""What stands around a thought and around an action."""
+
 Admissible = Sequence[str] | None
 """The actions that are possible, in the order in which a prompt lists them; None where they cannot be listed."""
 

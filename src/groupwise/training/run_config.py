@@ -15,7 +15,7 @@ from groupwise.envs.kit.words import split_words
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.rewards import EnvironmentReward, RewardSlot
-from groupwise.rollout.actions import ActionRuleSlot, Choice, Tagged, WholeResponse
+from groupwise.rollout.actions import TAGS, ActionRuleSlot, Choice, Tagged, WholeResponse
 from groupwise.rollout.plans.guided import Guided, plan_words
 from groupwise.rollout.plans.plan import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts.memory import MemorySlot, Window
@@ -263,7 +263,8 @@ class RunConfig(Part):
 
     def words(self) -> tuple[str, ...]:
         """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
-        of_rollout = (*self.rollout.template.words(), *split_words(self.rollout.system))
+        tags = TAGS if self.rollout.template.asks_for_tags else ()
+        of_rollout = (*self.rollout.template.words(), *tags, *split_words(self.rollout.system))
         return (*ask_vocabulary(self.env), *of_rollout, *plan_words(self.plan))
 
 

@@ -36,6 +36,14 @@ def test_signs_are_words_and_unknown_words_are_marked() -> None:
     ]
 
 
+def test_a_tag_that_is_among_the_words_is_one_and_comes_back_whole() -> None:
+    tokenizer = make_word_tokenizer((*WORDS, "<", ">", "/", "action", "<action>", "</action>"))
+    ids = tokenizer("<action>go to mug 1</action> <mug>").input_ids
+    assert tokenizer.decode(ids) == "<action> go to mug 1 </action> < mug >"
+    plain = make_word_tokenizer((*WORDS, "<", ">", "/", "action"))
+    assert plain.decode(plain("<action>go</action>").input_ids) == "< action > go < / action >"
+
+
 def test_the_order_of_the_words_does_not_matter() -> None:
     assert make_word_tokenizer(WORDS).get_vocab() == make_word_tokenizer(reversed(WORDS)).get_vocab()
 

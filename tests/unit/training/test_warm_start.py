@@ -101,7 +101,7 @@ def test_observation_tokens_are_weighted_beside_the_teachers(tmp_path: Path) -> 
     ("rule", "template", "form"),
     [
         (Choice(), PromptTemplate(show_admissible="numbered"), r"\d+"),
-        (Tagged(), PromptTemplate(thoughts=True), r"< think >.*< action > .* < / action >"),
+        (Tagged(), PromptTemplate(thoughts=True), r"<think> </think> <action> .+ </action>"),
     ],
 )
 def test_the_teacher_speaks_as_the_action_rule_reads(
@@ -109,7 +109,9 @@ def test_the_teacher_speaks_as_the_action_rule_reads(
 ) -> None:
     run = open_small(tmp_path, RolloutConfig(action_rule=rule, template=template, memory=Window(steps=0)))
     for sample in make_expert_samples(run, run.tasks[:5], WarmStartConfig()):
-        assert re.fullmatch(form, response_text(run, sample)), response_text(run, sample)
+        response = response_text(run, sample)
+        assert re.fullmatch(form, response), response
+        assert rule.read(response, stopped=True, admissible=["anything"] * 99).well_formed
 
 
 def test_imitation_lowers_the_loss_and_hands_the_weights_over(tmp_path: Path) -> None:
