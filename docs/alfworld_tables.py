@@ -98,7 +98,7 @@ def alfworld_over_seeds() -> str:
 
 def scratch_over_seeds() -> str:
     """The same of the model made from scratch, all of whose seeds go on from one start; then at temperature 1."""
-    measured = result("alfworld_scratch_pooled")
+    measured = _leave_out_variants(result("alfworld_scratch_pooled"))
     shares = (measured["after_imitation"][panel]["value"] for panel in POOLED)
     start = ["0", "after imitation, one start for all", *(f"{percent(share)} %" for share in shares), ""]
     steps = f"{measured['marks'][-1]['steps']:,}, temperature {measured['sampled']['temperature']:g}"
@@ -144,7 +144,7 @@ def alfworld_comparisons() -> str:
 
 def scratch_comparisons() -> str:
     """The same of the model made from scratch, at the last mark: by panel, and all games at temperature 1."""
-    measured = result("alfworld_scratch_pooled")
+    measured = _leave_out_variants(result("alfworld_scratch_pooled"))
     rows = [
         [f"{measured['temperature']}", _name_pair(pair), panel, *_gap_cells(pair[panel])]
         for pair in measured["marks"][-1]["comparisons"]
@@ -155,6 +155,33 @@ def scratch_comparisons() -> str:
         for pair in measured["sampled"]["comparisons"]
     ]
     return table(("temperature", *COMPARISON), rows)
+
+
+def _leave_out_variants(measured: dict[str, Any]) -> dict[str, Any]:
+    """The same result without the recipes that have other settings than their own."""
+
+    def keep(case: dict[str, Any]) -> dict[str, Any]:
+        methods = {method: scores for method, scores in case["methods"].items() if method not in measured["variants"]}
+        pairs = [pair for pair in case["comparisons"] if methods.keys() >= {pair["first"], pair["second"]}]
+        return {**case, "methods": methods, "comparisons": pairs}
+
+    return {**measured, "marks": [keep(mark) for mark in measured["marks"]], "sampled": keep(measured["sampled"])}
+
+
+def scratch_variants() -> str:
+    """Recipes with other settings, all games at the last mark: beside the recipe as it is, and beside GRPO."""
+    measured = result("alfworld_scratch_pooled")
+    cases = {measured["temperature"]: measured["marks"][-1], measured["sampled"]["temperature"]: measured["sampled"]}
+    rows = []
+    for variant, recipe in measured["variants"].items():
+        for temperature, case in cases.items():
+            pairs = {pair["second"]: pair for pair in case["comparisons"] if pair["first"] == variant}
+            more, by_seed, _ = _gap_cells(pairs[recipe]["both"])
+            share = _share_over_seeds(case["methods"][variant]["both"])
+            over_grpo, *_ = _gap_cells(pairs["grpo"]["both"])
+            rows.append([NAMES[variant], f"{temperature}", share, NAMES[recipe], more, by_seed, over_grpo])
+    head = ("variant", "temperature", "all games", "of", "more than it, points", "by seed", "more than GRPO, points")
+    return table(head, rows)
 
 
 def _name_pair(pair: dict[str, Any]) -> str:

@@ -37,6 +37,8 @@ COLOURS = {
     "shrunk_hgae_lam": "#1f6b5e",
     "shrunk_hgae_step_ratio": "#9cc98f",
 }
+OTHER_COLOUR = "#777777"
+"""Of recipes that are measured here for the first time."""
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""
 NAMES = Path(__file__).parent / "method_names.json"
@@ -58,6 +60,16 @@ def picture(summary: Mapping[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}">\n'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'
     )
+
+
+def say_method(method: str) -> str:
+    """What a method is called; a recipe that has no name here is called as in run files."""
+    return SPOKEN.get(method, method)
+
+
+def choose_colour(method: str) -> str:
+    """The colour of a method's curves and words."""
+    return COLOURS.get(method, OTHER_COLOUR)
 
 
 def _height(share: float) -> float:
@@ -88,8 +100,10 @@ def _curves(methods: Mapping[str, Any]) -> Iterator[str]:
         points = _smooth([(point["total_steps"], point["success"]) for point in one["curve"]])
         path = " ".join(f"{LEFT + (CURVES_END - LEFT) * x / end:.1f},{_height(y):.1f}" for x, y in points)
         dashes = f' stroke-dasharray="{DASHES[name]}"' if name in DASHES else ""
-        yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"{dashes}/>'
-        yield place_text(LEFT + 14, TOP + 14 + 16 * number, SPOKEN[name], anchor="start", colour=COLOURS[name])
+        yield f'<polyline points="{path}" fill="none" stroke="{choose_colour(name)}" stroke-width="2"{dashes}/>'
+        yield place_text(
+            LEFT + 14, TOP + 14 + 16 * number, say_method(name), anchor="start", colour=choose_colour(name)
+        )
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -105,7 +119,9 @@ def _panels(success: Mapping[str, Any]) -> Iterator[str]:
     yield place_text(PANELS_START, 20, "Success on held-out games (temperature 0.4)", anchor="start")
     yield from _axis(PANELS_START, WIDTH - 16)
     for place, name in enumerate(success):
-        yield place_text(PANELS_START + LEGEND_WIDTH * place, 37, SPOKEN[name], anchor="start", colour=COLOURS[name])
+        yield place_text(
+            PANELS_START + LEGEND_WIDTH * place, 37, say_method(name), anchor="start", colour=choose_colour(name)
+        )
     for number, split in enumerate(SPLITS):
         left = PANELS_START + number * PANEL_WIDTH
         yield place_text(left + PANEL_WIDTH / 2, BOTTOM + 18, split)
@@ -117,8 +133,9 @@ def _panels(success: Mapping[str, Any]) -> Iterator[str]:
 
 def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
     low, high = (_height(bound) for bound in panel["interval"])
-    yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{COLOURS[name]}" stroke-width="2"/>'
-    yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{COLOURS[name]}"/>'
+    colour = choose_colour(name)
+    yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}" stroke-width="2"/>'
+    yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{colour}"/>'
 
 
 def draw_result(

@@ -9,7 +9,8 @@ when all else agrees (`seed_records.SHARED`). Whatever does not fit is refused a
 At each mark of environment steps, on valid_seen, valid_unseen and all games of both: interquartile mean over seeds with
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
-from one start. `sampled` is the same at the last mark, at temperature 1. Runs are drawn whole, so that the two panels
+from one start. `sampled` is the same at the last mark, at temperature 1; `variants` names the recipe of methods that
+are one with other settings. Runs are drawn whole, so that the two panels
 of a run stay together. Where fewer than four seeds were evaluated, no interval is given. `coverage` says, by number of
 seeds, how often the bootstrap's intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
 """
@@ -41,7 +42,7 @@ from benchmarks.alfworld.seed_records import (
     read_seed_records,
     score_panels,
 )
-from benchmarks.alfworld.settings import TEMPERATURES
+from benchmarks.alfworld.settings import TEMPERATURES, VARIANTS
 from benchmarks.alfworld.summary import count_hours
 from benchmarks.result_file import describe_command, write_result
 from groupwise.core.errors import ConfigError
@@ -71,6 +72,7 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         "command": command,
         **{section: first[section] for section in SHARED},
         "seeds": seeds,
+        "variants": {method: VARIANTS[method].recipe for method in methods if method in VARIANTS},
         "hours": _sum_hours(records),
         "records": [_describe_record(name, record) for name, record in records.items()],
         "coverage": {str(number): simulate_coverage(number) for number in COVERAGE_SEEDS},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.alfworld.plot import COLOURS, SPOKEN, draw_result, place_text
+from benchmarks.alfworld.plot import choose_colour, draw_result, place_text, say_method
 from benchmarks.alfworld.settings import SPLITS
 
 WIDTH = 880
@@ -23,7 +23,12 @@ SHIFT = 4.0
 
 
 def draw_seeds(pooled: Mapping[str, Any]) -> str:
-    """One curve a method through its interquartile means, with intervals as bars; every seed a thin line."""
+    """One curve a method through its interquartile means, with intervals as bars; every seed a thin line.
+
+    Variants are left to the tables: they would hide one another.
+    """
+    curves = {method: seeds for method, seeds in pooled["curves"].items() if method not in pooled["variants"]}
+    pooled = {**pooled, "curves": curves}
     body = []
     for left, split in zip(PANEL_LEFTS, SPLITS, strict=True):
         body += _draw_panel(left, split, pooled)
@@ -50,7 +55,7 @@ def _draw_panel(left: float, split: str, pooled: Mapping[str, Any]) -> Iterator[
     for method, seeds in pooled["curves"].items():
         for evaluations in seeds.values():
             points = [(evaluation["total_steps"], evaluation[split]) for evaluation in evaluations]
-            yield _draw_line([(_place(left, x, pooled), y) for x, y in points], COLOURS[method], "0.8", "0.35")
+            yield _draw_line([(_place(left, x, pooled), y) for x, y in points], choose_colour(method), "0.8", "0.35")
     for number, method in enumerate(pooled["curves"]):
         yield from _draw_means(left, split, pooled, method, SHIFT * (number - (len(pooled["curves"]) - 1) / 2))
 
@@ -62,12 +67,12 @@ def _draw_means(left: float, split: str, pooled: Mapping[str, Any], method: str,
     if not bars:
         return
     start = (_place(left, 0, pooled), pooled["after_imitation"][split]["value"])
-    yield _draw_line([start, *((x, case["value"]) for x, case in bars)], COLOURS[method], "2.2", "1")
+    yield _draw_line([start, *((x, case["value"]) for x, case in bars)], choose_colour(method), "2.2", "1")
     for x, case in bars:
         low, high = (_height(end) for end in case["interval"])
         line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
-        yield f'{line} stroke="{COLOURS[method]}" stroke-width="2"/>'
-        yield f'<circle cx="{x:.1f}" cy="{_height(case["value"]):.1f}" r="3.5" fill="{COLOURS[method]}"/>'
+        yield f'{line} stroke="{choose_colour(method)}" stroke-width="2"/>'
+        yield f'<circle cx="{x:.1f}" cy="{_height(case["value"]):.1f}" r="3.5" fill="{choose_colour(method)}"/>'
 
 
 def _draw_line(points: Sequence[tuple[float, float]], colour: str, width: str, opacity: str) -> str:
@@ -85,8 +90,8 @@ def _draw_legend(pooled: Mapping[str, Any]) -> Iterator[str]:
     yield place_text(WIDTH / 2, BOTTOM + 40, f"environment steps{means}")
     for number, (method, seeds) in enumerate(pooled["curves"].items()):
         row, place = divmod(number, NAMES_IN_ROW)
-        name, y = f"{SPOKEN[method]} ({len(seeds)} seeds)", LEGEND_TOP + LEGEND_STEP * row
-        yield place_text(PANEL_LEFTS[0] + LEGEND_WIDTH * place, y, name, anchor="start", colour=COLOURS[method])
+        name, y = f"{say_method(method)} ({len(seeds)} seeds)", LEGEND_TOP + LEGEND_STEP * row
+        yield place_text(PANEL_LEFTS[0] + LEGEND_WIDTH * place, y, name, anchor="start", colour=choose_colour(method))
 
 
 def _place(left: float, steps: float, pooled: Mapping[str, Any]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.settings import SPLITS
+from benchmarks.alfworld.settings import METHODS, SPLITS, VARIANTS
 from groupwise.core.errors import ConfigError
 
 SHARED = (
@@ -101,8 +101,10 @@ def _describe_start(record: SeedRecord) -> Any:
 
 
 def list_methods(records: Records) -> list[str]:
-    """Every method, in the order in which the records name them."""
-    return list(dict.fromkeys(method for record in records.values() for method in record["methods"]))
+    """Every method: those that all measurements have, then as the records name them; variants last."""
+    named = dict.fromkeys(method for record in records.values() for method in record["methods"])
+    order = [*METHODS, *(method for method in named if method not in VARIANTS), *VARIANTS]
+    return [method for method in dict.fromkeys(order) if method in named]
 
 
 def list_marks(record: SeedRecord) -> list[int]:

@@ -250,6 +250,33 @@ def test_every_method_that_has_settings_has_a_name_and_a_colour() -> None:
     assert "shrunk HGAE (1 seeds)" in draw_seeds(pool(records, command=""))
 
 
+def test_a_recipe_without_a_name_of_its_own_is_drawn_too() -> None:
+    assert "salt (1 seeds)" in draw_seeds(pool({"0.json": _record(0, {"salt": 0.5})}, command=""))
+
+
+def test_variants_come_last_and_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = importlib.import_module("alfworld_tables")
+    shares = {"hgpo_depth_1": 0.6, "salt": 0.1, "hgpo": 0.5, "grpo": 0.3}
+    records = {f"{seed}.json": _record(seed, shares) for seed in range(4)}
+    for record in records.values():
+        record["success_at_1"] = {method: _panels(share / 2) for method, share in shares.items()}
+        for method in record["methods"].values():
+            method["total_steps"] = 210
+    pooled = pool(records, command="")
+    assert list(pooled["curves"]) == ["grpo", "hgpo", "salt", "hgpo_depth_1"]
+    assert pooled["variants"] == {"hgpo_depth_1": "hgpo"}
+    assert "depth 1" not in draw_seeds(pooled)
+    monkeypatch.setattr(tables, "result", lambda name: pooled)
+    monkeypatch.setitem(tables.NAMES, "salt", "SALT")
+    assert "depth 1" not in tables.scratch_over_seeds() + tables.scratch_comparisons()
+    first, second = tables.scratch_variants().splitlines()[2:]
+    assert first == (
+        "| HGPO, depth 1 | 0.4 | 60.0 % (60.0 to 60.0) | HGPO | +10.0 (+10.0 to +10.0) | +10.0, +10.0, +10.0, +10.0 "
+        "| +30.0 (+30.0 to +30.0) |"
+    )
+    assert second.startswith("| HGPO, depth 1 | 1.0 | 30.0 % (30.0 to 30.0) | HGPO | +5.0 (+5.0 to +5.0) |")
+
+
 def test_the_tables_of_three_methods_leave_out_records_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
