@@ -5,8 +5,7 @@
                                   [--methods grpo,gigpo,hgpo] [--minutes 9] [--updates N] [--set NAME=VALUE ...]
                                   [--start FOLDER] [--skip-base] [--name NAME]
                                   [--results FOLDER] [--picture FILE] [--notes FILE]
-    python -m benchmarks.alfworld --model scratch --start benchmarks/alfworld/scratch --games PATH --out FOLDER
-                                  --minutes 60 [...]
+    python -m benchmarks.alfworld --model scratch --start benchmarks/alfworld/scratch --games PATH --out FOLDER [...]
     python -m benchmarks.alfworld --games PATH --pack FILE.tar.xz
 
 `--stage start` evaluates the model on valid_seen (140 games) and valid_unseen (134), lets it imitate a teacher that
@@ -18,8 +17,9 @@ is called again goes on where it was cut off; with `--updates 0`, methods are on
 small model for machines without a GPU: with the start that comes with it, twelve minutes of two cores a seed of three
 methods, and the same numbers each time; without `--start` each seed makes its own, in a quarter of an hour of a core.
 `--model tiny --small` tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a
-size, and `--methods` takes recipes and the variants that are named there. Seeds whose records have equal `settings` are
-pooled by `python -m benchmarks.alfworld.pooled`.
+size, and `--methods` takes recipes and the variants that are named there. Recipes may differ from GRPO in more than
+their credit: a record names what (`own_parts`). Seeds of a method whose records have equal `settings` are pooled by
+`python -m benchmarks.alfworld.pooled`.
 
 `--games` is the folder that `alfworld-download` filled, or an archive of it, such as `--pack` writes.
 """
@@ -42,7 +42,7 @@ from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_attempts
 from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Frame, Key, change_sizes
-from benchmarks.alfworld.start import adopt_start, digest_start, make_start, start_checkpoint
+from benchmarks.alfworld.start import adopt_start, check_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from benchmarks.result_file import describe_command
 from groupwise import recipes
@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{pack_games(unpack_games(options.games), options.pack)} games in {options.pack}")
         return
     arm = _make_arm(options)
+    check_start(options.start, options.out, arm)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.start and options.stage in ("methods", "all"):
         adopt_start(options.start, options.out)
@@ -144,7 +145,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--skip-base", action="store_true", help="do not evaluate the model as it comes")
     parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
     parser.add_argument("--stage", choices=("start", "methods", "report", "all"), default="all")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of the stage methods, evaluation included")
+    parser.add_argument("--minutes", type=float, help="of the stage methods, evaluation included; 9, of `scratch` 60")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--updates", type=int, help="updates of each method; otherwise as many as time allows")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
@@ -155,6 +156,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.small and options.updates is None:
         options.updates = 2
+    if options.minutes is None:
+        options.minutes = 60.0 if options.model == "scratch" else 9.0
     if options.start and options.stage == "start":
         parser.error("--start: that start is made already; leave out --stage start, or --start to make another")
     if options.model == "scratch" and options.frame != "dialogue":

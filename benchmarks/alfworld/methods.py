@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,19 @@ def run_methods(jobs: Sequence[Mapping[str, Any]]) -> None:
         write_record(path, {**_nothing_yet(job["method"]), **read_record(path), "is_trained": False})
     context = get_context("spawn")
     running = [context.Process(target=go_on, args=(dict(job),), name=str(job["method"])) for job in jobs]
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
-        if each.exitcode:
-            print(f"{each.name}: ended with exit code {each.exitcode}; its record ends there", file=sys.stderr)
+    for process in running:
+        process.start()
+    left = {process.sentinel: (process, job) for process, job in zip(running, jobs, strict=True)}
+    while left:
+        for sentinel in wait(list(left)):
+            process, job = left.pop(sentinel)
+            process.join()
+            if process.exitcode:
+                print(
+                    f"{process.name}: ended with exit code {process.exitcode}; its record ends there", file=sys.stderr
+                )
+                path = method_record(Path(job["folder"]), job["method"])
+                write_record(path, {**read_record(path), "is_trained": True})  # the others need not wait for it
 
 
 def _nothing_yet(method: str) -> dict[str, Any]:

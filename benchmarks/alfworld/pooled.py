@@ -68,6 +68,11 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
     at_marks = {steps: collect_scores(records, steps) for steps in list_marks(first)}
     methods, seeds = list_methods(records), sorted({record["seed"] for record in records.values()})
     starts = {record["seed"]: score_panels(record["success"]["warm_start"]) for record in records.values()}
+    sampled_starts = {
+        record["seed"]: score_panels(success)
+        for record in records.values()
+        if (success := record.get("success_at_1", {}).get("warm_start"))
+    }
     return {
         "command": command,
         **{section: first[section] for section in SHARED},
@@ -80,7 +85,11 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         "marks": [
             {"steps": steps, **_describe_methods(scores, methods)} for steps, scores in at_marks.items() if scores
         ],
-        "sampled": {"temperature": TEMPERATURES[1], **_describe_methods(collect_sampled_scores(records), methods)},
+        "sampled": {
+            "temperature": TEMPERATURES[1],
+            **({"after_imitation": _describe_scores(sampled_starts)} if sampled_starts else {}),
+            **_describe_methods(collect_sampled_scores(records), methods),
+        },
         "curves": {method: _describe_curves(records, method) for method in methods},
     }
 

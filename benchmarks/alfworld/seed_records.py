@@ -66,31 +66,29 @@ def check_records(records: Records) -> None:
     """Refuse records of other settings, of a method under two settings, of a seed twice, or from two starts."""
     first_name, first = next(iter(records.items()))
     file_of: dict[tuple[str, int], str] = {}
-    settings_of: dict[str, tuple[str, str]] = {}
+    settings_of: dict[str, tuple[str, str | None]] = {}
     start_of: dict[int, tuple[str, Any]] = {}
     for name, record in records.items():
-        who = f"{name} (settings {record['settings']})"
         for section in SHARED:
             if record[section] != first[section]:
-                raise ConfigError(
-                    f"{who}: its {section!r} differs from that of {first_name} (settings {first['settings']}); "
-                    "pool it by itself"
-                )
+                raise ConfigError(f"{name}: its {section!r} differs from that of {first_name}; pool it by itself")
         for method in record["methods"]:
-            other, settings = settings_of.setdefault(method, (name, record["settings"]))
-            if settings != record["settings"]:
+            settings = record["settings"].get(method)
+            other, known_settings = settings_of.setdefault(method, (name, settings))
+            if settings != known_settings:
                 raise ConfigError(
-                    f"{who}: {method} has other settings there than in {other} ({settings}); pool it by itself"
+                    f"{name}: {method} has other settings there ({settings}) than in {other} ({known_settings}); "
+                    "pool it by itself"
                 )
             known = file_of.setdefault((method, record["seed"]), name)
             if known != name:
                 raise ConfigError(
-                    f"{who}: seed {record['seed']} of {method} is in {known} too; a seed counts once, leave one out"
+                    f"{name}: seed {record['seed']} of {method} is in {known} too; a seed counts once, leave one out"
                 )
         begun, start = start_of.setdefault(record["seed"], (name, _describe_start(record)))
         if start != _describe_start(record):
             raise ConfigError(
-                f"{who}: seed {record['seed']} has another start there than in {begun}; "
+                f"{name}: seed {record['seed']} has another start there than in {begun}; "
                 "methods are compared from one start, pool it by itself"
             )
 

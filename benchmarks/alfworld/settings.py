@@ -235,15 +235,43 @@ class Arm:
     """Digest of the weights that all seeds go on from; None = each seed makes its own start."""
 
 
-def settings_hash(arm: Arm, *, methods: Sequence[str], on_gpu: bool) -> str:
-    """Digest of everything that a measurement's numbers follow from, but the seed: only equal ones may be pooled."""
-    runs = {method: run_settings("", "", replace(arm, seed=0), method=method, on_gpu=on_gpu) for method in methods}
-    for content in runs.values():
-        del content["threads"]  # of the machine, not of the measurement
+def settings_hash(arm: Arm, *, method: str, on_gpu: bool) -> str:
+    """A digest of what decides over a method's numbers but its seed: seeds are pooled only where it is equal."""
+    content = run_settings("", "", replace(arm, seed=0), method=method, on_gpu=on_gpu)
+    del content["threads"]  # of the machine, not of the measurement
+    runs = {method: content}
     scratch = [asdict(SCRATCH)] if arm.is_from_scratch else []
     given = [arm.start] if arm.start else []
     written = json.dumps([asdict(arm.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def choose_key(arm: Arm, *, method: str) -> Key:
+    """What makes two steps comparable for a method."""
+    return VARIANTS.get(method, Variant(method)).key or arm.key
+
+
+def list_own_parts(arm: Arm, *, method: str) -> list[str]:
+    """What a method has of its own beside its credit, as paths into the run file: GRPO has other values there."""
+    from groupwise.config.run_file import decode_run
+
+    mine, grpo = (
+        decode_run(run_settings("tiny", "", arm, method=name, on_gpu=False)).config() for name in (method, "grpo")
+    )
+    about_credit = ("algorithm.advantage", "algorithm.token_credit", "env.key")
+    return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
+
+
+def _list_differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Paths at which two nested mappings differ; of parts of another kind, that of the part."""
+    are_alike = isinstance(one, Mapping) and isinstance(other, Mapping) and one.get("kind") == other.get("kind")
+    if not are_alike:
+        return [] if one == other else [path]
+    return [
+        found
+        for key in dict.fromkeys([*one, *other])
+        for found in _list_differences(one.get(key), other.get(key), f"{path}.{key}" if path else key)
+    ]
 
 
 def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool) -> dict[str, Any]:
@@ -262,7 +290,7 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
         "seed": arm.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
         "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(loss)},
-        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": variant.key or arm.key},
+        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": choose_key(arm, method=method)},
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
         "rollout": {**FRAMES[arm.frame], "plan": {"kind": "flat", "attempts": sizes.attempts}},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import sys
 import time
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_panels
+from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_in_turn, play_panels
 from benchmarks.alfworld.records import read_record, start_record, write_record
 from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach, weigh_observations
@@ -43,8 +44,6 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
 
     path = start_record(folder)
     record = read_record(path) or {"seed": arm.seed, "seconds": {}}
-    if ADOPTED in record:
-        raise ConfigError(f"{folder} goes on from a given start; give it again as --start, or another --out")
     clock = Clock(record["seconds"])
     sizes = arm.sizes
     content = run_settings(model, str(games), arm, method="grpo", on_gpu=has_gpu())
@@ -52,7 +51,7 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     clock.lap("open")
     record["engine"] = type(run.engine).__name__
     if "base" not in record and not skip_base:
-        record["base"] = _play_both_panels(run, sizes)
+        record["base"] = play_panels(run, sizes, 0, TEMPERATURES[0])
         clock.lap("evaluate_base")
         write_record(path, record)
         _tell("as it comes", record["base"])
@@ -64,11 +63,15 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
         save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
-    if "warm_start" not in record:
-        record["warm_start"] = _play_both_panels(run, sizes)
+
+    def keep(rows: Rows) -> None:
+        record["warm_start"] = rows
         clock.lap("evaluate_warm_start")
         write_record(path, record)
-        _tell("after imitation", record["warm_start"])
+        _tell("after imitation", rows)
+
+    once = [(0, temperature) for temperature in TEMPERATURES]
+    play_in_turn(run, sizes, record.get("warm_start", []), settings=once, until=math.inf, keep=keep)
     return record
 
 
@@ -85,6 +88,16 @@ def adopt_start(source: Path, folder: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(start_checkpoint(source), RunPaths(draft).checkpoint(0))
     draft.rename(folder / START)  # last: whoever is cut off before begins again
+
+
+def check_start(source: Path | None, folder: Path, arm: Arm) -> None:
+    """Refuse a start of another kind of model, and to go on from one that was given without naming it again."""
+    if source is None:
+        if ADOPTED in read_record(start_record(folder)):
+            raise ConfigError(f"{folder} goes on from a given start; give it again as --start, or another --out")
+    elif ("imitated_sloppy" in read_record(start_record(source))) != arm.is_from_scratch:
+        wanted = "no start of `scratch`" if arm.is_from_scratch else "a start of `scratch`; give --model scratch"
+        raise ConfigError(f"--start: {source} is {wanted}")
 
 
 def digest_start(source: Path) -> str:
@@ -132,10 +145,6 @@ def _imitate(run: Any, samples: Sequence[Sample], sizes: Sizes, clock: Clock) ->
     clock.lap("imitate")
     print(f"imitated {len(samples)} steps of {games} games; loss by epoch {losses}", file=sys.stderr, flush=True)
     return {"games": games, "steps": len(samples), "losses": losses}
-
-
-def _play_both_panels(run: Any, sizes: Sizes) -> list[dict[str, Any]]:
-    return play_panels(run, sizes, 0, TEMPERATURES[0])
 
 
 def _tell(when: str, rows: Rows) -> None:

@@ -12,7 +12,16 @@ from typing import Any
 from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, summarise_rows
 from benchmarks.alfworld.methods import common_updates
 from benchmarks.alfworld.records import method_record, read_record, start_record
-from benchmarks.alfworld.settings import LOSS, PAPERS, SPLITS, TEMPERATURES, Arm, run_settings, settings_hash
+from benchmarks.alfworld.settings import (
+    PAPERS,
+    SPLITS,
+    TEMPERATURES,
+    Arm,
+    choose_key,
+    list_own_parts,
+    run_settings,
+    settings_hash,
+)
 from benchmarks.alfworld.start import has_gpu
 
 START_FACTS = ("imitated", "imitated_sloppy", "seconds", "seed")
@@ -34,24 +43,31 @@ def summarise(
         **{m: attempts for m, attempts in rows.items() if attempts},
     }
     usual, sampled = TEMPERATURES
-    content = run_settings(name, "", arm, method="hgpo", on_gpu=has_gpu())
+    content = run_settings(name, "", arm, method="grpo", on_gpu=has_gpu())
     return {
         "command": command,
         "model": name,
         "commit": commit,
         "seed": arm.seed,
         "key": arm.key,
-        "settings": settings_hash(arm, methods=methods, on_gpu=has_gpu()),
+        "settings": {method: settings_hash(arm, method=method, on_gpu=has_gpu()) for method in records},
         **_machine(),
         "sizes": asdict(arm.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
-        "loss": dict(LOSS),
+        "loss": content["algorithm"]["loss"],
         "start": {name: start.get(name) for name in START_FACTS if name in start},
         "hours": count_hours(start, records, side_by_side=has_gpu()),
         "temperature": usual,
         "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
         "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
-        "methods": {method: _describe_method(record, chosen[method]) for method, record in records.items()},
+        "methods": {
+            method: {
+                "key": choose_key(arm, method=method),
+                "own_parts": list_own_parts(arm, method=method),
+                **_describe_method(record, chosen[method]),
+            }
+            for method, record in records.items()
+        },
         "differences": [
             {
                 "from": one,

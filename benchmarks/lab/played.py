@@ -69,7 +69,7 @@ def open_household() -> Iterator[Run]:
 @contextmanager
 def open_alfworld(games: Path, key: Key) -> Iterator[Run]:
     """The start of the measurement on ALFWorld, with its prompts, steps and training games."""
-    arm = Arm(TWO_CORES, key=key, is_from_scratch=True)
+    arm = Arm(TWO_CORES, key=key)
     model = str(start_checkpoint(SCRATCH_START))
     content = run_settings(model, str(unpack_games(games)), arm, method="grpo", on_gpu=False)
     with (

@@ -2,15 +2,16 @@
 
     python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--arms NAME ...]
                             [--folder runs/r3] [--add EARLIER.json] [--write benchmarks/results/r3.json]
+    python -m benchmarks.r3 --calibrate [--limits 42 50 62 ...] [--long-limit 240] [--set KEY=VALUE ...] [--folder F]
 
 The start is a small model that has imitated a teacher who writes its search out (`written_search.py`, `start.toml`); as
 with a pretrained model, all seeds begin there, and differ in the order of questions and in what is sampled. 256
 questions with eight answers each, under a limit that hardly any reaches, say what the limit of training cuts
-(`calibration`). Each arm (`arms.py`) then goes on from these weights on the same 512 questions until it has sampled
-`--tokens`, those of guided attempts among them. Measured on the way: held-out questions, and some of the training ones,
-eight answers each at temperature 1. Arms are compared where all have sampled the same number of tokens, over the seeds
-that all arms have: interquartile mean, a 95 % interval over seeds, and the probability that a run is better than one of
-GRPO (Agarwal et al. 2021, arXiv:2108.13264).
+(`calibration`; `--calibrate` ends there). Each arm (`arms.py`) then goes on from these weights on the same 512
+questions until it has sampled `--tokens`, those of guided attempts among them. Measured on the way: held-out questions,
+and some of the training ones, eight answers each at temperature 1. Arms are compared where all have sampled the same
+number of tokens, over the seeds that all arms have: interquartile mean, a 95 % interval over seeds, and the probability
+that a run is better than one of GRPO (Agarwal et al. 2021, arXiv:2108.13264).
 
 After `--minutes` every run stops, and one that has sampled less than three quarters of its tokens is left out. Called
 again with the same folder, or with `--add` and an earlier result, runs that are done stay. The result is written every
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
-from benchmarks.r3.runs import RUN_FILE, Job, calibrate, go_on, name_record, read_record
+from benchmarks.r3.runs import LIMITS, LONG_LIMIT, RUN_FILE, Job, calibrate, go_on, name_record, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
 
 WRITE_EVERY = 10.0
@@ -71,6 +72,8 @@ def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
             "tokens": options.tokens,
             "marks": [options.tokens * part / POINTS for part in range(1, POINTS + 1)],
             "training_questions": options.training_questions,
+            "limits": options.limits,
+            "long_limit": options.long_limit,
             "commit": options.commit,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
@@ -144,11 +147,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/r3"), help="runs and records")
     parser.add_argument("--add", type=Path, help="an earlier result, whose whole runs stay and are summed up too")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="only say what limits would cut of the start's answers"
+    )
+    parser.add_argument("--limits", type=int, nargs="+", default=list(LIMITS), help="what the limit might have been")
+    parser.add_argument("--long-limit", type=int, default=LONG_LIMIT, help="one that hardly any answer reaches")
     parser.add_argument("--commit", default="", help="of this code")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else list(arguments)
     options.command = " ".join(["python -m benchmarks.r3", *given])
+    if options.calibrate:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        calibrate(list_jobs(options)[0])
+        return
     if options.add:
         add_runs(options)
     print(report(measure(options)))

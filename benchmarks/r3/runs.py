@@ -21,8 +21,7 @@ START = RUN_FILE.with_name("start")
 CALIBRATION = {"split": "train", "tasks": 256, "attempts": 8, "temperature": 1.0}
 """The answers by which a limit is judged."""
 LONG_LIMIT = 240
-"""Tokens of an answer while it is judged: hardly any reaches them."""
-
+"""Tokens of an answer while it is judged: hardly any of the start's reaches them."""
 LIMITS = (42, 50, 62, 76, 82, 102, 122)
 """What else the limit might have been."""
 
@@ -54,15 +53,18 @@ def calibrate(job: Job) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     content = _read_settings(job)
     limit = content["rollout"]["max_tokens"]
-    content["rollout"]["max_tokens"], content["evaluation"] = LONG_LIMIT, CALIBRATION
+    content["rollout"]["max_tokens"], content["evaluation"] = job["long_limit"], CALIBRATION
     folder = Path(job["folder"]) / "runs" / "calibration"
     shutil.rmtree(folder, ignore_errors=True)
     with open_run(decode_run(content), folder) as run:
         run.start_engine()
         answers = evaluate_run(run, write=False).trajectories
-    calibration = {"limit": limit, "by_limit": {str(cut): measure_answers(answers, cut) for cut in (limit, *LIMITS)}}
+    limits = dict.fromkeys([limit, *job["limits"]])
+    calibration = {"limit": limit, "by_limit": {str(cut): measure_answers(answers, cut) for cut in limits}}
     path.write_text(json.dumps(calibration), encoding="utf-8")
-    print(f"calibration: {calibration['by_limit'][str(limit)]}", file=sys.stderr, flush=True)
+    for cut, measured in calibration["by_limit"].items():
+        shares = " ".join(f"{name} {measured[name]:.3f}" for name in ("cut_of_wrong", "cut_of_right", "success"))
+        print(f"limit {cut}: {shares}", file=sys.stderr, flush=True)
     return calibration
 
 

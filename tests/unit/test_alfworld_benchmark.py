@@ -28,10 +28,12 @@ from benchmarks.alfworld.settings import (
     VARIANTS,
     Arm,
     change_sizes,
+    choose_key,
+    list_own_parts,
     run_settings,
     settings_hash,
 )
-from benchmarks.alfworld.start import SCRATCH_START, adopt_start, digest_start, has_gpu, make_start, start_checkpoint
+from benchmarks.alfworld.start import SCRATCH_START, adopt_start, check_start, digest_start, has_gpu, start_checkpoint
 from benchmarks.alfworld.summary import count_hours, sentences, summarise
 from benchmarks.alfworld.teacher import habits_of, search, teach, weigh_observations
 from groupwise.config.run_file import decode_run
@@ -198,7 +200,8 @@ def test_without_a_common_mark_each_method_stands_at_its_end() -> None:
 
 def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with() -> None:
     written = json.loads((ROOT / "benchmarks" / "results" / "alfworld_seeds" / "observation_seed_0.json").read_text())
-    assert settings_hash(Arm(FULL, key="observation"), methods=METHODS, on_gpu=True) == written["settings"]
+    arm = Arm(FULL, key="observation")
+    assert {method: settings_hash(arm, method=method, on_gpu=True) for method in METHODS} == written["settings"]
 
 
 @pytest.mark.parametrize("method", [*METHODS, "shrunk_hgae", *VARIANTS])
@@ -212,13 +215,13 @@ def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
     assert run.env.key == ("situation" if method.endswith("_situation") else "observation")
 
 
-def test_methods_differ_in_their_credit_alone_but_for_one_that_says_so(part: Alfworld) -> None:
-    def read_loss(method: str) -> Any:
-        return decode_run(run_settings("tiny", part.path, Arm(TWO_CORES), method=method, on_gpu=False)).algorithm.loss
-
+def test_methods_differ_in_their_credit_alone_and_what_else_differs_is_named() -> None:
+    arm = Arm(TWO_CORES)
     for method in {*METHODS, *CREDIT, *VARIANTS} - {"shrunk_hgae_step_ratio"}:
-        assert read_loss(method) == read_loss("grpo"), method
-    assert read_loss("shrunk_hgae_step_ratio") != read_loss("grpo")
+        assert list_own_parts(arm, method=method) == [], method
+    assert list_own_parts(arm, method="shrunk_hgae_step_ratio") == ["algorithm.loss.ratio"]
+    assert list_own_parts(arm, method="dapo") == ["algorithm.filters", "algorithm.loss.surrogate.high"]
+    assert [choose_key(arm, method=method) for method in ("hgpo", "hgpo_situation")] == ["observation", "situation"]
 
 
 def test_a_variant_has_its_recipe_with_its_own_settings() -> None:
@@ -231,7 +234,7 @@ def test_a_variant_has_its_recipe_with_its_own_settings() -> None:
 def test_where_seeds_begin_is_in_their_hash() -> None:
     arms = [Arm(TWO_CORES), Arm(TWO_CORES, is_from_scratch=True), Arm(TWO_CORES, is_from_scratch=True, start="ab")]
     arms += [Arm(TWO_CORES, is_from_scratch=True, start="cd")]
-    assert len({settings_hash(arm, methods=METHODS, on_gpu=False) for arm in arms}) == 4
+    assert len({settings_hash(arm, method="hgpo", on_gpu=False) for arm in arms}) == 4
 
 
 def test_what_is_shown_is_said_too_but_counts_less() -> None:
@@ -263,8 +266,12 @@ def test_a_start_is_taken_over_whole_and_no_other_after_it(tmp_path: Path) -> No
         adopt_start(SCRATCH_START, tmp_path)
         assert digest_start(tmp_path) == digest_start(SCRATCH_START)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["start", "start.json"]
+    arm = Arm(TWO_CORES, is_from_scratch=True)
+    check_start(SCRATCH_START, tmp_path, arm)
     with pytest.raises(ConfigError, match=r"goes on from a given start; give it again as --start"):
-        make_start("scratch", tmp_path, tmp_path, Arm(TWO_CORES, is_from_scratch=True))
+        check_start(None, tmp_path, arm)
+    with pytest.raises(ConfigError, match=r"is a start of `scratch`; give --model scratch$"):
+        check_start(SCRATCH_START, tmp_path, Arm(FULL))
     (start_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"changed")
     with pytest.raises(ConfigError) as raised:
         adopt_start(SCRATCH_START, tmp_path)
@@ -286,7 +293,9 @@ def test_a_record_holds_the_methods_that_were_asked_for_under_their_own_hash(tmp
     arm, named = Arm(FULL), {"name": "small", "command": "", "commit": ""}
     alone, all_three = (summarise(tmp_path, arm, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS))
     assert (list(alone["methods"]), list(all_three["methods"])) == (["shrunk_hgae"], ["grpo"])
-    assert alone["settings"] == settings_hash(arm, methods=["shrunk_hgae"], on_gpu=has_gpu()) != all_three["settings"]
+    for record in (alone, all_three):
+        (method,) = record["methods"]
+        assert record["settings"] == {method: settings_hash(arm, method=method, on_gpu=has_gpu())}
     assert alone["methods"]["shrunk_hgae"]["by_mark"][0]["success"]["valid_seen"]["success"] == 0.5
     assert ElementTree.fromstring(picture(alone)) is not None
 

@@ -12,12 +12,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.alfworld.evaluating import summarise_rows
+from benchmarks.alfworld.evaluating import at_temperature, summarise_rows
 from benchmarks.alfworld.plot import COLOURS, SPOKEN
 from benchmarks.alfworld.pooled import SEEDS, main, pool, report
 from benchmarks.alfworld.pooled_plot import draw_seeds
 from benchmarks.alfworld.seed_records import read_seed_records
-from benchmarks.alfworld.settings import CREDIT, METHODS, TWO_CORES, VARIANTS, Arm, Sizes, settings_hash
+from benchmarks.alfworld.settings import (
+    CREDIT,
+    METHODS,
+    TEMPERATURES,
+    TWO_CORES,
+    VARIANTS,
+    Arm,
+    Sizes,
+    choose_key,
+    list_own_parts,
+    settings_hash,
+)
 from benchmarks.alfworld.start import SCRATCH_START, digest_start
 from groupwise.core.errors import ConfigError
 
@@ -45,14 +56,15 @@ def _mark(mark: int, total_steps: int, success: Mapping[str, Any]) -> dict[str, 
     return {"mark": mark, "update": total_steps // 10, "total_steps": total_steps, "success": success}
 
 
-def _record(seed: int, at_end: Mapping[str, float], **changes: Any) -> dict[str, Any]:
+def _record(seed: int, at_end: Mapping[str, float], *, settings: str = "aa", **changes: Any) -> dict[str, Any]:
     """A record whose methods were evaluated once past the last mark."""
     methods = {
         method: {"seconds": {"train": 1800.0, "evaluate": 1800.0}, "by_mark": [_mark(2, 210, _panels(success))]}
         for method, success in at_end.items()
     }
     start = {"imitated": {"losses": [0.5 + seed]}, "seconds": {"imitate": 360.0}}
-    facts = {"seed": seed, "settings": "aa", "commit": f"c{seed}", "command": f"run {seed}", "hours": 1.1}
+    facts = {"seed": seed, "commit": f"c{seed}", "command": f"run {seed}", "hours": 1.1}
+    facts["settings"] = dict.fromkeys(at_end, settings)
     return {**SHARED, **facts, "start": start, "success": {"warm_start": _panels(0.1)}, "methods": methods, **changes}
 
 
@@ -176,24 +188,30 @@ def test_methods_of_their_own_settings_are_compared_over_common_seeds() -> None:
     assert pooled["hours"] == 7.5  # the starts of seeds 3 and 4 count once
 
 
+def test_a_method_is_pooled_with_itself_whichever_others_its_records_hold() -> None:
+    records = {"a": _record(0, {"grpo": 0.5, "hgpo": 0.5}), "b": _record(1, {"grpo": 0.5, "gigpo": 0.5})}
+    (mark,) = pool(records, command="")["marks"]
+    assert mark["methods"]["grpo"]["seeds"] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("seed", "changes", "sentence"),
     [
-        (1, {"settings": "bb"}, "grpo has other settings there than in seeds/0.json (aa); pool it by itself"),
-        (1, {"model": "x"}, "its 'model' differs from that of seeds/0.json (settings aa); pool it by itself"),
-        (1, {"sizes": {}}, "its 'sizes' differs from that of seeds/0.json (settings aa); pool it by itself"),
+        (1, {"settings": "bb"}, "grpo has other settings there (bb) than in seeds/0.json (aa); pool it by itself"),
+        (1, {"model": "x"}, "its 'model' differs from that of seeds/0.json; pool it by itself"),
+        (1, {"sizes": {}}, "its 'sizes' differs from that of seeds/0.json; pool it by itself"),
         (0, {}, "seed 0 of grpo is in seeds/0.json too; a seed counts once, leave one out"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_named(seed: int, changes: Mapping[str, Any], sentence: str) -> None:
     other = _record(seed, {"grpo": 0.5}, **changes)
-    assert _refusal([_record(0, {"grpo": 0.5}), other]) == f"seeds/1.json (settings {other['settings']}): {sentence}"
+    assert _refusal([_record(0, {"grpo": 0.5}), other]) == f"seeds/1.json: {sentence}"
 
 
 def test_methods_of_a_seed_go_on_from_one_start() -> None:
     other = _record(0, {"hgae": 0.5}, settings="bb", success={"warm_start": _panels(0.2)})
     assert _refusal([_record(0, {"grpo": 0.5}), other]) == (
-        "seeds/1.json (settings bb): seed 0 has another start there than in seeds/0.json; "
+        "seeds/1.json: seed 0 has another start there than in seeds/0.json; "
         "methods are compared from one start, pool it by itself"
     )
 
@@ -259,7 +277,7 @@ def test_variants_come_last_and_have_a_table_of_their_own(monkeypatch: pytest.Mo
     shares = {"hgpo_depth_1": 0.6, "salt": 0.1, "hgpo": 0.5, "grpo": 0.3}
     records = {f"{seed}.json": _record(seed, shares) for seed in range(4)}
     for record in records.values():
-        record["success_at_1"] = {method: _panels(share / 2) for method, share in shares.items()}
+        record["success_at_1"] = {method: _panels(share / 2) for method, share in {**shares, "warm_start": 0.1}.items()}
         for method in record["methods"].values():
             method["total_steps"] = 210
     pooled = pool(records, command="")
@@ -350,12 +368,13 @@ def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeyp
     tables = importlib.import_module("alfworld_tables")
     records = _five()
     for record in records.values():
-        record["success_at_1"] = {"grpo": _panels(0.2), "gigpo": _panels(0.6)}
+        record["success_at_1"] = {"warm_start": _panels(0.15), "grpo": _panels(0.2), "gigpo": _panels(0.6)}
         for method in record["methods"].values():
             method["total_steps"] = 210
     monkeypatch.setattr(tables, "result", lambda name: pool(records, command=""))
     over_seeds, comparisons = tables.scratch_over_seeds(), tables.scratch_comparisons()
     assert "| 0 | after imitation, one start for all | 10.0 % | 10.0 % | 10.0 % |  |" in over_seeds
+    assert "| 0, temperature 1 | after imitation, one start for all | 15.0 % | 15.0 % | 15.0 % |  |" in over_seeds
     assert "| 200, temperature 1 | GiGPO | 60.0 % (60.0 to 60.0) |" in over_seeds
     assert "| 0.4 | GiGPO over GRPO | valid_unseen | -8.0 (-46.6 to +30.6) |" in comparisons
     assert "| 1.0 | GiGPO over GRPO | both | +40.0 (+40.0 to +40.0) |" in comparisons
@@ -366,7 +385,9 @@ def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeyp
 def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> None:
     record = json.loads(file.read_text())
     arm = Arm(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
-    assert settings_hash(arm, methods=list(record["methods"]), on_gpu=True) == record["settings"]
+    assert {method: settings_hash(arm, method=method, on_gpu=True) for method in record["methods"]} == record[
+        "settings"
+    ]
 
 
 @pytest.mark.parametrize("file", sorted(SCRATCH_SEEDS.glob("*.json")), ids=lambda file: file.stem)
@@ -375,9 +396,15 @@ def test_the_hash_of_a_seed_from_scratch_holds_the_committed_start(file: Path) -
     sizes = Sizes(**record["sizes"])
     assert sizes == TWO_CORES
     arm = Arm(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
-    assert settings_hash(arm, methods=list(record["methods"]), on_gpu=False) == record["settings"]
+    for method, described in record["methods"].items():
+        assert settings_hash(arm, method=method, on_gpu=False) == record["settings"][method]
+        assert (described["key"], described["own_parts"]) == (
+            choose_key(arm, method=method),
+            list_own_parts(arm, method=method),
+        )
     assert record["start"]["imitated"] == start["imitated"]
-    assert record["success"]["warm_start"] == summarise_rows(start["warm_start"])
+    usual, sampled = (summarise_rows(at_temperature(start["warm_start"], each)) for each in TEMPERATURES)
+    assert (record["success"]["warm_start"], record["success_at_1"]["warm_start"]) == (usual, sampled)
 
 
 def test_five_seeds_from_scratch_have_all_three_methods() -> None:

@@ -12,7 +12,9 @@ from groupwise.core.parts.part import Part, Slot
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
-TAGS = ("<think>", "</think>", "<action>", "</action>")
+THOUGHT_TAGS = ("<think>", "</think>")
+ACTION_TAGS = ("<action>", "</action>")
+TAGS = (*THOUGHT_TAGS, *ACTION_TAGS)
 """What stands around a thought and around an action."""
 
 Admissible = Sequence[str] | None
@@ -85,8 +87,8 @@ class Tagged(Part, slot="action_rule"):
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """What stands between the action tags."""
         lowered = text.lower()
-        action = _find_between(lowered, "<action>", "</action>")
-        thought = _find_between(lowered, "<think>", "</think>")
+        action = _find_between(lowered, *ACTION_TAGS)
+        thought = _find_between(lowered, *THOUGHT_TAGS)
         if action is None:
             return Action(text=lowered[len(lowered) - min(self.fallback, len(lowered)) :].strip(), well_formed=False)
         in_language = self.allows_chinese or text.isascii() or not _CHINESE.search(text)
@@ -94,7 +96,7 @@ class Tagged(Part, slot="action_rule"):
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         """The action between its tags, after a thought that says nothing."""
-        return f"<think></think><action>{action}</action>"
+        return f"{''.join(THOUGHT_TAGS)}{action.join(ACTION_TAGS)}"
 
 
 def _read_number(text: str, *, largest: int) -> int | None:

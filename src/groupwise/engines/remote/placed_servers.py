@@ -69,7 +69,7 @@ class HostedServer:
         """Wait until it is healthy, or will not be; where it listens."""
         self._is_decided.wait()
         if self._fault is not None or self._process is None:
-            raise EngineFault(self._fault or "the server was stopped before it was healthy")
+            raise EngineFault(self._fault or "the server has not been started")
         return self._process.url
 
     def stop(self) -> None:
@@ -89,7 +89,10 @@ class HostedServer:
             while self._process.is_running():  # waits a moment for its end
                 pass
         except Exception as error:  # whoever waits must hear of it, whatever it is
-            self._fault = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
+            if self._is_stopped.is_set():
+                self._fault = "the server was stopped before it was healthy"
+            else:
+                self._fault = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
             self._is_decided.set()
             self._is_stopped.wait(HEAR_SECONDS)
         if not self._is_stopped.is_set():

@@ -85,7 +85,7 @@ class ServerProcess:
         self._log_start = 0
         # Also at the end of the interpreter, and where a run is forgotten that was never closed.
         self._end = weakref.finalize(self, self._group.end)
-        self._start()
+        self._start_where_free()
 
     @property
     def url(self) -> str:
@@ -135,7 +135,7 @@ class ServerProcess:
                     if not self._end.alive:  # stopped meanwhile
                         break
                     self._port = find_free_port()
-                    self._start()
+                    self._start_where_free()
             if self._becomes_healthy(deadline, timeout):
                 return
             if not PORT_TAKEN.search(self._read_log()):
@@ -158,6 +158,15 @@ class ServerProcess:
                 )
             self._group.wait(POLL_SECONDS)
         return False
+
+    def _start_where_free(self) -> None:
+        """Start it; where any port will do and its own was taken since it was found free, at another one."""
+        for _ in range(MAX_PORTS - 1 if self._may_move else 0):
+            try:
+                return self._start()
+            except ConfigError:
+                self._port = find_free_port()
+        self._start()
 
     def _start(self, *, port_seconds: float = 0.0) -> None:
         self._group.end()

@@ -251,7 +251,7 @@ def test_a_server_that_is_stopped_while_it_is_started_ends_too(tmp_path: Path) -
     wait_until(lambda: "watch late" not in find_new_threads(before), "it is watched")
     assert server._process is not None
     assert not server._process.is_running()
-    with pytest.raises(EngineFault, match=r"^late ended before it was healthy"):
+    with pytest.raises(EngineFault, match=r"^the server was stopped before it was healthy$"):
         server.wait()
 
 

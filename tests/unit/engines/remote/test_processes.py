@@ -161,6 +161,38 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
             assert process.url != f"http://127.0.0.1:{port}"
 
 
+def test_a_port_that_is_taken_as_soon_as_it_was_found_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        taken = stranger.getsockname()[1]
+        free, ports = processes.find_free_port, [taken, taken]
+        monkeypatch.setattr(processes, "find_free_port", lambda: ports.pop() if ports else free())
+        with start_server(tmp_path) as process:
+            process.wait_until_healthy(timeout=PATIENCE)
+            assert process.port != taken
+        ports += [taken] * processes.MAX_PORTS
+        with pytest.raises(ConfigError, match=f"^port {taken} of 127.0.0.1 cannot be taken"), start_server(tmp_path):
+            pass
+
+
+def test_a_server_that_was_stopped_is_not_moved_to_another_port(tmp_path: Path) -> None:
+    ports: list[int] = []
+
+    def make_command(port: int) -> Command:
+        ports.append(port)
+        return [sys.executable, "-c", "import sys; sys.exit('address already in use')"], {}
+
+    process = ServerProcess(make_command, name="the server", log=tmp_path / "server.log")
+    process._group.wait(PATIENCE)
+    process.stop()
+    with pytest.raises(EngineFault, match=r"^the server ended before it was healthy, with status 1: its port is taken"):
+        process.wait_until_healthy(timeout=PATIENCE)
+    assert len(ports) == 1
+
+
 def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     process = ServerProcess(lambda port: (["/no/such/python"], {}), name="the server", log=tmp_path / "server.log")
     with pytest.raises(EngineFault, match=r"ended before it was healthy, with status 1 .*No such file or directory"):
