@@ -199,6 +199,15 @@ def scratch_variants() -> str:
     return table(head, rows)
 
 
+def scratch_training() -> str:
+    """Success on training games over the second half of the steps, sampled at temperature 1."""
+    rows = []
+    for method, case in result("alfworld_scratch_pooled")["training"].items():
+        more, by_seed, _ = _gap_cells(case["over_grpo"]) if "over_grpo" in case else ("", "", "")
+        rows.append([NAMES[method], _share_over_seeds(case), more, by_seed])
+    return table(("method", "success while training", "more than GRPO, points", "by seed"), rows)
+
+
 def _name_pair(pair: dict[str, Any]) -> str:
     return f"{NAMES[pair['first']]} over {NAMES[pair['second']]}"
 

@@ -24,6 +24,7 @@ from alfworld_tables import (
     alfworld_types,
     scratch_comparisons,
     scratch_over_seeds,
+    scratch_training,
     scratch_variants,
 )
 from cost_tables import gpu_hours
@@ -323,7 +324,7 @@ TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         *(small_worlds, alfworld, alfworld_types, alfworld_seeds, alfworld_over_seeds, alfworld_comparisons),
-        *(scratch_over_seeds, scratch_comparisons, scratch_variants),
+        *(scratch_over_seeds, scratch_comparisons, scratch_training, scratch_variants),
         *(sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),

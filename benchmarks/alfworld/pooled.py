@@ -9,10 +9,11 @@ when all else agrees (`seed_records.SHARED`). Whatever does not fit is refused a
 At each mark of environment steps, on valid_seen, valid_unseen and all games of both: interquartile mean over seeds with
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
-from one start. `sampled` is the same at the last mark, at temperature 1; `variants` names the recipe of methods that
-are one with other settings. Runs are drawn whole, so that the two panels
-of a run stay together. Where fewer than four seeds were evaluated, no interval is given. `coverage` says, by number of
-seeds, how often the bootstrap's intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
+from one start. `sampled` is the same at the last mark, at temperature 1; `training` is success on training games, where
+attempts are sampled at that temperature too, over the second half of the steps; `variants` names the recipe of methods
+that are one with other settings. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than
+four seeds were evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's
+intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ from benchmarks.alfworld.seed_records import (
     BOTH,
     PANELS,
     SHARED,
+    TRAINING,
     Records,
     check_records,
     collect_sampled_scores,
     collect_scores,
+    collect_training_scores,
     list_marks,
     list_methods,
     read_seed_records,
     score_panels,
 )
-from benchmarks.alfworld.settings import TEMPERATURES, VARIANTS
+from benchmarks.alfworld.settings import METHODS, TEMPERATURES, VARIANTS
 from benchmarks.alfworld.summary import count_hours
 from benchmarks.result_file import describe_command, write_result
 from groupwise.core.errors import ConfigError
@@ -90,6 +93,7 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
             **({"after_imitation": _describe_scores(sampled_starts)} if sampled_starts else {}),
             **_describe_methods(collect_sampled_scores(records), methods),
         },
+        "training": _describe_training(collect_training_scores(records), methods),
         "curves": {method: _describe_curves(records, method) for method in methods},
     }
 
@@ -101,6 +105,17 @@ def _describe_methods(scores: Mapping[str, Scores], methods: Sequence[str]) -> d
         "methods": {method: _describe_scores(by_seed) for method, by_seed in scored.items()},
         "comparisons": _compare_methods(scored),
     }
+
+
+def _describe_training(scores: Mapping[str, Scores], methods: Sequence[str]) -> dict[str, Any]:
+    """Success while training by method, and what each is ahead of GRPO by, where that was measured."""
+    base, described = scores.get(METHODS[0], {}), {}
+    for method in (method for method in methods if method in scores):
+        seeds = sorted(scores[method])
+        described[method] = {"seeds": seeds, **_describe_panel([scores[method][seed][TRAINING] for seed in seeds])}
+        if method != METHODS[0] and (common := sorted(scores[method].keys() & base.keys())):
+            described[method]["over_grpo"] = _compare_panel(scores[method], base, common, TRAINING)
+    return described
 
 
 def _describe_record(name: str, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ STARTS = (("start", "imitated"), ("success", "warm_start"))
 BOTH = "both"
 """All games of both panels together."""
 PANELS = (*SPLITS, BOTH)
+TRAINING = "training"
+"""Success on the games that were trained on, update by update."""
 
 SeedRecord = Mapping[str, Any]
 """What `--stage report` wrote of a seed."""
@@ -145,6 +148,18 @@ def collect_sampled_scores(records: Records) -> dict[str, dict[int, dict[str, An
             for method, success in sampled.items():
                 total_steps = record["methods"][method]["total_steps"]
                 scores.setdefault(method, {})[record["seed"]] = {**score_panels(success), "total_steps": total_steps}
+    return scores
+
+
+def collect_training_scores(records: Records) -> dict[str, dict[int, dict[str, Any]]]:
+    """By method and seed: mean success of the updates that ended in the second half of the steps."""
+    scores: dict[str, dict[int, dict[str, Any]]] = {}
+    for record in records.values():
+        end = record["sizes"]["compare_at"]
+        for method, described in record["methods"].items():
+            late = [point["success"] for point in described.get("curve", ()) if end / 2 < point["total_steps"] <= end]
+            if late:
+                scores.setdefault(method, {})[record["seed"]] = {TRAINING: round(statistics.fmean(late), 4)}
     return scores
 
 

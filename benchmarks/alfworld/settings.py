@@ -195,7 +195,8 @@ class Scratch:
     sloppy_games: int = 2000
     """Games that it then plays sloppily, once each; they are imitated once."""
     sloppiness: float = 0.4
-    """How likely it is, at a step of its plan there, to do anything possible instead: in all, three steps of ten."""
+    """How likely it is, at a step of its plan there, to do anything possible instead: in all, three steps of ten. After
+    a detour that changed something it takes the place of its errand for known, so that it searches less than before."""
     sloppy_rate: float = 1e-3
     """Largest step size while they are imitated."""
 

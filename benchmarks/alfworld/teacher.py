@@ -212,7 +212,7 @@ def weigh_observations(samples: Sequence[Sample], weight: float) -> list[Sample]
     """The same steps, each with the words it was shown last among those to be said, which count `weight` each.
 
     Prompts are whole dialogues, so that a prompt begins with the one before it and the response to that; of the first
-    one all but its first token is said.
+    one all but its first token is said, the opening too, which a warm start's `observation_weight` leaves out.
     """
     weighed: list[Sample] = []
     before: Sample | None = None

@@ -272,6 +272,21 @@ def test_a_recipe_without_a_name_of_its_own_is_drawn_too() -> None:
     assert "salt (1 seeds)" in draw_seeds(pool({"0.json": _record(0, {"salt": 0.5})}, command=""))
 
 
+def test_success_while_training_is_that_of_the_second_half_beside_grpo_at_the_same_seed() -> None:
+    curve = [{"total_steps": steps, "success": success} for steps, success in ((90, 0.9), (110, 0.2), (190, 0.4))]
+    records = {f"{seed}.json": _record(seed, {"grpo": 0.5, "hgpo": 0.5}) for seed in range(4)}
+    for record in records.values():
+        record["methods"]["grpo"]["curve"] = [*curve, {"total_steps": 210, "success": 0.9}]
+        record["methods"]["hgpo"]["curve"] = curve[:2]
+    training = pool(records, command="")["training"]
+    assert training["grpo"]["by_seed"] == [0.3] * 4
+    assert training["hgpo"]["over_grpo"]["difference"] == {
+        "value": -0.1,
+        "interval": [-0.1, -0.1],
+        "by_seed": [-0.1] * 4,
+    }
+
+
 def test_variants_come_last_and_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = importlib.import_module("alfworld_tables")
     shares = {"hgpo_depth_1": 0.6, "salt": 0.1, "hgpo": 0.5, "grpo": 0.3}
