@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,9 +17,9 @@ import pytest
 from benchmarks.alfworld.__main__ import main
 from benchmarks.alfworld.evaluating import at_temperature, compare_pairs, describe_briefly, summarise_rows
 from benchmarks.alfworld.games import pack_games, unpack_games
-from benchmarks.alfworld.methods import common_updates
+from benchmarks.alfworld.methods import common_updates, run_methods
 from benchmarks.alfworld.plot import picture
-from benchmarks.alfworld.records import method_record, write_record
+from benchmarks.alfworld.records import method_record, read_record, write_record
 from benchmarks.alfworld.recurrence import table
 from benchmarks.alfworld.settings import (
     CREDIT,
@@ -196,6 +197,21 @@ def test_methods_are_compared_at_the_last_mark_that_all_have_reached() -> None:
 def test_without_a_common_mark_each_method_stands_at_its_end() -> None:
     assert common_updates({"grpo": _marks((0, 2)), "hgpo": _marks((1, 5), (1, 7))}) == {"grpo": 2, "hgpo": 7}
     assert common_updates({"grpo": {}, "hgpo": {}}) == {"grpo": 0, "hgpo": 0}
+
+
+class _Kills:
+    """Ends the process in which it arrives."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (9,)
+
+
+def test_a_method_whose_process_is_killed_keeps_nobody_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_methods([{"method": "grpo", "folder": str(tmp_path), "arm": _Kills()}])
+    assert read_record(method_record(tmp_path, "grpo"))["is_trained"] is True
+    assert capsys.readouterr().err == "grpo: ended with exit code 9; its record ends there\n"
 
 
 def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with() -> None:
