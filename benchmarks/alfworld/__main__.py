@@ -14,8 +14,8 @@ its own on the same device until each has made the steps at which methods are co
 and evaluates each there and, as time allows, at earlier marks. `--stage report` writes alfworld.json, alfworld.svg,
 rollouts of each method and their audit, some 10 MB in all, into `--results`; the other stages end with it. A stage that
 is called again goes on where it was cut off; with `--updates 0`, methods are only evaluated. `--model scratch` is a
-small model for machines without a GPU: with the start that comes with it, twelve minutes of two cores a seed of three
-methods, and the same numbers each time; without `--start` each seed makes its own, in a quarter of an hour of a core.
+small model for machines without a GPU: with the start that comes with it, ten to twenty minutes of two cores a seed of
+three methods, and the same numbers each time; without `--start` each seed makes its own, in some 25 minutes of a core.
 `--model tiny --small` tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a
 size, and `--methods` takes recipes and the variants that are named there. Recipes may differ from GRPO in more than
 their credit: a record names what (`own_parts`). Seeds of a method whose records have equal `settings` are pooled by
