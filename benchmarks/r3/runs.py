@@ -50,7 +50,7 @@ def calibrate(job: Job) -> dict[str, Any]:
     torch.set_num_threads(1)
     path = Path(job["folder"]) / "calibration.json"
     if path.is_file():
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return _tell_calibration(json.loads(path.read_text(encoding="utf-8")))
     content = _read_settings(job)
     limit = content["rollout"]["max_tokens"]
     content["rollout"]["max_tokens"], content["evaluation"] = job["long_limit"], CALIBRATION
@@ -62,9 +62,15 @@ def calibrate(job: Job) -> dict[str, Any]:
     limits = dict.fromkeys([limit, *job["limits"]])
     calibration = {"limit": limit, "by_limit": {str(cut): measure_answers(answers, cut) for cut in limits}}
     path.write_text(json.dumps(calibration), encoding="utf-8")
-    for cut, measured in calibration["by_limit"].items():
-        shares = " ".join(f"{name} {measured[name]:.3f}" for name in ("cut_of_wrong", "cut_of_right", "success"))
-        print(f"limit {cut}: {shares}", file=sys.stderr, flush=True)
+    return _tell_calibration(calibration)
+
+
+def _tell_calibration(calibration: dict[str, Any]) -> dict[str, Any]:
+    """Say what each limit cuts of the wrong and of the right answers, and how many are right under it."""
+    for limit, measured in calibration["by_limit"].items():
+        wrong, right, success = (100 * measured[name] for name in ("cut_of_wrong", "cut_of_right", "success"))
+        cut = f"cuts {wrong:.1f} % of the wrong and {right:.1f} % of the right answers"
+        print(f"a limit of {limit} tokens {cut}; {success:.1f} % are right under it", file=sys.stderr, flush=True)
     return calibration
 
 
