@@ -263,15 +263,15 @@ def list_own_parts(arm: Arm, *, method: str) -> list[str]:
     return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
 
 
-def _list_differences(one: Any, other: Any, path: str = "") -> list[str]:
+def _list_differences(first: Any, second: Any, path: str = "") -> list[str]:
     """Paths at which two nested mappings differ; of parts of another kind, that of the part."""
-    are_alike = isinstance(one, Mapping) and isinstance(other, Mapping) and one.get("kind") == other.get("kind")
-    if not are_alike:
-        return [] if one == other else [path]
+    are_mappings = isinstance(first, Mapping) and isinstance(second, Mapping)
+    if not are_mappings or first.get("kind") != second.get("kind"):
+        return [] if first == second else [path]
     return [
-        found
-        for key in dict.fromkeys([*one, *other])
-        for found in _list_differences(one.get(key), other.get(key), f"{path}.{key}" if path else key)
+        difference
+        for key in dict.fromkeys([*first, *second])
+        for difference in _list_differences(first.get(key), second.get(key), f"{path}.{key}" if path else key)
     ]
 
 

@@ -60,14 +60,7 @@ def summarise(
         "temperature": usual,
         "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
         "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
-        "methods": {
-            method: {
-                "key": choose_key(arm, method=method),
-                "own_parts": list_own_parts(arm, method=method),
-                **_describe_method(record, chosen[method]),
-            }
-            for method, record in records.items()
-        },
+        "methods": {method: _describe_method(arm, method, records[method], chosen[method]) for method in records},
         "differences": [
             {
                 "from": one,
@@ -83,9 +76,11 @@ def summarise(
     }
 
 
-def _describe_method(record: Mapping[str, Any], update: int) -> dict[str, Any]:
-    """How one method's run went, and the update that it is compared at."""
+def _describe_method(arm: Arm, method: str, record: Mapping[str, Any], update: int) -> dict[str, Any]:
+    """What a method's run has of its own, how it went, and the update that it is compared at."""
     return {
+        "key": choose_key(arm, method=method),
+        "own_parts": list_own_parts(arm, method=method),
         "update": update,
         "total_steps": next((mark["total_steps"] for mark in record["marks"] if mark["update"] == update), 0),
         "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},

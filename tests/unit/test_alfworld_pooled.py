@@ -418,7 +418,7 @@ def test_the_hash_of_a_seed_from_scratch_holds_the_committed_start(file: Path) -
             list_own_parts(arm, method=method),
         )
     assert record["start"]["imitated"] == start["imitated"]
-    usual, sampled = (summarise_rows(at_temperature(start["warm_start"], each)) for each in TEMPERATURES)
+    usual, sampled = (summarise_rows(at_temperature(start["warm_start"], temperature)) for temperature in TEMPERATURES)
     assert (record["success"]["warm_start"], record["success_at_1"]["warm_start"]) == (usual, sampled)
 
 
