@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import groupwise
@@ -15,9 +17,14 @@ SLACK = 1.5
 NUM_RUNS = 5
 
 
-def takes_under(seconds: float, code: str) -> bool:
-    """Whether the fastest of several runs takes less: processor seconds, since the clock counts other processes too."""
-    return any(float(fresh(code).splitlines()[-1]) < seconds for _ in range(NUM_RUNS))
+def takes_under(seconds: float, code: str, bytecode: Path) -> bool:
+    """Whether the fastest of several runs takes less: processor seconds, since the clock counts other processes too.
+
+    Bytecode is kept in a folder, as where the package is installed: an environment that forbids it would compile all
+    sources at every run.
+    """
+    keep = f"import sys\nsys.dont_write_bytecode, sys.pycache_prefix = False, {str(bytecode)!r}\n"
+    return any(float(fresh(keep + code).splitlines()[-1]) < seconds for _ in range(NUM_RUNS))
 
 
 def test_credit_needs_numpy_and_pydantic_only() -> None:
@@ -88,14 +95,14 @@ def test_the_schema_of_run_files_and_every_example_need_no_torch() -> None:
     assert "alfworld.toml" in fresh(code)
 
 
-def test_importing_takes_under_half_a_second() -> None:
+def test_importing_takes_under_half_a_second(tmp_path: Path) -> None:
     code = "import time\nstart = time.process_time()\nimport groupwise\nprint(time.process_time() - start)"
-    assert takes_under(SLACK * IMPORT_SECONDS, code)
+    assert takes_under(SLACK * IMPORT_SECONDS, code, tmp_path)
 
 
-def test_help_takes_under_a_second() -> None:
+def test_help_takes_under_a_second(tmp_path: Path) -> None:
     code = HELP.format(arguments=["--help"]) + "import time\nprint(time.process_time())"
-    assert takes_under(SLACK * HELP_SECONDS, code)
+    assert takes_under(SLACK * HELP_SECONDS, code, tmp_path)
 
 
 def test_the_public_names_are_these() -> None:
