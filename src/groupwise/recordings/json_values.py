@@ -13,7 +13,7 @@ _JSON = frozenset({str, int, float, bool, type(None)})
 def to_json_value(value: Any) -> Any:
     """The JSON value that a value stands for; what stands for none comes back as it is.
 
-    >>> plain((np.float32(0.5), np.int64(3), [True]))
+    >>> to_json_value((np.float32(0.5), np.int64(3), [True]))
     [0.5, 3, [True]]
     """
     kind = type(value)

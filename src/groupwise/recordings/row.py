@@ -168,7 +168,7 @@ def _join_names(names: tuple[str, ...]) -> str:
 def quote_json(value: object, *, width: int = 60) -> str:
     """A value as JSON for a message, cut where it is long.
 
-    >>> shown(float("nan")), shown(None), shown("up")
+    >>> quote_json(float("nan")), quote_json(None), quote_json("up")
     ('NaN', 'null', '"up"')
     """
     text = ""

@@ -15,7 +15,7 @@ def compile_function(arguments: str, body: str, known: Mapping[str, Any] | None 
 
     Nothing of the text may come from anywhere but the source of groupwise.
 
-    >>> define("row", "return 'cut' in row")({"cut": True})
+    >>> compile_function("row", "return 'cut' in row")({"cut": True})
     True
     """
     names = dict(known or {})

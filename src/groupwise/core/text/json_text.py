@@ -57,7 +57,7 @@ def parse_json(text: str) -> Any:
 def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
     """The one JSON text of a value: keys sorted, no white space; NaN and infinities by name, or else a ValueError.
 
-    >>> canonical({"b": 1, "a": [2, 3]})
+    >>> to_canonical_json({"b": 1, "a": [2, 3]})
     '{"a":[2,3],"b":1}'
     """
     return (_CANONICAL if takes_nan else _STRICT_CANONICAL).encode(value)
@@ -79,7 +79,7 @@ def is_shallow(text: str, value: Any) -> bool:
 def describe_strangeness(value: Any) -> str | None:
     """What in a value is no JSON, in words, or None: NaN, an infinity, another kind of value, nesting without end.
 
-    >>> strangeness({"a": [1.5, float("nan")]}), strangeness([1, "x", None, {"b": True}])
+    >>> describe_strangeness({"a": [1.5, float("nan")]}), describe_strangeness([1, "x", None, {"b": True}])
     ('holds NaN', None)
     """
     waiting = [(value, 1)]

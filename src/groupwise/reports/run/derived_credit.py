@@ -142,7 +142,8 @@ class UnderivableCredit:
 def describe_company(company: Sequence[ComparisonGroup]) -> str:
     """Whom a step was compared with.
 
-    >>> describe_company([Company(by="state", members=8), Company(by="state and 1 before", members=2)])
+    >>> before = ComparisonGroup(by="state and 1 before", members=2)
+    >>> describe_company([ComparisonGroup(by="state", members=8), before])
     '7 others by state, 1 other by state and 1 before'
     """
     comparisons = [
