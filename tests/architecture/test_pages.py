@@ -57,6 +57,12 @@ def test_every_page_of_the_docs_is_reached_from_the_index() -> None:
     assert [page for page in orphans if not page.startswith(NOT_PAGES)] == []
 
 
+def test_the_index_lists_every_decision_in_order() -> None:
+    """By itself: a decision that some other page leads to is reached, and yet readers of the list do not find it."""
+    listed = [target_of(START, link)[0] for link in links_of(START) if link.startswith("adr/")]
+    assert [name_of(path) for path in listed] == [page for page in pages() if page.startswith("docs/adr/")]
+
+
 def test_the_map_has_the_layers_of_the_contract() -> None:
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     layers = [set(layer.split(" | ")) for layer in contract[0]["layers"] if layer != "__main__"]
