@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,34 @@ def describe_command(module: str, words: Sequence[str]) -> str:
     return shlex.join(["python", "-m", module, *shown])
 
 
+@cache
+def read_commit() -> str:
+    """The commit of this code, with `-changed` after it if tracked files differ; results themselves do not count.
+
+    Where there is no git checkout, the variable GROUPWISE_COMMIT says it; the text is empty if neither is there.
+    """
+    commit = _ask_git("rev-parse", "HEAD")
+    if not commit:
+        return os.environ.get("GROUPWISE_COMMIT", "")
+    changed = _ask_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benchmarks/results")
+    return f"{commit}-changed" if changed else commit
+
+
+def _ask_git(*words: str) -> str:
+    try:
+        asked = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:  # there is no git
+        return ""
+    return asked.stdout.strip()
+
+
 def write_result(result: dict[str, Any], path: Path | None) -> None:
-    """Write a result where that is asked for, with the folders on the way there."""
+    """Write what was measured, with the commit of this code if it names none, where that is asked for."""
+    write_json({"commit": read_commit(), **result}, path)
+
+
+def write_json(result: dict[str, Any], path: Path | None) -> None:
+    """Write a result as it is where that is asked for, with the folders on the way there."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -33,7 +33,7 @@ import transformers
 
 from benchmarks.engine.shapes import make_config, make_model
 from benchmarks.prefix.recordings import DATA, Recording, num_tokens
-from benchmarks.result_file import write_result
+from benchmarks.result_file import read_commit, write_result
 from groupwise.batching import count_totals
 from groupwise.batching.chains import Chains
 from groupwise.batching.pack import pack
@@ -271,7 +271,7 @@ def measure(options: argparse.Namespace, known: dict[str, Any]) -> None:
     """Measure the forms that are asked for; those that are known stay."""
     forms = known.get("forms", {}) if known.get("shape") == options.shape else {}
     for form in options.forms:
-        forms[form] = measure_form(form, options)
+        forms[form] = {"commit": read_commit(), **measure_form(form, options)}
         result = {
             "shape": options.shape,
             "tasks": options.tasks,

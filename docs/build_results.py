@@ -1,8 +1,9 @@
-"""Write the tables of results, performance, environments and aliased (.md) from benchmarks/results: no number is typed.
+"""Write tables and commits of results, performance and other pages from benchmarks/results: no number is typed.
 
 python docs/build_results.py [--check]
 
-A table stands below its name, `<!-- table: NAME -->`; the words around it are written by hand.
+A table stands below its name, `<!-- table: NAME -->`; the commits of records below `<!-- commits: NAME, NAME -->`. The
+words around them are written by hand.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ from alfworld_tables import (
 from cost_tables import gpu_hours
 from depth_tables import depth_choices, depth_gains, depth_keys, depth_levels, depth_proposition
 from line_tables import line_credit, line_learning, line_learning_by_episodes
+from record_commits import commit_sentence
 from table_text import interval, percent, result, success, table, times
 
 DOCS = Path(__file__).parent
 PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md", DOCS / "aliased.md")
+PAGES_WITHOUT_TABLES = (DOCS / "scale.md", DOCS / "gpu.md", DOCS / "prefix_sharing.md")
+"""Pages that quote records and have none of these tables: only commits are written there."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
+COMMITS = re.compile(r"(<!-- commits: ([\w, ]+) -->\n)(?:Commits? of .*\n)*")
 
 
 def small_worlds() -> str:
@@ -336,8 +341,13 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def page(before: str) -> str:
-    """The page with its tables as they should be."""
-    return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before)
+    """The page with its tables and commits as they should be."""
+    return write_commits(TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before))
+
+
+def write_commits(before: str) -> str:
+    """The page with the commits of its records as they should be."""
+    return COMMITS.sub(lambda match: match[1] + "".join(map(commit_sentence, match[2].split(", "))), before)
 
 
 def main() -> None:
@@ -345,11 +355,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
     is_check = parser.parse_args().check
-    for path in PAGES:
+    for path in (*PAGES, *PAGES_WITHOUT_TABLES):
         text = path.read_text(encoding="utf-8")
+        written = page(text) if path in PAGES else write_commits(text)
         if not is_check:
-            path.write_text(page(text), encoding="utf-8")
-        elif page(text) != text:
+            path.write_text(written, encoding="utf-8")
+        elif written != text:
             sys.exit(f"{path} is stale; run `python docs/build_results.py`")
 
 

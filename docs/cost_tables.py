@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from table_text import RESULTS, result, table
+from record_commits import commit_cell, list_gpu_records
+from table_text import result, table
 
-WITHOUT_DEVICE = ("alfworld_imitation",)
-"""Records of a GPU that do not name it."""
 SUMMARIES = ("alfworld_pooled",)
 """Results that only sum up records, whose hours are counted there."""
 SEEDS = "_seed_"
@@ -22,18 +21,18 @@ def gpu_hours() -> str:
         records = [result(stem) for stem in stems]
         hours, words = _count_hours(stems[0], records)
         total += hours or 0.0
-        rows.append([f"`{name}`", f"{len(records)}", "not recorded" if hours is None else f"{hours:.2f}", words])
-    rows.append(["all that was recorded", "", f"{total:.2f}", ""])
-    return table(("file", "records", "hours of one H200", "what was timed"), rows)
+        commits = ", ".join(commit_cell(record) for record in records)
+        shown = "not recorded" if hours is None else f"{hours:.2f}"
+        rows.append([f"`{name}`", f"{len(records)}", commits, shown, words])
+    rows.append(["all that was recorded", "", "", f"{total:.2f}", ""])
+    return table(("file", "records", "commit", "hours of one H200", "what was timed"), rows)
 
 
 def _group_by_measurement() -> dict[str, list[str]]:
     """Records of a GPU by measurement, of which the seeds are one."""
     groups: dict[str, list[str]] = {}
-    for path in sorted(RESULTS.rglob("*.json")):
-        stem = path.relative_to(RESULTS).with_suffix("").as_posix()
-        is_of_gpu = stem in WITHOUT_DEVICE or "H200" in path.read_text(encoding="utf-8")
-        if is_of_gpu and stem not in SUMMARIES:
+    for stem in list_gpu_records():
+        if stem not in SUMMARIES:
             shared, has_seed, _ = stem.rpartition(SEEDS)
             groups.setdefault(f"{shared}{SEEDS}*.json" if has_seed else f"{stem}.json", []).append(stem)
     return groups

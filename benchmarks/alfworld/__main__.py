@@ -31,7 +31,6 @@ import gc
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +43,7 @@ from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, 
 from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Frame, Key, change_sizes
 from benchmarks.alfworld.start import adopt_start, check_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
-from benchmarks.result_file import describe_command
+from benchmarks.result_file import describe_command, read_commit
 from groupwise import recipes
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.run_paths import RunPaths
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     command = describe_command("benchmarks.alfworld", given)
     name = options.name or Path(options.model).name
-    commit = options.commit or _commit()
+    commit = options.commit or read_commit()
     summary = summarise(options.out, arm, methods=options.methods, name=name, command=command, commit=commit)
     print(sentences(summary))
     report(options, summary)
@@ -122,13 +121,6 @@ def _give_memory_back() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _commit() -> str:
-    """The commit of this code; empty where it is no git checkout."""
-    here = Path(__file__).parent
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    return asked.stdout.strip()
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

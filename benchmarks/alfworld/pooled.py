@@ -47,7 +47,7 @@ from benchmarks.alfworld.seed_records import (
 )
 from benchmarks.alfworld.settings import METHODS, TEMPERATURES, VARIANTS
 from benchmarks.alfworld.summary import count_hours
-from benchmarks.result_file import describe_command, write_result
+from benchmarks.result_file import describe_command, write_json
 from groupwise.core.errors import ConfigError
 from groupwise.evaluation.intervals import Z_95, student_quantile
 from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = describe_command("benchmarks.alfworld.pooled", [str(path) for path in options.records])
     pooled = pool(read_seed_records(options.records or [SEEDS]), command=command)
     print(report(pooled))
-    write_result(pooled, options.write)
+    write_json(pooled, options.write)
 
 
 if __name__ == "__main__":

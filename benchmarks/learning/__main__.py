@@ -28,6 +28,7 @@ from typing import Any
 from benchmarks.learning.runs import go_on, make_start
 from benchmarks.learning.suites import SUITES, environments
 from benchmarks.learning.summary import report, summary
+from benchmarks.result_file import read_commit
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
@@ -107,6 +108,7 @@ def main() -> None:
     if options.write:
         content = {
             "command": "python -m benchmarks.learning " + " ".join(sys.argv[1:]),
+            "commit": read_commit(),
             "python": platform.python_version(),
             "processor": platform.processor() or platform.machine(),
             "summary": table,

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from typing import Any
 from benchmarks.line_learning.arms import ARMS, BASELINE, LOSS
 from benchmarks.line_learning.runs import RUN_FILE, Job, go_on, make_start, read_record
 from benchmarks.line_learning.summary import choose_rate, report, summarise
+from benchmarks.result_file import read_commit
 
 WRITE_EVERY = 10.0
 """Seconds between two writings of the result."""
@@ -156,7 +156,7 @@ def write_summary(options: argparse.Namespace, command: str) -> dict[str, Any]:
     records = [record for job in list_runs(options, {}) if (record := read_record(job))]
     content = {
         "command": command,
-        "commit": options.commit or _read_commit(),
+        "commit": options.commit or read_commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "settings": _describe_settings(options),
         "learning_rates": _read_chosen(options),
@@ -191,16 +191,6 @@ def _check_folder(options: argparse.Namespace) -> None:
         sys.exit(f"{path} has other settings than these runs would have; give another --folder, or the same settings")
     options.folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-
-
-def _read_commit() -> str:
-    """The commit of this code; empty where it is no git checkout."""
-    here = Path(__file__).parent
-    try:
-        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return asked.stdout.strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,6 +28,7 @@ import transformers
 from benchmarks.prefix import on_cpu, on_gpu
 from benchmarks.prefix.recordings import DATA
 from benchmarks.prefix.shapes import BUDGETS, SHAPES, UPDATE
+from benchmarks.result_file import read_commit
 
 
 class Result:
@@ -81,6 +82,7 @@ def gpu_part(options: argparse.Namespace) -> None:
         settings = _settings(shape, options)
         into = result.content["shapes"][shape] = {
             "command": result.content["command"],
+            "commit": result.content["commit"],
             "token_budget": settings.budget,
             "raw_tokens": settings.raw_tokens,
         }
@@ -115,6 +117,7 @@ def _other_shapes(options: argparse.Namespace) -> dict[str, Any]:
 def _about() -> dict[str, Any]:
     return {
         "command": " ".join(["python -m benchmarks.prefix", *without_paths(sys.argv[1:])]),
+        "commit": read_commit(),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}, transformers {transformers.__version__}",
     }

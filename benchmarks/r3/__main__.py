@@ -35,6 +35,7 @@ from typing import Any
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.runs import LIMITS, LONG_LIMIT, RUN_FILE, Job, calibrate, go_on, name_record, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
+from benchmarks.result_file import read_commit
 
 WRITE_EVERY = 10.0
 """Seconds between two writings of the result."""
@@ -74,7 +75,7 @@ def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
             "training_questions": options.training_questions,
             "limits": options.limits,
             "long_limit": options.long_limit,
-            "commit": options.commit,
+            "commit": options.commit or read_commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
         for seed in range(options.first_seed, options.first_seed + options.seeds)
@@ -152,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--limits", type=int, nargs="+", default=list(LIMITS), help="what the limit might have been")
     parser.add_argument("--long-limit", type=int, default=LONG_LIMIT, help="one that hardly any answer reaches")
-    parser.add_argument("--commit", default="", help="of this code")
+    parser.add_argument("--commit", default="", help="of this code, where it is no git checkout")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else list(arguments)
