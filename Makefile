@@ -57,8 +57,11 @@ test-all: $(READY)  ## run the slow tests too
 	.vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch .vllm/.ready
 
-test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an environment of its own (installs 3.4 GB into .vllm; then about 15 minutes)
-	OMP_NUM_THREADS=1 GROUPWISE_VLLM_RECORD=benchmarks/results/vllm_cpu.json $(BIN)/python -m pytest -m vllm tests/vllm
+# The files of results are tracked: test-vllm and test-scale write to them only with RECORD=1.
+record = $(if $(filter 1,$(RECORD)),$(1))
+
+test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an environment of its own (installs 3.4 GB into .vllm; then about 15 minutes; RECORD=1 saves the results)
+	OMP_NUM_THREADS=1 $(call record,GROUPWISE_VLLM_RECORD=benchmarks/results/vllm_cpu.json) $(BIN)/python -m pytest -m vllm tests/vllm
 
 # The trainer's environment with Ray on top: what Ray needs goes into a folder of its own, all else is found in .venv.
 .ray/.ready: $(READY)
@@ -68,8 +71,8 @@ test-vllm: $(READY) .vllm/.ready  ## a real vLLM server on the CPU, in an enviro
 	.ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RAY) $(VALIDATORS)
 	@touch .ray/.ready
 
-test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; then about 25 minutes)
-	OMP_NUM_THREADS=1 GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json .ray/bin/python -m pytest -m scale tests/scale
+test-scale: $(READY) .vllm/.ready .ray/.ready  ## two ranks with a vLLM server, Ray, files of launchers, all on the CPU (installs 0.3 GB into .ray; then about 25 minutes; RECORD=1 saves the results)
+	OMP_NUM_THREADS=1 $(call record,GROUPWISE_SCALE_RECORD=benchmarks/results/test_scale.json) .ray/bin/python -m pytest -m scale tests/scale
 
 .site/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .site

@@ -138,6 +138,8 @@ def test_commands_in_the_prose_are_ones_that_there_are(page: str) -> None:
         ("groupwise train examples/identity.toml --sett a=1", True),
         ("make test", False),
         ("make tests", True),
+        ("make test-vllm RECORD=1", False),
+        ("make test-vllm RECORDS=1", True),
         ("python -m benchmarks.credit --write x.json", False),
         ("python -m benchmarks.nothing", True),
         ("pip install 'groupwise[train]'", False),
@@ -172,7 +174,11 @@ def faults_of(command: list[str]) -> list[str]:
     if program == "groupwise":
         return command_faults(arguments)
     if program == "make":
-        return [f"no target {name}" for name in arguments if f"\n{name}:" not in makefile()]
+        return [
+            f"no {'variable' if is_variable else 'target'} {name}"
+            for name, is_variable, _ in (word.partition("=") for word in arguments)
+            if (f"$({name})" if is_variable else f"\n{name}:") not in makefile()
+        ]
     if program == "pip":
         return unknown_extras(arguments)
     if program in ("python", "python3"):

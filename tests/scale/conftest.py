@@ -1,4 +1,4 @@
-"""Tests of runs of several processes: marked, skipped with a reason, and what they measure is kept."""
+"""Tests of runs of several processes: marked, skipped with a reason; their measurements are saved on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.cli.warmup import warmup
 from tests.measured_numbers import Numbers, mark_below
 from tests.scale.environment import RUN_FILE
 
-NUMBERS = Numbers("make test-scale", variable="GROUPWISE_SCALE_RECORD")
+NUMBERS = Numbers("make test-scale RECORD=1", variable="GROUPWISE_SCALE_RECORD")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Tests against a real vLLM: marked, skipped with a reason where there is none, and what they measure is kept."""
+"""Tests against a real vLLM: marked, skipped where there is none; their measurements are saved on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from tests.measured_numbers import Numbers, mark_below
 from tests.vllm.environment import find_reason_to_skip
 
-NUMBERS = Numbers("make test-vllm", variable="GROUPWISE_VLLM_RECORD")
+NUMBERS = Numbers("make test-vllm RECORD=1", variable="GROUPWISE_VLLM_RECORD")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,7 +30,7 @@ def vllm_is_there() -> None:
 
 @pytest.fixture
 def numbers() -> Iterator[Numbers]:
-    """Where a test writes down what it measured; kept at once, since the whole takes long."""
+    """Where a test writes down what it measured; saved at once, since the whole takes long."""
     yield NUMBERS
     NUMBERS.keep(has_passed=False)
 
