@@ -93,7 +93,9 @@ def save_model(model: Any, folder: Path) -> ModelSource:
     return ModelSource(model=model, tokenizer=None, path=str(folder), folder=folder.parent / f"{folder.name}-servers")
 
 
-def start(source: ModelSource, *, replicas: int = 1, context: int | None = CONTEXT) -> list[ServerProcess]:
+def start(
+    source: ModelSource, *, replicas: int = 1, context: int | None = CONTEXT, extra: Sequence[str] = ()
+) -> list[ServerProcess]:
     """Start servers and wait until they are healthy."""
     return start_vllm_servers(
         source,
@@ -104,7 +106,7 @@ def start(source: ModelSource, *, replicas: int = 1, context: int | None = CONTE
         max_model_len=context,
         python=PYTHON,
         gpu_memory=None,
-        extra=(),
+        extra=extra,
     )
 
 
@@ -117,9 +119,9 @@ def open_engine(
 
 
 @contextmanager
-def serve(source: ModelSource) -> Iterator[ServerEngine]:
+def serve(source: ModelSource, *, extra: Sequence[str] = ()) -> Iterator[ServerEngine]:
     """A server of its own, and the engine that speaks to it."""
-    processes = start(source)
+    processes = start(source, extra=extra)
     engine = open_engine([process.url for process in processes], source, processes=processes)
     try:
         yield engine

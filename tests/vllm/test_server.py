@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
 from tests.measured_numbers import Numbers  # noqa: E402
 from tests.vllm.environment import (  # noqa: E402
     MAX_GAP,
+    ROOT,
+    SECONDS,
     VOCABULARY,
     find_gap,
     list_weights,
@@ -208,38 +212,48 @@ def test_without_the_cache_reset_the_canary_finds_it(
     assert canary.check(replica, Learner(MODELS[1]), version=2) <= MAX_GAP  # type: ignore[arg-type]
 
 
-def test_a_response_that_goes_on_over_a_hand_over_has_spans(fresh: StreamingServerEngine, numbers: Numbers) -> None:
-    prompt = make_prompts()[4]
-    for length in (400, 100, 50):
-        futures = fresh.submit([Request(prompt_ids=prompt, seed=5, max_tokens=length, session="a")])
-        wait_until_busy(fresh)
-        fresh.load(list_weights(MODELS[1]), version=1)
-        [answer] = [future.result(timeout=60) for future in futures]
-        if len(answer.versions) == 2:
-            break
-        fresh.load(list_weights(MODELS[0]), version=0)
-    (old, first), (new, rest) = answer.versions
-    assert (old, new, first + rest) == (0, 1, len(answer.response_ids))
-    before = score_with_transformers(MODELS[0], prompt, answer.response_ids)
-    after = score_with_transformers(MODELS[1], prompt, answer.response_ids)
-    # What comes after the hand-over was computed by the new weights alone, keys and values of the beginning included.
-    assert find_gap(answer.logp[:first], before[:first]) <= MAX_GAP
-    assert find_gap(answer.logp[first:], after[first:]) <= MAX_GAP
-    numbers.measured["server: spans of an update in flight"] = [list(span) for span in answer.versions]
+@pytest.fixture
+def slow_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamingServerEngine]:
+    """A server that takes a tenth of a second a token while `slow` lies in `tmp_path`."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    extra = ("--logits-processors", "tests.vllm.slow_steps:SlowSteps")
+    with serve(save_model(MODELS[0], tmp_path / "model"), extra=extra) as engine:
+        assert isinstance(engine, StreamingServerEngine)
+        yield engine
 
 
-def wait_until_busy(engine: ServerEngine, *, seconds: float = 30.0) -> None:
-    """Wait until a server has taken a request and not answered it."""
+def test_a_response_that_goes_on_over_a_hand_over_has_spans(
+    slow_engine: StreamingServerEngine, tmp_path: Path, numbers: Numbers
+) -> None:
+    (tmp_path / "slow").touch()
+    requests = ask(max_tokens=400)  # they take at least 40 seconds
+    futures = slow_engine.submit(requests)
+    wait_until_running(slow_engine, len(requests))
+    time.sleep(2)  # for some 20 tokens of the old weights
+    slow_engine.load(list_weights(MODELS[1]), version=1)
+    (tmp_path / "slow").unlink()
+    answers = [future.result(timeout=SECONDS) for future in futures]
+    for request, answer in zip(requests, answers, strict=True):
+        (old, first), (new, rest) = answer.versions
+        assert (old, new, first + rest) == (0, 1, len(answer.response_ids))
+        before = score_with_transformers(MODELS[0], request.prompt_ids, answer.response_ids)
+        after = score_with_transformers(MODELS[1], request.prompt_ids, answer.response_ids)
+        # After the hand-over the new weights alone compute, keys and values of the beginning included.
+        assert find_gap(answer.logp[:first], before[:first]) <= MAX_GAP
+        assert find_gap(answer.logp[first:], after[first:]) <= MAX_GAP
+    numbers.measured["server: spans of an update in flight"] = [list(span) for span in answers[0].versions]
+
+
+def wait_until_running(engine: ServerEngine, num: int, *, seconds: float = 30.0) -> None:
+    """Wait until a server samples so many requests at once."""
     [replica] = engine.replicas
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        text = read_metrics(replica)
-        if "vllm:num_requests_running" in text and any(
-            line.startswith("vllm:num_requests_running") and float(line.rsplit(" ", 1)[1]) > 0
-            for line in text.splitlines()
-        ):
+        running = [line for line in read_metrics(replica).splitlines() if line.startswith("vllm:num_requests_running")]
+        if running and float(running[0].rsplit(" ", 1)[1]) == num:
             return
-    raise AssertionError(f"no request was under way within {seconds:g} seconds")
+        time.sleep(0.05)
+    raise AssertionError(f"{num} requests were not under way within {seconds:g} seconds")
 
 
 def read_metrics(replica: Any) -> str:
