@@ -46,7 +46,7 @@ fewer = settings(max_examples=25)
 
 @dataclasses.dataclass(frozen=True)
 class Paired:
-    """Tokens of an update, near their old policy, and pairs of its trajectories and of their steps."""
+    """Tokens of an update, near their old policy or exactly there, and pairs of its trajectories and of their steps."""
 
     tokens: list[Token]
     pairs: list[Pair]
@@ -55,8 +55,11 @@ class Paired:
 
 def draw_paired(seed: int) -> Paired:
     rng = random.Random(seed)
+    moved = rng.choice([0.0, 1.0, 1.0])  # 0: the policy is still the old one and the reference, as where a run starts
     tokens = [
-        dataclasses.replace(token, old=token.logp - rng.gauss(0, 0.2), ref=token.logp - rng.gauss(0, 0.5))
+        dataclasses.replace(
+            token, old=token.logp - moved * rng.gauss(0, 0.2), ref=token.logp - moved * rng.gauss(0, 0.5)
+        )
         if token.trains
         else token
         for token in random_update(rng)

@@ -44,6 +44,16 @@ def test_dpo_tells_a_pair_apart() -> None:
     assert slopes == pytest.approx([-pull, -pull, pull, pull])
 
 
+@pytest.mark.parametrize("per", ["weight", "pair"])
+def test_where_a_run_starts_the_slope_is_half_of_beta(per: str) -> None:
+    """Policy and reference are equal: z = 0, -log sigmoid(0) = log 2, slope -0.1 sigmoid(0)."""
+    value, slopes = lose(Dpo(beta=0.1, per=per), Pair(0, 1), winner=(-1.0, -1.0), loser=(-2.0, -2.0))  # type: ignore[arg-type]
+    assert value == pytest.approx(math.log(2))
+    assert slopes == pytest.approx([-0.05, 0.05])
+    _, slopes = lose(Rpo(beta=0.1, eta=0.03), Pair(0, 1), winner=(-1.0, -1.0), loser=(-2.0, -2.0))
+    assert slopes == pytest.approx([-0.08, 0.05])
+
+
 def test_rpo_gives_the_number_of_its_specification() -> None:
     """log pi / ref -120 / -125 and -150 / -140, 100 tokens: DPO 0.620957, and 0.005 x 1.2 of imitation."""
     sides = {"winner": (-120.0, -125.0), "loser": (-150.0, -140.0), "tokens": 100}
