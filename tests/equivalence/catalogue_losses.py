@@ -29,6 +29,18 @@ def list_losses() -> dict[str, Loss]:
     return losses
 
 
+def list_losses_at_zero() -> dict[str, Loss]:
+    """Each part of a loss, once for each of its numbers that may be 0: a bound of 0 lies where training starts."""
+    losses: dict[str, Any] = {}
+    for slot in ("loss", *PIECES):
+        for name, kind in load_catalogue(slot).items():
+            for field, info in kind.model_fields.items():
+                if type(info.default) in (int, float) and info.default:
+                    for choice, part in _make(f"{name} {field}=0", kind, **{field: 0}):
+                        losses[choice] = part if slot == "loss" else _put_into_loss(slot, part)
+    return losses
+
+
 def _list_all() -> Iterator[tuple[str, Any]]:
     for name, recipe in RECIPES.items():
         yield name, recipe().loss

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,20 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.batching import Pack, PaddedRows, count_totals, pack, pad_rows, pad_within_budget
-from groupwise.core.parts.part import Part, load_catalogue
+from groupwise.core.parts.part import load_catalogue
 from groupwise.core.sample import Sample
-from groupwise.losses import (
-    OLD_LOGP,
-    REFERENCE_LOGP,
-    Cispo,
-    EntropyShare,
-    Kl,
-    P3o,
-    Rec,
-    Regression,
-    SequenceRatio,
-    TokenColumns,
-)
+from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models import logps
 from groupwise.training.learner.first_pass import has_first_pass
 from groupwise.training.learner.micro_batches import split_into_stages
@@ -40,6 +29,7 @@ from tests.equivalence.catalogue_losses import PIECES, list_losses
 from tests.equivalence.models import VOCABULARY, build
 from tests.equivalence.recipe_losses import apart, give_context, pair_up, update
 from tests.equivalence.rollouts import make_tangled_samples, with_token_credit
+from tests.equivalence.stopped_gradients import STOPPED, HoldingConstants, find_stop
 from tests.unit.training.learners import learner
 
 Layouts = Sequence[Pack | PaddedRows]
@@ -104,29 +94,6 @@ def test_every_split_and_layout_gives_one_value_and_gradient(name: str) -> None:
         assert apart(other, gradient) < 1e-11, layout
 
 
-STOPPED: dict[str, Callable[[Part], bool]] = {
-    "the ratio of a unit is a constant beside each token's own": lambda part: isinstance(part, SequenceRatio),
-    "an importance weight is a constant": lambda part: (
-        isinstance(part, Cispo | EntropyShare) or (isinstance(part, Rec) and part.weighted)
-    ),
-    "the value of one estimator, the gradient of another": lambda part: (
-        isinstance(part, Kl) and part.gradient == "straight_through"
-    ),
-    "the joint weight of a pair is a constant": lambda part: isinstance(part, P3o) and part.clip != "separate",
-    "the deviation that log-ratios are divided by is a constant": lambda part: (
-        isinstance(part, Regression) and part.length == "sum"
-    ),
-}
-"""Where a gradient is stopped on purpose, and which part does it: the value then moves otherwise than the gradient
-says. A loss with such a part is compared with its constants held; where a first pass holds them, by its oracle alone
-(tests/laws/test_pair_loss_laws.py, tests/laws/test_context_loss_laws.py)."""
-
-
-def find_stop(loss: Part) -> str | None:
-    """Why the gradient of this loss is not that of its value; None = it is."""
-    return next((why for why, stops in STOPPED.items() if any(stops(part) for part in loss.parts())), None)
-
-
 @every_loss
 def test_the_gradient_is_that_of_finite_differences(name: str) -> None:
     loss = LOSSES[name]
@@ -171,29 +138,6 @@ def move(parameters: Sequence[nn.Parameter], direction: Sequence[Tensor], shift:
     with torch.no_grad():
         for value, before in zip(parameters, kept, strict=True):
             value.copy_(before)
-
-
-class HoldingConstants:
-    """A loss that takes for every constant, wherever it is called, what that was when it was called first."""
-
-    def __init__(self, loss: Any) -> None:
-        self._loss = loss
-        self._constants: list[Tensor] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loss, name)
-
-    def __call__(self, *given: Any) -> Any:
-        detach, is_first, kept = Tensor.detach, not self._constants, iter([*self._constants])
-
-        def hold(tensor: Tensor) -> Tensor:
-            if is_first:
-                self._constants.append(detach(tensor).clone())
-            return detach(tensor) if is_first else next(kept)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Tensor, "detach", hold)
-            return self._loss(*given)
 
 
 @every_loss

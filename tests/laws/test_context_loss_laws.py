@@ -38,7 +38,9 @@ class Grouped:
 def draw_grouped(seed: int) -> Grouped:
     rng = random.Random(seed)
     tokens = [
-        dataclasses.replace(token, old=token.logp - rng.gauss(0, 0.2)) if token.trains else token
+        dataclasses.replace(token, old=token.logp - rng.choice([0.0, rng.gauss(0, 0.2), rng.gauss(0, 0.2)]))
+        if token.trains
+        else token
         for token in random_update(rng)
     ]
     numbers = sorted({token.trajectory for token in tokens})

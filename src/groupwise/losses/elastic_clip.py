@@ -55,7 +55,7 @@ class ElasticClip(Part, slot="surrogate"):
         macro_T = 1 + self.by_spread * (2 * columns.channel(SPREAD) - 1)
         stretch_T = (micro_T * macro_T).clamp(0.5, 2.0)
         low_T, high_T = 1 - self.low * stretch_T, 1 + self.high * stretch_T
-        loss_T = (-A_T * ratio_T).maximum(-A_T * ratio_T.maximum(low_T).minimum(high_T))
+        loss_T = (-A_T * ratio_T).maximum(-A_T * ratio_T.clamp(low_T, high_T))
         ratio_T = ratio_T.detach()
         clipped = {"high": (A_T > 0) & (ratio_T > high_T), "low": (A_T < 0) & (ratio_T < low_T)}
         return TokenLoss(loss=loss_T, clipped=clipped)

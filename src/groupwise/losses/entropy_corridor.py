@@ -99,7 +99,7 @@ class EntropyCorridor(Part, slot="penalty"):
         usual_T, entropy_T = columns.column(self.column), self._read_entropy(columns)
         if self.form == "constant":
             return self.outside * self._find_outside(columns).to(entropy_T)
-        distance_T = (entropy_T - self.high * usual_T).clamp(min=0) + (self.low * usual_T - entropy_T).clamp(min=0)
+        distance_T = (entropy_T - self.high * usual_T).relu() + (self.low * usual_T - entropy_T).relu()
         return self.outside * (usual_T > 0).to(usual_T) * distance_T / usual_T.clamp(min=self.floor)
 
     def _find_outside(self, columns: TokenColumns) -> Tensor:

@@ -89,7 +89,7 @@ class Llds(Part, slot="loss"):
             active_T = is_active_R.to(drop_T).index_select(0, columns.trajectory)
             num_active = (summary.tokens * is_active_R).sum()
         divisor = num_active.clamp(min=1) if self.per == "active" else max(totals.tokens, 1)
-        pull = self.weight * (active_T * drop_T.clamp(min=0)).sum() / divisor
+        pull = self.weight * (active_T * drop_T.relu()).sum() / divisor
         tally = Tally(total=active_T.sum(), count=len(columns))
         return LossResult(loss=result.loss + pull, metrics={**result.metrics, "extra/active": tally})
 

@@ -80,5 +80,5 @@ class P3o(Part, slot="loss"):
         if self.clip == "none":
             return -half_P * joint_P * D_P
         pull_P = -half_P * joint_P.clamp(low, high)
-        near_P = D_P.maximum(old_P - self.joint_width).minimum(old_P + self.joint_width)
+        near_P = D_P.clamp(old_P - self.joint_width, old_P + self.joint_width)
         return (pull_P * D_P).maximum(pull_P * near_P)

@@ -68,7 +68,7 @@ class Clip(Part, slot="surrogate"):
             "low": (A_T < 0) & (ratio_T < 1 - self.low),
         }
         if self.dual is not None:
-            loss_T = loss_T.where(A_T >= 0, loss_T.minimum(-A_T * self.dual))
+            loss_T = loss_T.where(A_T >= 0, loss_T.clamp(max=-A_T * self.dual))
             clipped["dual"] = (A_T < 0) & (ratio_T > self.dual)
         return TokenLoss(loss=loss_T, clipped=clipped)
 

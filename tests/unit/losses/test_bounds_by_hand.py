@@ -119,10 +119,11 @@ def test_p3o_pulls_no_further_than_its_clip(change: tuple[float, float], slopes:
 
 
 def test_joint_p3o_pulls_no_further_than_its_width() -> None:
-    """D moved by 0.1 of 0.2 nats either way: pulled; by 0.3 apart: not; by 0.3 together: pulled."""
-    for moved, slope in ((0.1, -1.0), (-0.1, -1.0), (0.3, 0.0), (-0.3, -1.0)):
+    """D moved by 0.125 or 0.25 of 0.25 nats either way: pulled; by 0.375 apart: not; by 0.375 together: pulled."""
+    for moved, slope in ((0.125, -1.0), (-0.125, -1.0), (0.375, 0.0), (-0.375, -1.0), (0.25, -1.0), (-0.25, -1.0)):
         rows = columns([-1.0, -2.0], old=[-1.0 - moved / 2, -2.0 + moved / 2], trajectory=[0, 1], sample=[0, 1])
-        result = learn(P3o(clip="joint"), rows, num=2, pairs=[Pair(0, 1, gap=2.0)], trajectory=[0, 1])
+        loss = P3o(clip="joint", joint_width=0.25)
+        result = learn(loss, rows, num=2, pairs=[Pair(0, 1, gap=2.0)], trajectory=[0, 1])
         assert gradient(result.loss, rows.logp) == pytest.approx([slope, -slope])
 
 

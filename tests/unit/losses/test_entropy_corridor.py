@@ -70,6 +70,14 @@ def test_the_hinge_grows_with_the_distance_in_units_of_what_was_usual() -> None:
     assert penalties(part, [0.5], usual=0.0) == [0.0]
 
 
+@pytest.mark.parametrize("low", [0.0, 0.5])
+def test_on_the_bounds_of_the_corridor_nothing_is_added_to_the_slope_of_the_bonus(low: float) -> None:
+    """A token that is certain has entropy 0, which is the lower bound of the default."""
+    handed = columns([low, 1.5], usual=1.0)
+    (slopes,) = torch.autograd.grad(EntropyCorridor(low=low, high=1.5)(handed).sum(), handed.entropy)
+    assert slopes.tolist() == [-1.0, -1.0]
+
+
 def test_a_step_is_held_by_its_mean() -> None:
     part = EntropyCorridor(low=0.8, high=1.2, over="step")
     assert penalties(part, [0.1, 1.9]) == pytest.approx([0.0, 0.0], abs=1e-12)

@@ -31,10 +31,13 @@ def test_the_clip_vectors_that_were_worked_by_hand(advantage: float, ratio: floa
 
 
 @pytest.mark.parametrize(
-    ("advantage", "ratio", "slope"), [(1, 1.2, -1), (-1, 0.8, 1), (1, 1.0, -1), (-2, 1.0, 2), (0, 5.0, 0)]
+    ("advantage", "ratio", "slope"), [(1, 1.2, -1), (-1, 0.8, 1), (1, 1.0, -1), (-2, 1.0, 2), (-1, 5.0, 1), (0, 5.0, 0)]
 )
 def test_on_the_bounds_a_token_still_teaches(advantage: float, ratio: float, slope: float) -> None:
-    assert of_ratio(Clip(low=0.2, high=0.2), ratio, advantage) == pytest.approx((-advantage * ratio, slope))
+    for dual in (None, 5.0):
+        assert of_ratio(Clip(low=0.2, high=0.2, dual=dual), ratio, advantage) == pytest.approx(
+            (-advantage * ratio, slope)
+        )
 
 
 def test_clip_counts_where_each_bound_acted() -> None:
