@@ -92,6 +92,8 @@ class Derivation:
     """Traces of the credit that the number was made of, each with its weight; they are explained in turn."""
     lines: tuple[str, ...] = ()
     """What was worked out before the formula, one after the other, each with its numbers."""
+    not_derived: str = ""
+    """What was taken as it was computed, because nothing can derive it again; empty = nothing."""
 
 
 @runtime_checkable

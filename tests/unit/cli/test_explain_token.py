@@ -80,4 +80,5 @@ def test_what_is_not_derived_is_said(tmp_path: Path) -> None:
     """The weights of A-GRAE come from its own arithmetic, which `explain` does not repeat."""
     file = write(tmp_path / "rollouts.jsonl", ROWS[1:])
     lines = explain_json(file, "--recipe", "a_grae").splitlines()
+    assert "; derived again by hand in part, it agrees (gap " in lines[-2]
     assert lines[-1] == "not derived again, but taken as it was computed: the weights of Asymmetric"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,7 @@ def test_a_step_in_no_group_says_so() -> None:
 def test_a_lone_step_shows_what_it_was_given() -> None:
     explanation = explain_recipe(single_steps([5]), "grpo", 0, 0, alone="raw")
     assert (explanation.value, explanation.formula) == (5, "nobody else in the group: 5")
+    assert explanation.by_hand == explanation.inner[0][1].by_hand == 5
 
 
 def test_equal_members_are_explained_as_0() -> None:
@@ -174,6 +176,18 @@ def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trac
     explanation = explain_step(ROWS, Fixed()(ROWS), task="q", attempt=1, index=1)
     assert (explanation.what, explanation.formula, explanation.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
     assert len(explanation.members) == 4
+
+
+def test_what_an_unknown_estimator_gives_a_lone_step_is_not_derived() -> None:
+    class Lonely(Fixed):
+        def __call__(self, table: StepTable) -> Credit:
+            trace = super().__call__(table).trace
+            assert isinstance(trace, Comparison)
+            return Credit.of(table, replace(trace, compared=np.zeros(len(table), dtype=np.bool_)))
+
+    explanation = explain_step(ROWS, Lonely()(ROWS), task="q", attempt=1, index=1)
+    assert (explanation.value, explanation.by_hand, explanation.compared) == (1.5, None, False)
+    assert explanation.not_derived == "what Lonely gives a step that is compared with no other"
 
 
 def test_the_largest_gap_is_found_anywhere_below() -> None:

@@ -58,6 +58,7 @@ def test_a_masked_token_says_why() -> None:
 def test_without_a_part_a_token_has_the_credit_of_its_step() -> None:
     explanation = explain_at(None, 2)
     assert (explanation.what, explanation.value) == ("no token_credit: each token has the credit of its step", 1.0)
+    assert (explanation.by_hand, explanation.gap) == (None, 0.0)
 
 
 class Weighted(Part, slot="token_credit"):
@@ -81,7 +82,9 @@ class Silent(Part, slot="token_credit"):
 def test_what_cannot_be_derived_is_said() -> None:
     assert explain_at(Weighted(), 2).not_derived == "the weights of Weighted"
     assert explain_at(Weighted(), 2).formula == "2 x 1 = 2"
-    assert explain_at(Silent(), 0).not_derived == "the number itself: the trace str has no derive"
+    silent = explain_at(Silent(), 0)
+    assert (silent.value, silent.by_hand) == (0.5, None)
+    assert silent.not_derived == "the credit of Silent, whose trace str has no derive"
 
 
 def test_a_gap_between_the_two_numbers_is_found() -> None:
@@ -146,9 +149,8 @@ def test_a_trace_that_derives_nothing_is_said_to() -> None:
     trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
     credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
     explanation = explain_step(TABLE, credit, task="t0", attempt=1, index=0)
-    assert (explanation.value, explanation.by_hand) == (0.5, 0.5)
-    (words,) = explanation.list_not_derived()
-    assert words.endswith("whose trace SilentTrace has no part and derive")
+    assert (explanation.value, explanation.by_hand, explanation.largest_gap()) == (0.5, None, None)
+    assert explanation.list_not_derived() == ("the credit, whose trace SilentTrace has no part and no derive",)
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
@@ -168,6 +170,7 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
     explanation = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
     assert explanation.value == 2
     assert explanation.list_not_derived() == ("what Doubled says",)
+    assert (explanation.by_hand, explanation.inner[0][1].by_hand) == (2.0, None)
 
 
 def test_a_forced_token_is_told_to_be_forced_and_the_others_keep_their_places() -> None:

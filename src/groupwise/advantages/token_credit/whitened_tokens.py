@@ -5,7 +5,7 @@ Axis: K sampled tokens of all steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -77,19 +77,23 @@ class WhitenedTrace:
         if isinstance(trace, TokenTrace):
             weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
             within = Derivation(value=weight * earned, formula=f"{weight:.6g} x {earned:.6g} = {weight * earned:.6g}")
-        else:
+        elif hasattr(trace, "derive"):
             within = trace.derive(table, credit, tokens, token)
+        else:
+            taken = float(self.inner.values[token])
+            reason = f"the credit of {name_of(self.part.of)}, whose trace {type(trace).__name__} has no derive"
+            within = Derivation(value=taken, formula=f"{taken:.6g}", not_derived=reason)
         own, lines = within.value, (*within.lines, f"{name_of(self.part.of)}: {within.formula}")
         if len(known) < 2 or len(set(known)) == 1:
-            return Derivation(value=0.0, formula="nothing to whiten by: 0", lines=lines, members=within.members)
+            return replace(within, value=0.0, formula="nothing to whiten by: 0", lines=lines)
         mean = sum(known) / len(known)
         spread = (sum((value - mean) ** 2 for value in known) / (len(known) - 1) + self.part.eps) ** 0.5
         value = (own - mean) / spread
-        return Derivation(
+        return replace(
+            within,
             value=value,
             formula=f"({own:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}",
             lines=(*lines, f"over the {len(known)} tokens that train: mean {mean:.6g}, deviation {spread:.6g}"),
-            members=within.members,
         )
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:

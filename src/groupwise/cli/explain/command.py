@@ -29,7 +29,7 @@ from groupwise.recordings import RolloutsChunk, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
 from groupwise.reports.explain.pairs import choose_pairs, explain_pairs
 from groupwise.reports.explain.step import explain_channels, explain_step, find_step
-from groupwise.reports.explain.token import add_neighbours, explain_token
+from groupwise.reports.explain.token import add_neighbours, explain_token, find_largest_gap
 from groupwise.reports.run.derived_credit import AGREEMENT
 
 FOR_FILES = "hgpo"
@@ -97,8 +97,7 @@ def _explain_in_file(
         of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
         of_token = add_neighbours(of_token, tokens.response(position))
     pairs = choose_pairs(explain_pairs(algorithm, table, credit), task=scope, attempt=attempt, step=step)
-    gaps = [channel.largest_gap() for channel in (explanation, *channels.values())]
-    gap = max(*gaps, of_token.gap if of_token else 0.0)
+    gap = find_largest_gap(explanation, channels, of_token)
     if as_json:
         more = channels_as_json(channels) | extras_as_json(algorithm, table, credit, of_token, pairs)
         print_json(asdict(explanation) | {"largest_gap": gap} | more)
@@ -108,7 +107,7 @@ def _explain_in_file(
         print_token(of_token)
         print_pairs(algorithm, pairs)
         print_dropped(algorithm, table, credit, position)
-    if gap > AGREEMENT:
+    if (gap or 0.0) > AGREEMENT:
         raise typer.Exit(1)
 
 

@@ -27,8 +27,10 @@ MAX_DROPPED = 8
 """Dropped steps that are named; more are counted."""
 
 
-def print_explanation(table: StepTable, explanation: Explanation, gap: float, *, recipe: str, position: int) -> None:
-    """Print how a step came by its credit, and whether a second derivation agrees."""
+def print_explanation(
+    table: StepTable, explanation: Explanation, gap: float | None, *, recipe: str, position: int
+) -> None:
+    """Print how a step came by its credit, and whether a second derivation agrees, or why there is none."""
     console = output()
     console.print(f"[bold]{escape(table.describe_step(position))}[/] under [bold]{escape(recipe)}[/]", highlight=False)
     if table.state[position] >= 0:
@@ -36,13 +38,22 @@ def print_explanation(table: StepTable, explanation: Explanation, gap: float, *,
     if "action" in table.extra:
         console.print(f"action {escape(shorten(str(table.extra['action'][position]), 110))}", highlight=False)
     console.print(_draw_tree(explanation))
-    verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
-    console.print(
-        f"credit [bold]{explanation.value:+.9f}[/]; derived again by hand from the members, it {verdict} "
-        f"(gap {gap:.1e})"
-    )
-    for reason in explanation.list_not_derived():
-        console.print(f"not derived again, but taken as it was computed: {escape(reason)}", highlight=False)
+    credit, not_derived = f"credit [bold]{explanation.value:+.9f}[/]", explanation.list_not_derived()
+    if explanation.by_hand is None or gap is None:
+        console.print(f"{credit}; not derived again by hand", highlight=False)
+    else:
+        verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
+        how = "in part" if not_derived else "from the members"
+        console.print(f"{credit}; derived again by hand {how}, it {verdict} (gap {gap:.1e})")
+    _print_not_derived(not_derived)
+
+
+def _print_not_derived(reasons: Sequence[str]) -> None:
+    """Print what was not derived a second time, and why."""
+    for reason in reasons:
+        output().print(
+            f"not derived again, but taken as it was computed: {escape(reason)}", highlight=False, soft_wrap=True
+        )
 
 
 def print_recorded(step: RunStepExplanation) -> None:
@@ -61,6 +72,7 @@ def print_channels(channels: Mapping[str, Explanation]) -> None:
     for name, explanation in channels.items():
         output().print(f"channel [bold]{escape(name)}[/]: credit [bold]{explanation.value:+.9f}[/]", highlight=False)
         output().print(_draw_tree(explanation))
+        _print_not_derived(explanation.list_not_derived())
 
 
 def channels_as_json(channels: Mapping[str, Explanation]) -> dict[str, object]:
@@ -92,12 +104,13 @@ def print_token(token: TokenExplanation | None) -> None:
     if token.value is None:
         console.print(escape(token.formula), highlight=False)
         return
+    by_hand = "not derived again by hand" if token.not_derived else "that of its step"
+    if token.by_hand is not None:
+        by_hand = f"by hand {token.by_hand:+.9f}"
     console.print(
-        f"{escape(token.formula)}; credit of the token [bold]{token.value:+.9f}[/], by hand {token.by_hand:+.9f}",
-        highlight=False,
+        f"{escape(token.formula)}; credit of the token [bold]{token.value:+.9f}[/], {by_hand}", highlight=False
     )
-    if token.not_derived:
-        console.print(f"not derived again, but taken as it was computed: {escape(token.not_derived)}", highlight=False)
+    _print_not_derived([token.not_derived] if token.not_derived else [])
 
 
 def print_pairs(algorithm: Algorithm, pairs: Sequence[ExplainedPair]) -> None:

@@ -40,8 +40,8 @@ class WorkedTerm(Protocol):
         """Its credit, as the estimator gave it."""
 
     @property
-    def by_hand(self) -> float:
-        """Its credit, derived again."""
+    def best_known(self) -> float:
+        """Its credit, derived again; as the estimator gave it, if it was not derived."""
 
     @property
     def compared(self) -> bool:
@@ -122,7 +122,7 @@ def derive_weights(part: object, terms: Sequence[WorkedTerm]) -> list[float] | N
         total = math.fsum(raw) + part.eps
         return [weight / total if total else 0.0 for weight in raw]
     if isinstance(part, ExponentiallyWeighted):
-        return [math.exp(max(-20.0, min(20.0, terms[0].by_hand / part.temperature)))]
+        return [math.exp(max(-20.0, min(20.0, terms[0].best_known / part.temperature)))]
     return None
 
 

@@ -64,8 +64,8 @@ class Explanation:
     """The part that made the number, in words."""
     value: float
     """The number, as computed."""
-    by_hand: float
-    """The number, derived again from the members and the numbers below."""
+    by_hand: float | None
+    """The number, derived again from the members and the numbers below; None = it was not derived."""
     compared: bool
     """Whether anybody else took part."""
     formula: str
@@ -77,10 +77,19 @@ class Explanation:
     not_derived: str = ""
     """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
 
-    def largest_gap(self) -> float:
-        """Largest relative distance between a number as computed and as derived by hand, here or below."""
-        here = abs(self.value - self.by_hand) / max(1.0, abs(self.value))
-        return max([here, *(inner.largest_gap() for _, inner in self.inner)])
+    @property
+    def best_known(self) -> float:
+        """The number as derived by hand; as computed, if it was not derived."""
+        return self.value if self.by_hand is None else self.by_hand
+
+    def largest_gap(self) -> float | None:
+        """Largest relative distance between a number as computed and as derived by hand, here or below.
+
+        None = no number was derived.
+        """
+        below = [inner.largest_gap() for _, inner in self.inner]
+        here = None if self.by_hand is None else abs(self.value - self.by_hand) / max(1.0, abs(self.value))
+        return max((gap for gap in (here, *below) if gap is not None), default=None)
 
     def list_not_derived(self) -> tuple[str, ...]:
         """Everything, here or below, that was not derived again."""
@@ -138,9 +147,17 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int) -> Expla
     part, value, label = trace.part, float(trace.values[step]), trace.label[step]
     inner = ((1.0, _explain_signal(table, trace, step)),)
     if not trace.compared[step]:
-        formula = "in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}"
+        known, lone = isinstance(part, Relative | Scaled | Whitened), 0.0
+        if isinstance(part, Relative) and part.alone == "raw" and label >= 0:
+            lone = inner[0][1].best_known
         return Explanation(
-            what=_describe_part(part), value=value, by_hand=value, compared=False, formula=formula, inner=inner
+            what=_describe_part(part),
+            value=value,
+            by_hand=lone if known else None,
+            compared=False,
+            formula="in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}",
+            inner=inner,
+            not_derived="" if known else f"what {_describe_part(part)} gives a step that is compared with no other",
         )
     steps = np.flatnonzero(trace.label == label)
     level, spread, not_derived = _derive_statistics(table, part, trace, steps, step)
@@ -173,13 +190,12 @@ def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanati
     traced = float(trace.signal[step])
     signal = trace.part.of if isinstance(trace.part, Relative) else trace.part
     known = _derive_signal(table, signal, step)
-    worked_out = traced if known is None else float(known)
     return Explanation(
         what=name_of(signal),
         value=traced,
-        by_hand=worked_out,
+        by_hand=None if known is None else float(known),
         compared=True,
-        formula=f"{worked_out:.9g}",
+        formula=f"{traced if known is None else float(known):.9g}",
         not_derived=f"what {name_of(signal)} says" if known is None else "",
     )
 
@@ -254,8 +270,8 @@ def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation
     terms = [_explain_trace(table, term, step) for term in trace.terms]
     derived = by_hand.derive_weights(trace.part, terms)
     weights = [float(weight[step]) for weight in trace.weights] if derived is None else derived
-    total = math.fsum(weight * term.by_hand for weight, term in zip(weights, terms, strict=True))
-    shown = " + ".join(f"{weight:.6g} x {term.by_hand:.6g}" for weight, term in zip(weights, terms, strict=True))
+    total = math.fsum(weight * term.best_known for weight, term in zip(weights, terms, strict=True))
+    shown = " + ".join(f"{weight:.6g} x {term.best_known:.6g}" for weight, term in zip(weights, terms, strict=True))
     return Explanation(
         what=_describe_part(trace.part),
         value=float(trace.values[step]),
@@ -271,7 +287,8 @@ def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
     own = _explain_trace(table, trace.of, step)
     if trace.label[step] < 0:
         members: tuple[Member, ...] = ()
-        value, formula = own.by_hand, "shared with no other attempt: its own credit"
+        value: float | None = own.by_hand
+        formula = "shared with no other attempt: its own credit"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
         once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
@@ -295,17 +312,20 @@ def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
 
 
 def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
-    """What a trace from elsewhere derives; one that derives nothing is shown as it is, and said to be."""
-    what = _describe_part(getattr(trace, "part", trace))
+    """What a trace from elsewhere derives; if it derives nothing, why."""
+    part, kind = getattr(trace, "part", None), type(trace).__name__
+    what = kind if part is None else _describe_part(part)
     value, compared = float(trace.values[step]), bool(trace.compared[step])
     if not isinstance(trace, OwnTrace):
+        missing = " and no ".join(name for name in ("part", "derive") if not hasattr(trace, name))
+        of_part = "" if part is None else f" of {what}"
         return Explanation(
             what=what,
             value=value,
-            by_hand=value,
+            by_hand=None,
             compared=compared,
             formula=f"{value:.6g}",
-            not_derived=f"the credit of {what}, whose trace {type(trace).__name__} has no part and derive",
+            not_derived=f"the credit{of_part}, whose trace {kind} has no {missing}",
         )
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
@@ -324,6 +344,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanat
         formula=derivation.formula,
         members=_list_members(table, values, counted, step, by_attempt=False),
         inner=tuple((weight, _explain_trace(table, term, step)) for weight, term in derivation.terms),
+        not_derived=derivation.not_derived,
     )
 
 

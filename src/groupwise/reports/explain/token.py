@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -14,9 +14,10 @@ from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import name_of
 from groupwise.core.step_table import StepTable
 from groupwise.core.text.value_words import describe_value
-from groupwise.core.token_credit import TokenCredit, TokenTrace, describe_mask
+from groupwise.core.token_credit import OwnTokenTrace, TokenTrace, describe_mask
 from groupwise.core.token_table import TokenTable
 from groupwise.reports.explain.dropped_steps import find_filters_that_drop
+from groupwise.reports.explain.step import Explanation
 
 FORCED = "it was forced on the policy and is read like the prompt: it does not train"
 WITHOUT_PART = "no token_credit: each token has the credit of its step"
@@ -69,7 +70,8 @@ class TokenExplanation:
     value: float | None
     """The number, as computed; None = it does not train, and nothing reads its number."""
     by_hand: float | None
-    """The number, derived again."""
+    """The number, derived again from the credit of its step; None = it does not train, it is simply the credit of its
+    step, or it was not derived (`not_derived` says why)."""
     formula: str
     """The arithmetic, with the numbers in it."""
     members: tuple[TokenMember, ...] = ()
@@ -83,7 +85,7 @@ class TokenExplanation:
 
     @property
     def gap(self) -> float:
-        """Relative distance between the number as computed and as derived by hand."""
+        """Relative distance between the number as computed and as derived by hand; 0 if there is no second number."""
         if self.value is None or self.by_hand is None:
             return 0.0
         return abs(self.value - self.by_hand) / max(1.0, abs(self.value))
@@ -105,7 +107,7 @@ def explain_token(
         trains=True,
         what=WITHOUT_PART,
         value=own,
-        by_hand=own,
+        by_hand=None,
         formula=f"{own:.6g}",
     )
     named = unsaid if algorithm.token_credit is None else replace(unsaid, what=name_of(algorithm.token_credit))
@@ -118,16 +120,36 @@ def explain_token(
     token_credit = algorithm.token_credit(seen, earned, tokens)
     if not token_credit.trains[token]:
         return _mask(named, describe_mask(token_credit, seen, earned, tokens, token) or "nothing reads its number")
-    derivation, not_derived = _derive(seen, earned, tokens, token, token_credit)
+    value, of_step = float(token_credit.values[token]), f"credit of its step: {own:.6g}"
+    trace = token_credit.trace
+    if not isinstance(trace, TokenTrace) and not hasattr(trace, "derive"):
+        return replace(
+            named,
+            value=value,
+            by_hand=None,
+            formula=f"{value:.6g}",
+            not_derived=f"the credit of {named.what}, whose trace {type(trace).__name__} has no derive",
+            lines=(of_step,),
+        )
+    derivation, not_derived = _derive(seen, earned, tokens, token, trace)
     return replace(
         named,
-        value=float(token_credit.values[token]),
+        value=value,
         by_hand=float(derivation.value),
         formula=derivation.formula,
         members=_list_members(table, tokens, derivation),
         not_derived=not_derived,
-        lines=(f"credit of its step: {own:.6g}", *derivation.lines),
+        lines=(of_step, *derivation.lines),
     )
+
+
+def find_largest_gap(
+    explanation: Explanation, channels: Mapping[str, Explanation], token: TokenExplanation | None
+) -> float | None:
+    """Largest relative distance between a number of a step as computed and as derived by hand; None = none was."""
+    gaps = [explained.largest_gap() for explained in (explanation, *channels.values())]
+    gaps += [] if token is None or token.by_hand is None else [token.gap]
+    return max((gap for gap in gaps if gap is not None), default=None)
 
 
 def add_neighbours(
@@ -166,10 +188,10 @@ def _explain_forced(token: int, position: int) -> TokenExplanation:
 
 
 def _derive(
-    table: StepTable, credit: Credit, tokens: TokenTable, token: int, token_credit: TokenCredit
+    table: StepTable, credit: Credit, tokens: TokenTable, token: int, trace: TokenTrace | OwnTokenTrace
 ) -> tuple[Derivation, str]:
     """The number again, and what of it could not be derived."""
-    trace, own = token_credit.trace, float(credit.values[tokens.step[token]])
+    own = float(credit.values[tokens.step[token]])
     if isinstance(trace, TokenTrace):
         weight = _derive_weight(trace.part, tokens, token)
         used = float(trace.weight[token]) if weight is None else float(weight)
@@ -177,16 +199,12 @@ def _derive(
         words = f"the weights of {name_of(trace.part)}" if weight is None else ""
         lines = (f"what it has of that: {used:.6g}",)
         return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}", lines=lines), words
-    if not hasattr(trace, "derive"):
-        value = float(token_credit.values[token])
-        words = f"the number itself: the trace {type(trace).__name__} has no derive"
-        return Derivation(value=value, formula=f"{value:.6g}"), words
     derivation = trace.derive(table, credit, tokens, token)
     if not isinstance(derivation, Derivation):
         raise RecordError(
             f"the trace {type(trace).__name__}: derive gave {describe_value(derivation)}, but a Derivation is needed"
         )
-    return derivation, ""
+    return derivation, derivation.not_derived
 
 
 def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:

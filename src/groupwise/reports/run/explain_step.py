@@ -13,7 +13,7 @@ from groupwise.core.parts.stateful import check_journaled
 from groupwise.core.remembered import number_at
 from groupwise.reports.explain.pairs import ExplainedPair, choose_pairs
 from groupwise.reports.explain.step import Explanation, explain_channels, explain_step, find_step
-from groupwise.reports.explain.token import TokenExplanation
+from groupwise.reports.explain.token import TokenExplanation, find_largest_gap
 from groupwise.reports.run.attempt_origins import read_recalled_attempts
 from groupwise.reports.run.derived_credit import AGREEMENT, DerivedCredit, choose_compared
 from groupwise.reports.run.response_text import TokenTexts
@@ -56,17 +56,21 @@ class RunStepExplanation:
     """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
 
     @property
-    def gap(self) -> float:
-        """Largest relative distance between the journal's number, the computed one and those derived by hand."""
+    def gap(self) -> float | None:
+        """Largest relative distance between the journal's number, the computed one and those derived by hand.
+
+        None = there is nothing that the computed number can be compared with.
+        """
+        by_hand = find_largest_gap(self.explanation, self.channels, self.token)
+        if not self.is_what_trained:
+            return by_hand
         value = self.explanation.value
-        recorded = abs(value - self.recorded) / max(1.0, abs(value)) if self.is_what_trained else 0.0
-        by_hand = max(explanation.largest_gap() for explanation in (self.explanation, *self.channels.values()))
-        return max(by_hand, recorded, self.token.gap if self.token else 0.0)
+        return max(abs(value - self.recorded) / max(1.0, abs(value)), by_hand or 0.0)
 
     @property
     def agrees(self) -> bool:
         """Whether all of them are one number."""
-        return self.gap <= AGREEMENT
+        return (self.gap or 0.0) <= AGREEMENT
 
 
 def explain_run_step(

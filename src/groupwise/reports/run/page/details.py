@@ -27,7 +27,7 @@ MAX_PAIRS = 12
 
 SHADES_MEANING = (
     "Blue with a line below makes a token likelier, orange with a line above less likely. Point at a text to read its "
-    "number; groupwise explain --token derives it."
+    "number; groupwise explain --token explains it."
 )
 
 
