@@ -291,3 +291,16 @@ def test_a_table_without_states_compares_no_step_by_state(rows: list[Row]) -> No
     assert not np.any(credit(blind, "step_grpo").compared)
     assert np.array_equal(values(blind, "gigpo"), values(rows, "grpo"))
     assert np.array_equal(values(map_columns(rows, state=lambda _: None), "gigpo"), values(rows, "grpo"))
+
+
+@given(rows=any_rows, scale=st.sampled_from(("std", "none")))
+def test_hgpo_among_other_rollouts_is_hgpo_but_for_groups_of_a_single_rollout(rows: list[Row], scale: str) -> None:
+    """Without history a step has one group: it is left as it is, bit for bit, or it compares nobody."""
+    visitors: dict[object, set[object]] = defaultdict(set)
+    for row in rows:
+        visitors[row["task"], row["state"]].add(row["attempt"])
+    is_met = np.array([row["state"] is not None and len(visitors[row["task"], row["state"]]) > 1 for row in rows])
+    published = credit(rows, "hgpo", depth=0, scale=scale)
+    got = credit(rows, "hgpo", depth=0, scale=scale, peers="other_rollouts")
+    assert np.array_equal(got.values, np.where(is_met, published.values, 0.0))
+    assert np.array_equal(got.compared, is_met)

@@ -12,7 +12,7 @@ from tests.oracles.rows import (
     steps_of,
     zscore,
 )
-from tests.oracles.state import episode_term, penalise
+from tests.oracles.state import episode_term, hold_two_attempts, penalise
 
 EPS = 1e-6
 
@@ -27,6 +27,7 @@ def hgpo(
     episode: bool = False,
     invalid_penalty: float = 0.1,
     refused_penalty: float = 0.0,
+    peers: str = "any",
     reference: bool = False,
 ) -> Result:
     """A = sum_k w_k A_k / sum_k w_k over the levels k = 0..depth a step has, w_k = (k+1)^alpha (numbers, HGPO).
@@ -37,6 +38,8 @@ def hgpo(
 
     Example (numbers, Routes): A_0 = 0.7071 and A_1 = 1.0 give (1 x 0.7071 + 2 x 1.0) / 3 = 0.9024; the release gives
     (2 x 0.7071 + 3 x 1.0) / 5 = 0.8828.
+
+    With `peers` "other_rollouts" (ours), a level on which one attempt is alone compares nobody.
     """
     steps = steps_of(rows)
     place = {(step.task, step.attempt, step.index): step for step in steps}
@@ -56,7 +59,7 @@ def hgpo(
             if context[step] is None:
                 continue
             members = [other for other in steps if other.task == step.task and context[other] == context[step]]
-            if len(members) == 1:
+            if not (len(members) > 1 if peers == "any" else hold_two_attempts(members)):
                 continue
             is_compared = True
             numbers = [ahead[other] for other in members]

@@ -31,12 +31,15 @@ def gigpo(
     similarity: float | None = None,
     invalid_penalty: float = 0.1,
     refused_penalty: float = 0.0,
+    peers: str = "any",
     reference: bool = False,
 ) -> Result:
     """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (numbers, GiGPO).
 
     Example (numbers, Routes, gamma 0.9): attempt A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
     step has R = 8.1 among 8.1, 0, 7.29 in s0: A_S = 2.97 / 4.4611 = 0.6658; A = 1.2431.
+
+    With `peers` "other_rollouts" (ours), a state that a single attempt visits compares nobody.
     """
     steps = steps_of(rows)
     episode = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
@@ -46,7 +49,7 @@ def gigpo(
     def credit(step: Step) -> tuple[float, bool]:
         first, has_attempts = episode[step]
         members = groups.get(step, [])
-        has_steps = len(members) > 1
+        has_steps = len(members) > 1 if peers == "any" else hold_two_attempts(members)
         second = _relative(ahead[step], [ahead[other] for other in members], scale) if has_steps else 0.0
         return first + step_weight * second, has_attempts or has_steps
 
@@ -129,6 +132,11 @@ def state_groups(steps: list[Step], *, similarity: float | None, reference: bool
         label[step] = (step.task, state)
         members.setdefault(label[step], []).append(step)
     return {step: members[key] for step, key in label.items()}
+
+
+def hold_two_attempts(members: list[Step]) -> bool:
+    """Whether steps of one task come from more than one attempt."""
+    return any(member.attempt != members[0].attempt for member in members)
 
 
 def _representative(state: str, known: list[str], similarity: float, reference: bool) -> str:

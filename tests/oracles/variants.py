@@ -215,6 +215,8 @@ VARIANTS: list[Variant] = [
         {"similarity": 0.9, "reference": True},
         {"reference": True},
         {"reference": True, "scale": "none"},
+        {"peers": "other_rollouts"},
+        {"peers": "other_rollouts", "similarity": 0.9, "scale": "none"},
     ),
     *_variants(
         "hgpo",
@@ -230,6 +232,9 @@ VARIANTS: list[Variant] = [
         {"reference": True, "depth": 4, "alpha": 2.0},
         {"reference": True, "episode": True},
         {"reference": True, "episode": True, "scale": "none"},
+        {"peers": "other_rollouts"},
+        {"peers": "other_rollouts", "episode": True, "depth": 4},
+        {"peers": "other_rollouts", "reference": True},
     ),
     *_variants(
         "gagpo",
@@ -276,7 +281,8 @@ VARIANTS: list[Variant] = [
 LAW_VARIANTS: list[Variant] = [
     *[Variant(recipe, WITHOUT_FACTS.get(recipe, {})) for recipe in ORACLES],
     *_variants("grpo", {"average": "step", "alone": "raw"}),
-    *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}),
+    *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}, {"peers": "other_rollouts"}),
+    *_variants("hgpo", {"peers": "other_rollouts"}, {"peers": "other_rollouts", "scale": "none", "depth": 0}),
     *_variants("hgpo", {"episode": True, "depth": 4}, {"scale": "none"}, {"reference": True, "episode": True}),
     *_variants("salt", {"history": 2, "next_state": False, "count": "step", "base": "rloo"}),
     *_variants("hgae", {"lam": 0.5, "scale_by": "none", "leave_out": True}),

@@ -85,6 +85,10 @@ class BonusTrace:
     part: PassAtBonus
     """The estimator."""
 
+    def meets_others(self, table: StepTable) -> BoolArray:
+        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
+        return self.compared
+
     def derive(self, table: StepTable, step: int) -> Derivation:
         """The chances, counted again from the attempts that hit."""
         first = table.attempts.first.tolist()

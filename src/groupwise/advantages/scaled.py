@@ -62,5 +62,6 @@ class Scaled(Part, slot="estimator"):
             scale=np.where(in_company, scale, np.nan),
             part=self,
             of=inner,
+            divides_only=True,
         )
         return Credit.of(table, trace)

@@ -32,6 +32,10 @@ class SetTrace:
     part: Part
     """The estimator."""
 
+    def meets_others(self, table: StepTable) -> BoolArray:
+        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
+        return self.compared
+
     def derive(self, table: StepTable, step: int) -> Derivation:
         """Every set of the task's attempts, one by one."""
         places = table.attempts.first.tolist()

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from groupwise.advantages.baselines import centre_values
 from groupwise.core.credit import Credit, Derivation
+from groupwise.core.own_rollout import spans_rollouts
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.parts.slots import GrouperPart, SignalPart
 from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments
@@ -81,6 +82,11 @@ class ShrunkTrace:
     """Group of each step on each level (S); -1 = in none."""
     part: Shrunk
     """The estimator."""
+
+    def meets_others(self, table: StepTable) -> BoolArray:
+        """Which steps have another rollout in one of their groups (S)."""
+        shared: BoolArray = np.any([spans_rollouts(table, label) for label in self.labels], axis=0)
+        return shared
 
     def derive(self, table: StepTable, step: int) -> Derivation:
         """Level by level: the group's mean, and what is left of it beside the coarser value."""

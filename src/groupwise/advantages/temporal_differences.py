@@ -14,6 +14,7 @@ from pydantic import Field
 
 from groupwise.advantages.signals import discount
 from groupwise.core.credit import Credit, Derivation, Trace
+from groupwise.core.own_rollout import meets_others
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.slots import EstimatorPart, SignalPart
 from groupwise.core.records import StopReason
@@ -51,19 +52,29 @@ class TemporalDifferences(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         inner, returns = self.of(table).trace, table.ask_once(self.returns)
         values = inner.values - self.gamma * (1 - self.lam) * self._sum_later(table, inner.values)
-        seen = inner.compared.astype(np.float64)
-        compared = inner.compared | (self.gamma * (1 - self.lam) * self._sum_later(table, seen) > 0)
         expected = np.zeros(len(table))
         if self.truncated == "value":
             is_cut = table.column("stop") == StopReason.TRUNCATED
             expected = np.where(is_cut, returns - inner.values, 0.0)
             values = values + self.gamma * discount(expected, table.attempt, self.gamma * self.lam)
-            seen_end = np.where(is_cut, seen, 0.0)
-            compared |= self.gamma * discount(seen_end, table.attempt, self.gamma * self.lam) > 0
         trace = DifferenceTrace(
-            values=values, compared=compared, of=inner, returns=returns, expected=expected, part=self
+            values=values,
+            compared=self.find_reached(table, inner.compared),
+            of=inner,
+            returns=returns,
+            expected=expected,
+            part=self,
         )
         return Credit.of(table, trace)
+
+    def find_reached(self, table: StepTable, marked: BoolArray) -> BoolArray:
+        """Which steps have credit that a value of one of the marked steps is in (S)."""
+        seen = marked.astype(np.float64)
+        reached = marked | (self.gamma * (1 - self.lam) * self._sum_later(table, seen) > 0)
+        if self.truncated == "value":
+            seen_end = np.where(table.column("stop") == StopReason.TRUNCATED, seen, 0.0)
+            reached |= self.gamma * discount(seen_end, table.attempt, self.gamma * self.lam) > 0
+        return reached
 
     def _sum_later(self, table: StepTable, surprises: FloatArray) -> FloatArray:
         """What the steps after each one hold, each later one times gamma * lam (S); 0 for an attempt's last step."""
@@ -88,6 +99,11 @@ class DifferenceTrace:
     """What is expected after each step that a limit cut off (S), else 0."""
     part: TemporalDifferences
     """The estimator."""
+
+    def meets_others(self, table: StepTable) -> BoolArray | None:
+        """Which steps have a value in their credit that another rollout took part in (S)."""
+        inner = meets_others(table, self.of)
+        return None if inner is None else self.part.find_reached(table, inner)
 
     def derive(self, table: StepTable, step: int) -> Derivation:
         """One difference after the other, each from a reward and two values."""

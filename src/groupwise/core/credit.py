@@ -40,6 +40,8 @@ class Comparison:
     """The estimator that compared."""
     of: Trace | None = None
     """Where the signal is itself credit, its own trace."""
+    divides_only: bool = False
+    """Whether the group only divides credit: then `of` says with whom a step is compared, not this group."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +103,9 @@ class OwnTrace(Protocol):
     """A trace that derives its numbers itself, for an estimator whose credit is none of the three above.
 
     `explain` shows what it tells and holds the number against it.
+
+    It may also have `meets_others(table)`: which steps are compared with a step of another rollout (S). Without it,
+    nothing says which steps are compared only within their own rollout (`credit/own_rollout_only`).
     """
 
     @property

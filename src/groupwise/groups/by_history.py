@@ -10,6 +10,7 @@ from pydantic import Field
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import NOT_COMPARABLE, IntArray, pair_labels
 from groupwise.core.step_table import StepTable
+from groupwise.groups.peers import Peers, require_peers
 
 
 class ByHistory(Part, slot="grouper"):
@@ -20,13 +21,19 @@ class ByHistory(Part, slot="grouper"):
     Source: HGPO, arXiv:2602.22817, the k-step context operator. Depth 0 is `ByState`.
 
     Choices: actions are not part of the key. A step whose k predecessors are not all in the table (the attempt began
-    later, or a row is missing) has no group at depth k, nor has one with a state of None among the k+1.
+    later, or a row is missing) has no group at depth k, nor has one with a state of None among the k+1. A group may
+    hold steps of a single rollout, as published; `peers = "other_rollouts"` takes such groups apart, at this depth. It
+    takes nothing out of the groups that remain, as in `ByState`.
     """
 
     depth: Annotated[int, Field(ge=0)]
     """Number of earlier states that must be equal."""
+    peers: Peers = "any"
+    """Who must be in a group: `any` two steps, or `other_rollouts` too; else its steps are compared with none."""
 
     def __call__(self, table: StepTable) -> IntArray:
+        if self.peers != "any":
+            return require_peers(table, table.ask_once(ByHistory(depth=self.depth)), self.peers)
         if self.depth == 0:
             return pair_labels(table.task, table.state)
         shallower = table.ask_once(ByHistory(depth=self.depth - 1))

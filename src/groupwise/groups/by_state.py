@@ -13,6 +13,7 @@ from groupwise.core.errors import RecordError
 from groupwise.core.parts.part import Part
 from groupwise.core.segments import NOT_COMPARABLE, IntArray, Segments, pair_labels
 from groupwise.core.step_table import StepTable
+from groupwise.groups.peers import Peers, require_peers
 
 
 class ByState(Part, slot="grouper"):
@@ -25,18 +26,21 @@ class ByState(Part, slot="grouper"):
 
     Choices: the walk is in the order of task, attempt and index, so shuffled rows give the same clusters. Texts that
     differ in a number are different states ("mug 1" and "mug 2" have ratio 0.975) unless `same_numbers` is off, which
-    is what the released code does.
+    is what the released code does. A rollout that comes back to a state is compared with itself there, also if no
+    other rollout visits it; `peers = "other_rollouts"` takes such groups apart. It takes nothing out of the groups that
+    remain: there a step is still compared with the other steps of its own rollout too, as published.
     """
 
     similarity: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Smallest ratio at which two texts count as one state; None = equality."""
     same_numbers: bool = True
     """Whether similar texts must also contain the same numbers in the same order."""
+    peers: Peers = "any"
+    """Who must be in a group: `any` two steps, or `other_rollouts` too; else its steps are compared with none."""
 
     def __call__(self, table: StepTable) -> IntArray:
-        if self.similarity is None:
-            return pair_labels(table.task, table.state)
-        return pair_labels(table.task, self._cluster_states(table))
+        state = table.state if self.similarity is None else self._cluster_states(table)
+        return require_peers(table, pair_labels(table.task, state), self.peers)
 
     def _cluster_states(self, table: StepTable) -> IntArray:
         """Representative of each step's state (S): the state that opened its cluster."""

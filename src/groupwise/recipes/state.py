@@ -12,6 +12,7 @@ from groupwise.advantages import (
 )
 from groupwise.core.algorithm import Algorithm
 from groupwise.groups import ByState
+from groupwise.groups.peers import Peers
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.recipes.episode import grpo
 from groupwise.recipes.recipe import Finite, Share, recipe
@@ -27,6 +28,7 @@ def gigpo(
     similarity: float | None = None,
     invalid_penalty: Finite = 0.1,
     refused_penalty: Finite = 0.0,
+    peers: Peers = "any",
     reference: bool = False,
 ) -> Algorithm:
     """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode credit, plus credit among visits to the same state.
@@ -38,12 +40,13 @@ def gigpo(
     (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
     deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number. It is on
     malformed responses, as released; `refused_penalty`, which nobody published, on refused actions.
-    Similar states must contain the same numbers, which the release does not ask. Loss as released: clip 0.2, dual clip
+    Similar states must contain the same numbers, which the release does not ask. A state group may hold steps of a
+    single rollout, as published; not with `peers="other_rollouts"`. Loss as released: clip 0.2, dual clip
     3, mean over tokens, KL 0.01 as k3 (0.001 for its search task), entropy bonus 0.001.
     """
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     state = Relative(
-        by=ByState(similarity=similarity, same_numbers=not reference),
+        by=ByState(similarity=similarity, same_numbers=not reference, peers=peers),
         of=make_step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty),
         scale=spread,
         average="step",

@@ -17,6 +17,7 @@ from groupwise.advantages import (
 )
 from groupwise.core.parts.slots import ScalePart, SignalPart
 from groupwise.groups import ByHistory, ByTask
+from groupwise.groups.peers import Peers
 
 ScaleName = Literal["std", "none"]
 """Whether credit is divided by the deviation of its group."""
@@ -38,13 +39,19 @@ def make_episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bo
 
 
 def make_history_terms(
-    weights: Sequence[float], of: SignalPart, scale: ScalePart, mixed_scale: ScalePart | None = None
+    weights: Sequence[float],
+    of: SignalPart,
+    scale: ScalePart,
+    mixed_scale: ScalePart | None = None,
+    peers: Peers = "any",
 ) -> tuple[Term, ...]:
     """Make a term for each level: steps of equal state and k states before it, weighed by the k-th weight."""
     return tuple(
         Term(
             weight=weight,
-            of=Relative(by=ByHistory(depth=k), of=of, scale=scale, mixed_scale=mixed_scale, average="step"),
+            of=Relative(
+                by=ByHistory(depth=k, peers=peers), of=of, scale=scale, mixed_scale=mixed_scale, average="step"
+            ),
         )
         for k, weight in enumerate(weights)
     )

@@ -12,6 +12,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit
 from groupwise.core.journal.journal import Journal
 from groupwise.core.journal.states import StateBefore
+from groupwise.core.own_rollout import find_own_rollout_only
 from groupwise.core.parts.stateful import join_columns
 from groupwise.core.past_attempts import RecalledAttempt
 from groupwise.core.records import Step, Trajectory
@@ -55,6 +56,8 @@ class CreditedBatch:
     """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
+    own_rollout_only: BoolArray | None
+    """Whether it was compared, and only with other steps of its own rollout; None if the algorithm does not say."""
     unearned: BoolArray
     """Whether it belongs to a task at which nobody earned anything."""
     context: LossContext = field(default_factory=LossContext)
@@ -65,10 +68,12 @@ class CreditedBatch:
     tokens: Sequence[TokensOfStep] | None = None
     """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
 
-    def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Credit, whether compared and whether it may train, of the steps that were sampled in this update."""
+    def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray, BoolArray | None]:
+        """Of the steps that were sampled in this update: credit, whether compared, whether it may train, and whether
+        it was compared within its own rollout only."""
         end = sum(len(trajectory.steps) for trajectory in self.trajectories[: self.num_fresh])
-        return self.values[:end], self.compared[:end], self.keep[:end]
+        own = None if self.own_rollout_only is None else self.own_rollout_only[:end]
+        return self.values[:end], self.compared[:end], self.keep[:end], own
 
     def by_trajectory(self) -> list[list[float]]:
         """The credit of the steps, a list for each trajectory."""
@@ -95,13 +100,15 @@ def credit_batch(
     credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
     keeping_credit, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
     in_order = sorted((past for past in recalled if past.trajectory), key=lambda past: past.keeps_credit)
+    own, stored_flags = find_own_rollout_only(table, credit.trace), np.zeros(len(stored), dtype=np.bool_)
     return CreditedBatch(
         trajectories=[*chosen, *joined, *keeping_credit],
         num_fresh=len(chosen),
         version=version,
         states=states,
         values=np.append(credit.values, stored),
-        compared=np.append(credit.compared, np.zeros(len(stored), dtype=np.bool_)),
+        compared=np.append(credit.compared, stored_flags),
+        own_rollout_only=None if own is None else np.append(own[table.step_of_row], stored_flags),
         keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
         logps_now={
             len(chosen) + place: past.logps_now for place, past in enumerate(in_order) if past.ratio == "recomputed"
@@ -113,7 +120,7 @@ def credit_batch(
             *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
             *_credit_kept_tokens(algorithm, keeping_credit, stored, version=version, states=states),
         ],
-        unearned=np.append(find_unearned(table)[table.step_of_row], np.zeros(len(stored), dtype=np.bool_)),
+        unearned=np.append(find_unearned(table)[table.step_of_row], stored_flags),
     )
 
 

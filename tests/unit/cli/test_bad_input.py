@@ -21,7 +21,7 @@ KEYS = (
     "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "
     "stop, task, tokens, unguided_prompt_ids, valid, version, versions, well_formed"
 )
-OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale"
+OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, peers, reference, refused_penalty, scale"
 
 
 def change_row(position: int, **change: Any) -> list[dict[str, Any]]:

@@ -135,15 +135,16 @@ def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
     lines = [words(line) for line in text.splitlines()]
     assert lines[0].startswith("Audit of ")
     assert "2 tasks, 4 attempts, 6 steps; mean return 1.25; 0 tasks with one attempt, 0 with equal returns; " in text
-    assert "depth groups mean size compared alone too early all equal hide histories baseline moves sign flips" in lines
+    headings = "depth groups mean size compared own only alone too early all equal hide histories baseline moves"
+    assert f"{headings} sign flips" in lines
     # Depth 0: the state s of t, m of t, s of u, two steps each.
-    assert "0 3 2.0 100.0 % 0.0 % 0.0 % 0.0 %" in lines
+    assert "0 3 2.0 100.0 % 0.0 % 0.0 % 0.0 % 0.0 %" in lines
     # Depth 1: (s, m) of t, two steps; four are too early.
-    assert "1 1 2.0 33.3 % 0.0 % 66.7 % 0.0 % 0.0 % 0 (0.00 sd) 0.0 %" in lines
-    assert "recipe compared exactly 0 mean |A| max |A| flips / r against dr_grpo flips / r against rloo" in lines
+    assert "1 1 2.0 33.3 % 0.0 % 0.0 % 66.7 % 0.0 % 0.0 % 0 (0.00 sd) 0.0 %" in lines
+    assert "recipe compared only exactly 0 mean |A| max |A| dr_grpo rloo" in lines
     # Four steps of a half and two of two: mean 1.
-    assert "dr_grpo 100.0 % 0.0 % 1.000 2.000 - 0.0 % / 1.00" in lines
-    assert "rloo 100.0 % 0.0 % 2.000 4.000 0.0 % / 1.00 -" in lines
+    assert "dr_grpo 100.0 % 0.0 % 0.0 % 1.000 2.000 - 0.0 % / 1.00" in lines
+    assert "rloo 100.0 % 0.0 % 0.0 % 2.000 4.000 0.0 % / 1.00 -" in lines
     assert "Steps that gain most from dr_grpo to rloo" in lines
     assert "u c 0 +2.000 +4.000 s go" in lines
     assert "u a 0 -2.000 -4.000 s [bold]go[/]" in lines
@@ -276,6 +277,41 @@ def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -
     )
     assert data["value"] == pytest.approx(0.57735, abs=1e-4)
     assert data["largest_gap"] <= 1e-12
+
+
+def write_two_rollouts(folder: Path) -> Path:
+    """Rollouts a b b, final score 1, and a c d, final score 0: state b is met twice, by one of them alone."""
+    paths = (("0", "abb", 1.0), ("1", "acd", 0.0))
+    rows = [
+        row("t", rollout, index, state, score * (index == 2), well_formed=True)
+        for rollout, path, score in paths
+        for index, state in enumerate(path)
+    ]
+    return write(folder / "two.jsonl", rows)
+
+
+def test_explain_says_when_a_group_holds_only_steps_of_the_same_rollout(tmp_path: Path) -> None:
+    path, at_step = write_two_rollouts(tmp_path), ("--task", "t", "--attempt", "0", "--recipe", "hgpo", "--step")
+    lines = words(invoke("explain", str(path), *at_step, "1").stdout)
+    assert "no other rollout is in this group: it holds only steps of this rollout" in lines
+    assert "it is compared only with steps of its own rollout: no other rollout is in its groups" in lines
+    assert json.loads(invoke("explain", str(path), *at_step, "1", "--json").stdout)["own_rollout_only"] is True
+    assert "own rollout" not in invoke("explain", str(path), *at_step, "0").stdout
+    assert json.loads(invoke("explain", str(path), *at_step, "0", "--json").stdout)["own_rollout_only"] is False
+
+
+def test_audit_shows_the_fraction_of_steps_that_are_compared_within_their_own_rollout(tmp_path: Path) -> None:
+    """Four of six steps are compared, two of them with each other alone."""
+    path, recipes = write_two_rollouts(tmp_path), ("--recipe", "hgpo", "--recipe", "hgpo:peers=other_rollouts")
+    data = audit_json(path, *recipes, "--depth", "1")
+    assert [(level["compared_steps"], level["own_rollout_steps"]) for level in data["levels"]] == [(4, 2), (0, 0)]
+    assert [(line["compared_steps"], line["own_rollout_steps"]) for line in data["recipes"]] == [(4, 2), (2, 0)]
+    lines = words(invoke("audit", str(path), *recipes, "--depth", "1").stdout)
+    assert "0 2 2.0 66.7 % 50.0 % 33.3 %" in lines
+    assert "hgpo 66.7 % 50.0 % 0.0 %" in lines
+    assert (
+        "50.0 % of the steps that hgpo compares have no other rollout in their groups: a rollout is compared" in lines
+    )
 
 
 def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:

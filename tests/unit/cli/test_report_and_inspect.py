@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -200,7 +201,7 @@ def test_inspect_shows_the_attempt_that_is_asked_for(run_path: Path, groups: lis
     steps = group.attempts[2].steps
     assert [step["credit"] for step in data["attempt"]["steps"]] == [step.credit for step in steps]
     assert [step["company"] for step in data["attempt"]["steps"]] == [
-        [{"by": level.by, "members": level.members} for level in step.company] for step in steps
+        [asdict(level) for level in step.company] for step in steps
     ]
 
 

@@ -61,7 +61,7 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
         (
             '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
             "hgpo: unknown option 'dpth'; did you mean 'depth'? "
-            "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale",
+            "Valid: alpha, depth, episode, gamma, invalid_penalty, peers, reference, refused_penalty, scale",
         ),
         (
             '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',

@@ -61,7 +61,7 @@ def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
 
 def test_an_unknown_field_deep_inside_is_found_by_its_path() -> None:
     assert with_by({"kind": "by_history", "depth": 1, "dpth": 2}) == (
-        "ByHistory: unknown field 'dpth'; did you mean 'depth'? Valid: depth"
+        "ByHistory: unknown field 'dpth'; did you mean 'depth'? Valid: depth, peers"
     )
 
 
@@ -79,7 +79,7 @@ def test_two_problems_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         ByHistory(dept=1)
     assert str(caught.value) == (
-        "ByHistory: field 'depth' is missing; give it; unknown field 'dept'; did you mean 'depth'? Valid: depth"
+        "ByHistory: field 'depth' is missing; give it; unknown field 'dept'; did you mean 'depth'? Valid: depth, peers"
     )
 
 
@@ -167,7 +167,7 @@ def test_a_configuration_is_complete_and_names_every_kind() -> None:
     assert algorithm.config() == {
         "advantage": {
             "kind": "relative",
-            "by": {"kind": "by_history", "depth": 2},
+            "by": {"kind": "by_history", "depth": 2, "peers": "any"},
             "of": {"kind": "episode_return"},
             "baseline": {"kind": "mean"},
             "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0},

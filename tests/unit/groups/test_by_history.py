@@ -67,3 +67,13 @@ def test_equal_histories_of_two_tasks_stay_apart() -> None:
         *((task, 0, index, state, 0.0) for task in "pq" for index, state in enumerate("ab")),
     )
     assert number_groups(ByHistory(depth=1), rows) == [-1, 0, -1, 1]
+
+
+def test_a_history_that_one_rollout_has_alone_may_be_left_without_a_group() -> None:
+    # Rollout 0 comes twice from a to b; rollout 1 is at b too, but came from c.
+    rows = walks("abab", "cb")
+    assert number_groups(ByHistory(depth=1), rows) == [-1, 0, 1, 0, -1, 2]
+    assert number_groups(ByHistory(depth=0, peers="other_rollouts"), rows) == [-1, 0, -1, 0, -1, 0]
+    assert number_groups(ByHistory(depth=1, peers="other_rollouts"), rows) == [-1] * 6
+    shared = walks("abab", "ab")
+    assert number_groups(ByHistory(depth=1, peers="other_rollouts"), shared) == [-1, 0, -1, 0, -1, 0]

@@ -171,3 +171,30 @@ def test_a_state_that_is_not_text_is_named_whichever_of_the_two_it_is() -> None:
         with pytest.raises(RecordError) as caught:
             ByState(similarity=0.5)(walks([states[0]], [states[1]]))
         assert str(caught.value) == "state ('x', 1) is not text; grouping by similarity needs text states"
+
+
+def test_a_state_that_one_rollout_visits_alone_may_be_left_without_a_group() -> None:
+    rows = walks("abb", "acd")
+    assert number_groups(ByState(), rows) == [0, 1, 1, 0, 2, 3]
+    assert number_groups(ByState(peers="other_rollouts"), rows) == [0, -1, -1, 0, -1, -1]
+
+
+def test_a_group_of_two_rollouts_keeps_every_visit_of_each() -> None:
+    assert number_groups(ByState(peers="other_rollouts"), walks("bb", "b", "cc")) == [0, 0, 0, -1, -1]
+
+
+def test_the_same_state_at_two_tasks_is_no_meeting() -> None:
+    rows = table("task attempt index state reward", ("p", 0, 0, "s", 0.0), ("p", 0, 1, "s", 0.0), ("q", 1, 0, "s", 0.0))
+    assert number_groups(ByState(peers="other_rollouts"), rows) == [-1, -1, -1]
+
+
+def test_near_states_of_two_rollouts_are_a_meeting() -> None:
+    rows = walks([MUG_1, DESK, DESK], [MUG_2])
+    part = ByState(similarity=0.9, same_numbers=False, peers="other_rollouts")
+    assert number_groups(part, rows) == [0, -1, -1, 0]
+
+
+def test_peers_are_one_of_two_words() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ByState(peers="others")  # type: ignore[arg-type]
+    assert str(caught.value) == "ByState: peers: input should be 'any' or 'other_rollouts', found 'others'"

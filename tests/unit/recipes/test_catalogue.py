@@ -87,6 +87,7 @@ def test_a_summary_is_read_off_the_docstring() -> None:
         "episode": False,
         "invalid_penalty": 0.1,
         "refused_penalty": 0.0,
+        "peers": "any",
         "reference": False,
     }
 
@@ -119,7 +120,7 @@ def test_every_option_has_a_default(name: str) -> None:
             "hgpo",
             {"dept": 3},
             "hgpo: unknown option 'dept'; did you mean 'depth'? "
-            "Valid: alpha, depth, episode, gamma, invalid_penalty, reference, refused_penalty, scale",
+            "Valid: alpha, depth, episode, gamma, invalid_penalty, peers, reference, refused_penalty, scale",
         ),
         ("step_grpo", {"zzz": 3}, "step_grpo: unknown option 'zzz'; Valid: eps"),
         ("hgpo", {"depth": -1}, "hgpo: depth: input should be greater than or equal to 0, found -1"),

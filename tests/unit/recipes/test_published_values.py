@@ -47,7 +47,7 @@ def bound(best: float) -> dict[str, Any]:
 
 def level(depth: int, **fields: Any) -> dict[str, Any]:
     fields = {"scale": deviation(ddof=0), "of": penalty_on(returns(0.95), 0.1), "average": "step"} | fields
-    return relative(by={"kind": "by_history", "depth": depth}, **fields)
+    return relative(by={"kind": "by_history", "depth": depth, "peers": "any"}, **fields)
 
 
 def level_with_replay(depth: int, gamma: float = 0.95, factor: float = 1.0) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def whiten(of: dict[str, Any], eps: float = 1e-8) -> dict[str, Any]:
 
 PENALISED_RETURNS = returns(0.95) | {"of": penalty_on(STEP_REWARD, 0.1)}
 RAW_RETURNS = relative(of=returns(1.0), baseline={"kind": "no_baseline"}, scale=NO_SCALE, average="step", alone="raw")
-STATE = {"kind": "by_state", "same_numbers": True}
+STATE = {"kind": "by_state", "same_numbers": True, "peers": "any"}
 STATE_TERM = relative(by=STATE, of=penalty_on(returns(0.95), 0.1), average="step")
 RELEASED_EPISODE = relative(of=penalty_on(EPISODE, 0.1), average="step", alone="raw")
 
@@ -91,7 +91,7 @@ def scale_over(of: dict[str, Any], by: dict[str, Any]) -> dict[str, Any]:
 
 
 def shrunk(depth: int, strength: float) -> dict[str, Any]:
-    levels = [TASK, *({"kind": "by_history", "depth": k} for k in range(depth + 1))]
+    levels = [TASK, *({"kind": "by_history", "depth": k, "peers": "any"} for k in range(depth + 1))]
     return {"kind": "shrunk", "levels": levels, "of": PENALISED_RETURNS, "strength": strength}
 
 
@@ -162,7 +162,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "gigpo",
         {"reference": True},
-        gigpo(RELEASED_EPISODE, STATE_TERM | {"by": {"kind": "by_state", "same_numbers": False}}),
+        gigpo(RELEASED_EPISODE, STATE_TERM | {"by": {"kind": "by_state", "same_numbers": False, "peers": "any"}}),
     ),
     (
         "gigpo",
@@ -171,7 +171,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             RELEASED_EPISODE | {"of": penalty_on(EPISODE, 0.3), "scale": NO_SCALE},
             STATE_TERM
             | {
-                "by": {"kind": "by_state", "same_numbers": False},
+                "by": {"kind": "by_state", "same_numbers": False, "peers": "any"},
                 "of": penalty_on(returns(0.95), 0.3),
                 "scale": NO_SCALE,
             },

@@ -80,6 +80,7 @@ def count_level(rows: list[Row], depth: int) -> HistoryLevel:
         depth=depth,
         groups=num_groups,
         compared_steps=len(compared),
+        own_rollout_steps=sum(len({other[:2] for other in peers[step]}) == 1 for step in compared),
         alone_steps=len(peers) - len(compared),
         too_early_steps=len(deep) - len(peers),
         equal_steps=sum(len({value[other] for other in peers[step]}) == 1 for step in compared),
@@ -108,6 +109,7 @@ def test_the_random_tables_do_flip_signs_and_split_states() -> None:
     tables = [random_rows(random.Random(f"levels {seed}"), regimes=EXACT) for seed in range(12)]
     levels = [count_level(rows, 1) for rows in tables]
     assert sum(level.sign_flips for level in levels) > 10
+    assert sum(level.own_rollout_steps for level in levels) >= 5
     assert sum(level.split_steps for level in levels) > 100
     assert sum(level.equal_steps for level in levels) >= 5
 
@@ -120,6 +122,7 @@ def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
         depth=0,
         groups=3,
         compared_steps=8,
+        own_rollout_steps=0,
         alone_steps=0,
         too_early_steps=0,
         equal_steps=0,
@@ -136,6 +139,7 @@ def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
         depth=1,
         groups=2,
         compared_steps=4,
+        own_rollout_steps=0,
         alone_steps=0,
         too_early_steps=4,
         equal_steps=0,

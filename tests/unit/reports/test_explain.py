@@ -39,6 +39,7 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
         formula="(3 - 3.5) / 1 = -0.5",
         members=(member(0, None, 3, is_self=True, num_steps=2), member(1, None, 4, num_steps=2)),
         inner=((1.0, Explanation(what="EpisodeReturn", value=3.0, by_hand=3.0, compared=True, formula="3")),),
+        own_rollout_only=False,
     )
     assert explanation.largest_gap() == 0
 
@@ -90,6 +91,18 @@ def test_a_blend_shows_its_levels_with_their_weights() -> None:
     )
     assert shallow.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
     assert (deep.compared, deep.formula, deep.members) == (False, "nobody else in the group: 0", ())
+
+
+def test_a_group_of_a_single_rollout_says_so() -> None:
+    """State b is met twice, by rollout 0 alone; state a by both."""
+    rows = walks("abb", "acd", rewards=[[0, 0, 1], [0, 0, 0]])
+    explanation = explain_recipe(rows, "hgpo", 0, 1)
+    assert (explanation.compared, explanation.own_rollout_only) == (True, True)
+    assert [inner.own_rollout_only for _, inner in explanation.inner] == [True, False, False]
+    assert explain_recipe(rows, "hgpo", 0, 0).own_rollout_only is False
+    gigpo = explain_recipe(rows, "gigpo", 0, 1)
+    assert gigpo.own_rollout_only is False
+    assert [inner.own_rollout_only for _, inner in gigpo.inner] == [False, True]
 
 
 def test_a_step_in_no_group_says_so() -> None:

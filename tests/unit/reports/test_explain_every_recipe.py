@@ -40,6 +40,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("hgpo", {"episode": True, "alpha": 0.5}),
     ("hgpo", {"episode": True, "reference": True}),
     ("hgpo", {"refused_penalty": 0.25}),
+    ("hgpo", {"peers": "other_rollouts"}),
+    ("gigpo", {"peers": "other_rollouts"}),
     ("gigpo", {"refused_penalty": 0.25, "reference": True}),
     ("salt", {"count": "step", "history": 0, "next_state": False, "base": "rloo"}),
     ("gagpo", {"lam": 0.0, "scale_by": "state"}),
@@ -83,10 +85,13 @@ class Groups:
             return None if role is None else (row["task"], role)
         if isinstance(grouper, ByPlayer):
             return row.get("role", "everybody")
-        if isinstance(grouper, ByState):
-            return self._window(row, 0)
-        if isinstance(grouper, ByHistory):
-            return self._window(row, grouper.depth)
+        if isinstance(grouper, ByState | ByHistory):
+            depth = grouper.depth if isinstance(grouper, ByHistory) else 0
+            key = self._window(row, depth)
+            if grouper.peers == "other_rollouts":
+                attempts = {other["attempt"] for other in self.rows if self._window(other, depth) == key}
+                return key if len(attempts) > 1 else None
+            return key
         assert isinstance(grouper, ByEdge)
         return self._edge(grouper, row)
 
@@ -170,6 +175,7 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
             assert whole.value == credit.values[position]
             assert whole.compared == credit.compared[position]
             assert whole.largest_gap() <= 1e-9, whole
+            assert whole.own_rollout_only is not None, "every trace of ours says whom a step is compared with"
             for part, explanation in comparisons(algorithm.advantage, whole):  # type: ignore[arg-type]
                 members = [member for member in explanation.members if member.attempt is not None]
                 described = [(member.task, member.attempt, member.index, member.num_steps) for member in members]
@@ -177,3 +183,6 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
                 expected = [] if divides_nothing else list_members(groups, part, row)
                 assert described == [describe_member(steps) for steps in expected]
                 assert [member.is_self for member in members] == [row in steps for steps in expected]
+                if isinstance(part, Relative | Whitened):
+                    others = {(member.task, member.attempt) for member in members} - {(task, attempt)}
+                    assert explanation.own_rollout_only == (explanation.compared and not others)

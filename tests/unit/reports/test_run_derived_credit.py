@@ -112,6 +112,16 @@ def test_company_counts_the_members_of_every_group() -> None:
     assert again.find_company() == [first, second, first, second, first, alone, last]
 
 
+def test_company_of_ones_own_rollout_is_told_from_that_of_others() -> None:
+    """State b is met twice, by one rollout alone; both rollouts begin in a."""
+    trajectories = [walk(0, "a", "b", "b", reward=1.0), walk(1, "a", "c", "d")]
+    algorithm = recipes.hgpo(depth=0)
+    again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
+    words = ["1 other by state", *["1 other by state (its own rollout only)"] * 2, "1 other by state", *["nobody"] * 2]
+    assert [describe_company(company) for company in again.find_company()] == words
+    assert again.find_own_rollout_only() == [False, True, True, False, False, False]
+
+
 def test_company_in_words() -> None:
     company = [
         ComparisonGroup(by="task", members=1),

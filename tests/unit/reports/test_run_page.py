@@ -16,7 +16,7 @@ from groupwise import FileError, Trajectory, recipes
 from groupwise.core.journal.journal import Journal, Update
 from groupwise.reports.run.derived_credit import ComparisonGroup
 from groupwise.reports.run.goals import TaskGoal
-from groupwise.reports.run.number_format import format_signed
+from groupwise.reports.run.number_format import format_percent, format_signed
 from groupwise.reports.run.page import render_page, write_page
 from groupwise.reports.run.page.dialogue import Scales, write_group
 from groupwise.reports.run.page.headline_and_verdict import describe_part
@@ -104,6 +104,22 @@ def test_attempts_of_the_first_and_the_last_update_are_shown_with_their_credit(p
     credit = re.findall(r'class="(?:number \w+|alone)"[^>]*>([^<]+)<', shown)
     assert credit == ["alone" if step.compared is False else format_signed(step.credit) for step in best.steps]
     assert len(set(credit)) > 3
+
+
+def test_steps_that_are_compared_with_their_own_rollout_only_are_counted(tmp_path: Path) -> None:
+    """Two attempts per task, in an environment where an attempt often comes back to where it was."""
+    folder, trajectories = write_run(tmp_path / "run", updates=0), play_update(1, tasks=4, attempts=2, skill=0.3)
+    metrics = metrics_of(trajectories, 1, 1)
+    write(folder, 1, trajectories, metrics)
+    assert "Compared with their own rollout only" not in page_of(folder)
+    with RunFolder(folder) as run:
+        steps = [step for group in read_groups(run, 1) for step in group.steps if step.compared]
+    own = sum(step.own_rollout_only is True for step in steps)
+    assert 0 < own < len(steps)
+    write(folder, 2, trajectories, metrics | {"credit/own_rollout_only": own / len(steps)})
+    shown = page_of(folder)
+    assert "Compared with their own rollout only" in shown
+    assert f"; {format_percent(own / len(steps))} of the others only with their own rollout" in shown
 
 
 def test_the_page_needs_nothing_from_anywhere_and_runs_nothing(page: str) -> None:

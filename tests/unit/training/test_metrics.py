@@ -81,11 +81,13 @@ def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
 
 def test_the_numbers_of_credit() -> None:
     values, compared = np.array([1.0, -3.0, 0.0, 0.0]), np.array([True, True, True, False])
-    assert compute_credit_metrics(values, compared, np.array([True, True, False, False])) == {
-        "credit/compared": 0.75,
-        "credit/size": 1.0,
-        "credit/kept": 0.5,
-    }
+    keep, own = np.array([True, True, False, False]), np.array([True, False, False, False])
+    numbers = {"credit/compared": 0.75, "credit/size": 1.0, "credit/kept": 0.5}
+    assert compute_credit_metrics(values, compared, keep, own) == numbers | {"credit/own_rollout_only": 1 / 3}
+    # What no trace says is not measured, nor is a fraction of no steps.
+    assert compute_credit_metrics(values, compared, keep, None) == numbers
+    nobody = np.zeros(4, dtype=np.bool_)
+    assert compute_credit_metrics(values, nobody, keep, nobody) == numbers | {"credit/compared": 0.0}
 
 
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:

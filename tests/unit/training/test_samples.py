@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, Step, Task, Trajectory
+from groupwise import Algorithm, Step, Task, Trajectory, recipes
 from groupwise.advantages import EpisodeReturn, NoScale, Relative
 from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens, SegmentCredit, TokenGae
 from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.groups import ByTask, SmallCredit
+from groupwise.training.metrics.rollout import compute_credit_metrics
 from groupwise.training.samples import credit_batch, make_samples
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
@@ -92,6 +93,23 @@ def test_a_recalled_attempt_that_keeps_its_credit_shares_it_among_its_tokens() -
     batch = credit_batch(algorithm, GROUP, [recall(member, 4.0, -8.0)], version=0)
     assert batch.values.tolist() == [1, 1, -1, -1, 4, -8]
     assert [one.advantage for one in make_samples(batch)][4:] == [(2.0, 4.0), (-4.0, -8.0)]
+
+
+def test_steps_that_are_compared_within_their_own_rollout_are_marked_and_counted() -> None:
+    """Rollouts a b b and a c d, handed in backwards: the two steps at b meet no other rollout, which is half of the
+    four steps that are compared. A recalled attempt that keeps its credit takes no part."""
+
+    def walk(number: int, states: str) -> Trajectory:
+        steps = tuple(Step(index=i, state_key=state, well_formed=True) for i, state in enumerate(states))
+        return Trajectory(id=f"q {number}", task=Task(id="q"), attempt=number, steps=steps, versions=(0,))
+
+    group, member = [walk(1, "acd"), walk(0, "abb")], replace(walk(2, "b"), off_policy=True)
+    batch = credit_batch(recipes.hgpo(), group, [recall(member, 4.0)], version=0)
+    assert batch.own_rollout_only is not None
+    assert batch.own_rollout_only.tolist() == [False, False, False, False, True, True, False]
+    assert compute_credit_metrics(*batch.for_fresh())["credit/own_rollout_only"] == 0.5
+    apart = credit_batch(recipes.hgpo(peers="other_rollouts"), group, version=0)
+    assert compute_credit_metrics(*apart.for_fresh())["credit/own_rollout_only"] == 0.0
 
 
 @pytest.mark.parametrize("part", [SegmentCredit(max_probability=None), TokenGae(lam=0.0)])

@@ -163,8 +163,8 @@ def _print_audit(result: Audit, file: Path) -> None:
 
 def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
     table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
-    headings = ("depth", "groups", "mean size", "compared", "alone", "too early", "all equal", "hide histories")
-    for heading in (*headings, "baseline moves", "sign flips"):
+    headings = ("depth", "groups", "mean size", "compared", "own only", "alone", "too early", "all equal")
+    for heading in (*headings, "hide histories", "baseline moves", "sign flips"):
         table.add_column(heading, justify="right")
     for level in levels:
         table.add_row(
@@ -172,6 +172,7 @@ def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
             str(level.groups),
             f"{level.mean_size:.1f}",
             format_share(level.compared_steps, steps),
+            format_share(level.own_rollout_steps, level.compared_steps),
             format_share(level.alone_steps, steps),
             format_share(level.too_early_steps, steps),
             format_share(level.equal_steps, steps),
@@ -185,15 +186,17 @@ def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
 def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
     table = Table(title="Credit under each recipe", title_justify="left", box=None)
     table.add_column("recipe", style="bold")
-    for heading in ("compared", "exactly 0", "mean |A|", "max |A|"):
+    for heading in ("compared", "own\nonly", "exactly 0", "mean |A|", "max |A|"):
         table.add_column(heading, justify="right")
     for other in recipes:
-        table.add_column(f"flips / r against {escape(other.name)}", justify="right")
+        table.add_column(f"flips / r against\n{escape(other.name)}", justify="right")
     for column in recipes:
+        own = column.own_rollout_steps
         against = [_compare_columns(column, other) for other in recipes]
         table.add_row(
             escape(column.name),
             format_share(column.compared_steps, steps),
+            "unknown" if own is None else format_share(own, column.compared_steps),
             format_share(column.silent_steps, steps),
             f"{column.mean_size:.3f}",
             f"{column.largest:.3f}",

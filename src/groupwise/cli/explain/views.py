@@ -46,6 +46,8 @@ def print_explanation(
         how = "in part" if not_derived else "from the members"
         console.print(f"{credit}; derived again by hand {how}, it {verdict} (gap {gap:.1e})")
     _print_not_derived(not_derived)
+    if explanation.own_rollout_only:
+        console.print("it is compared only with steps of its own rollout: no other rollout is in its groups")
 
 
 def _print_not_derived(reasons: Sequence[str]) -> None:
@@ -172,6 +174,8 @@ def _draw_tree(explanation: Explanation) -> Tree:
         tree.add(_describe_member(member))
     if len(explanation.members) > MAX_MEMBERS:
         tree.add(f"… and {len(explanation.members) - MAX_MEMBERS} more members")
+    if explanation.own_rollout_only and explanation.members:
+        tree.add("no other rollout is in this group: it holds only steps of this rollout")
     for weight, inner in explanation.inner:
         branch = _draw_tree(inner)
         branch.label = f"of {branch.label}" if len(explanation.inner) == 1 else f"weight {weight:.4g} x {branch.label}"

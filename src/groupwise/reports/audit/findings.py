@@ -12,6 +12,8 @@ from groupwise.reports.audit.token_comparison import TokenColumn
 
 MUCH_UNREWARDED = 0.05
 """Share of credit without reward from which it is worth a sentence."""
+MUCH_OWN_ROLLOUT = 0.05
+"""Fraction of compared steps without another rollout in their groups from which it is worth a sentence."""
 ENOUGH_STEPS = 30
 """Compared steps below which a level is too thin to speak about."""
 
@@ -104,6 +106,14 @@ def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterat
                 f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} lies in tasks in which nobody "
                 "earned anything: most likely a penalty on malformed or refused steps is all that differs there. "
                 "Compare with `invalid_penalty=0`, or `refused_penalty=0` where that is set."
+            )
+    for recipe in recipes:
+        own, compared = recipe.own_rollout_steps or 0, recipe.compared_steps
+        if own > MUCH_OWN_ROLLOUT * compared:
+            yield (
+                f"{_share(own, compared)} of the steps that {recipe.name} compares have no other rollout in their "
+                'groups: a rollout is compared with itself there. A grouper with `peers = "other_rollouts"` does not '
+                "count them as compared."
             )
     last = recipes[-1]
     if last.compared_steps < census.steps:

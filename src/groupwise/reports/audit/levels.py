@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.credit import Comparison
+from groupwise.core.own_rollout import spans_rollouts
 from groupwise.core.segments import BoolArray, IntArray, Segments, pair_labels
 from groupwise.core.step_table import StepTable
 
@@ -26,6 +27,8 @@ class HistoryLevel:
     """Groups with at least two steps."""
     compared_steps: int
     """Steps in such a group."""
+    own_rollout_steps: int
+    """Compared steps whose whole group is of their own rollout."""
     alone_steps: int
     """Steps that have this much history and nobody who shares it."""
     too_early_steps: int
@@ -65,6 +68,7 @@ class LevelTally:
             self._counts[depth].update(
                 groups=int(several.sum()),
                 compared_steps=int(level.compared.sum()),
+                own_rollout_steps=int(np.sum(level.compared & ~spans_rollouts(table, level.label))),
                 alone_steps=int(np.sum((level.label >= 0) & ~level.compared)),
                 too_early_steps=int(np.sum(level.label < 0)),
                 equal_steps=int(equal.sum()),
@@ -89,6 +93,7 @@ class LevelTally:
                 depth=depth,
                 groups=counts["groups"],
                 compared_steps=counts["compared_steps"],
+                own_rollout_steps=counts["own_rollout_steps"],
                 alone_steps=counts["alone_steps"],
                 too_early_steps=counts["too_early_steps"],
                 equal_steps=counts["equal_steps"],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.core.credit import Credit
+from groupwise.core.own_rollout import find_own_rollout_only
 from groupwise.core.segments import FloatArray
 from groupwise.core.step_table import StepTable
 from groupwise.core.unearned import find_unearned
@@ -24,6 +25,8 @@ class RecipeColumn:
     """Name of the recipe."""
     compared_steps: int
     """Steps compared with anybody."""
+    own_rollout_steps: int | None
+    """Compared steps that have no other rollout in any of their groups; None = the recipe does not say."""
     silent_steps: int
     """Compared steps whose credit is exactly 0."""
     mean_size: float
@@ -48,6 +51,7 @@ class RecipeTally:
         self._names = list(names)
         self._steps = 0
         self._compared, self._silent = np.zeros(num, dtype=np.int64), np.zeros(num, dtype=np.int64)
+        self._own_rollout: list[int | None] = [0] * num
         self._size, self._largest, self._unrewarded = np.zeros(num), np.zeros(num), np.zeros(num)
         self._flips, self._both = np.zeros((num, num), dtype=np.int64), np.zeros((num, num), dtype=np.int64)
         self._sum, self._product = np.zeros(num), np.zeros((num, num))
@@ -60,6 +64,9 @@ class RecipeTally:
         signs_RS = np.sign(values_RS)
         self._steps += values_RS.shape[1]
         self._compared += compared_RS.sum(axis=1)
+        for place, trace in enumerate(traces):
+            own, before = find_own_rollout_only(table, trace), self._own_rollout[place]
+            self._own_rollout[place] = None if own is None or before is None else before + int(own.sum())
         self._silent += (compared_RS & (values_RS == 0)).sum(axis=1)
         self._size += np.abs(values_RS).sum(axis=1)
         self._unrewarded += np.abs(values_RS[:, find_unearned(table)]).sum(axis=1)
@@ -78,6 +85,7 @@ class RecipeTally:
             RecipeColumn(
                 name=name,
                 compared_steps=int(self._compared[i]),
+                own_rollout_steps=self._own_rollout[i],
                 silent_steps=int(self._silent[i]),
                 mean_size=float(self._size[i] / max(self._steps, 1)),
                 largest=float(self._largest[i]),

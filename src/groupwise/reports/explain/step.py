@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +30,7 @@ from groupwise.advantages import (
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Derivation, Mixture, OwnTrace, Shared, Trace
 from groupwise.core.errors import RecordError, nearest
+from groupwise.core.own_rollout import find_own_rollout_only
 from groupwise.core.parts.part import Part, name_of
 from groupwise.core.segments import IntArray
 from groupwise.core.step_table import StepTable
@@ -76,6 +77,9 @@ class Explanation:
     """The numbers it was made of, each with its weight."""
     not_derived: str = ""
     """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+    own_rollout_only: bool | None = None
+    """Whether it compares the step only with other steps of its own rollout; None = it compares nothing, or its trace
+    does not say."""
 
     @property
     def best_known(self) -> float:
@@ -134,13 +138,16 @@ def _find_code(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
 
 
 def _explain_trace(table: StepTable, trace: Trace, step: int) -> Explanation:
+    own = find_own_rollout_only(table, trace)
     if isinstance(trace, Comparison):
-        return _explain_comparison(table, trace, step)
-    if isinstance(trace, Mixture):
-        return _explain_mixture(table, trace, step)
-    if isinstance(trace, Shared):
-        return _explain_shared(table, trace, step)
-    return _explain_own_trace(table, trace, step)
+        explanation = _explain_comparison(table, trace, step)
+    elif isinstance(trace, Mixture):
+        explanation = _explain_mixture(table, trace, step)
+    elif isinstance(trace, Shared):
+        explanation = _explain_shared(table, trace, step)
+    else:
+        explanation = _explain_own_trace(table, trace, step)
+    return replace(explanation, own_rollout_only=None if own is None else bool(own[step]))
 
 
 def _explain_comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:

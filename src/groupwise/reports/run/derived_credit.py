@@ -13,6 +13,7 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.credit import Comparison, Credit, Mixture, Shared, Trace
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.journal.states import StateBefore
+from groupwise.core.own_rollout import find_own_rollout_only, spans_rollouts
 from groupwise.core.parts.part import name_of
 from groupwise.core.parts.stateful import join_columns
 from groupwise.core.segments import IntArray
@@ -38,6 +39,8 @@ class ComparisonGroup:
     """What the group shares, in words."""
     members: int
     """Steps in the group, itself included; 0 = it is in none."""
+    own_rollout_only: bool = False
+    """Whether there are others in the group, and all of them are steps of its own rollout."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,13 +118,23 @@ class DerivedCredit:
     def find_company(self) -> list[tuple[ComparisonGroup, ...]]:
         """Whom each row was compared with, in the order of the rows."""
         levels = [
-            (_describe_shared(trace.part), _count_members(trace.label))
+            (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))
             for trace in _walk_comparisons(self.credit.trace)
         ]
         return [
-            tuple(ComparisonGroup(by=by, members=int(sizes[step])) for by, sizes in levels)
+            tuple(
+                ComparisonGroup(
+                    by=by, members=int(sizes[step]), own_rollout_only=bool(sizes[step] > 1 and not spans[step])
+                )
+                for by, sizes, spans in levels
+            )
             for step in self.credit.step_of_row.tolist()
         ]
+
+    def find_own_rollout_only(self) -> list[bool | None]:
+        """Whether each row was compared only within its own rollout, in the order of the rows; None = not known."""
+        own = find_own_rollout_only(self.table, self.credit.trace)
+        return [None] * len(self.rows) if own is None else own[self.credit.step_of_row].tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +161,7 @@ def describe_company(company: Sequence[ComparisonGroup]) -> str:
     """
     comparisons = [
         f"{level.members - 1} other{'s' if level.members > 2 else ''} by {level.by}"
+        f"{' (its own rollout only)' if level.own_rollout_only else ''}"
         for level in company
         if level.members > 1
     ]

@@ -33,6 +33,8 @@ class _StepDetails:
     """Whether anybody else was in its groups; None = not known here."""
     company: tuple[ComparisonGroup, ...] = ()
     """Whom it was compared with, group by group."""
+    own_rollout_only: bool | None = None
+    """Whether it was compared only with other steps of its own rollout; None = not known here."""
     tokens: CreditedTokens | None = None
     """The credit of its tokens; None where it is that of the step."""
     channels: Mapping[str, float] = field(default_factory=dict)
@@ -99,8 +101,11 @@ def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Id
     """What is known of each step beside its credit, by its identity; and why not all of it is."""
     if isinstance(derived, UnderivableCredit):
         return {}, ""
-    rows = zip(derived.rows, derived.credit.compared.tolist(), derived.find_company(), strict=True)
-    details = {_identify(row): _StepDetails(compared=compared, company=company) for row, compared, company in rows}
+    columns = (derived.credit.compared.tolist(), derived.find_company(), derived.find_own_rollout_only())
+    details = {
+        _identify(row): _StepDetails(compared=compared, company=company, own_rollout_only=own)
+        for row, compared, company, own in zip(derived.rows, *columns, strict=True)
+    }
     if derived.algorithm.token_credit is None and not derived.algorithm.channels:
         return details, ""
     try:
@@ -176,6 +181,7 @@ def _make_step(
         credit=credit,
         compared=details.compared,
         company=details.company,
+        own_rollout_only=details.own_rollout_only,
         added=row["reward"] - row.get("reward_alone", row["reward"]),
         tokens=details.tokens,
         channels=details.channels,

@@ -43,6 +43,8 @@ class PlayedStep:
     """Whether anybody else was in its groups; None = not known here."""
     company: tuple[ComparisonGroup, ...]
     """Whom it was compared with, group by group; empty where that is not known here."""
+    own_rollout_only: bool | None = None
+    """Whether it was compared only with other steps of its own rollout; None = not known here."""
     added: float = 0.0
     """How much of its reward comparing the attempts of the group added."""
     tokens: CreditedTokens | None = None

@@ -60,11 +60,16 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
     return {"rollout/age": mean, "rollout/max_age": float(max(ages))}
 
 
-def compute_credit_metrics(values: FloatArray, compared: BoolArray, keep: BoolArray) -> dict[str, float]:
-    """What an update's credit looks like, one entry a step each; nothing where there are none."""
+def compute_credit_metrics(
+    values: FloatArray, compared: BoolArray, keep: BoolArray, own_rollout_only: BoolArray | None
+) -> dict[str, float]:
+    """What an update's credit looks like, given one entry per step; nothing if there are no steps."""
     if not len(values):
         return {}
-    return {
+    own = {}
+    if own_rollout_only is not None and compared.any():
+        own = {"credit/own_rollout_only": float(own_rollout_only.sum() / compared.sum())}
+    return own | {
         "credit/compared": float(compared.mean()),
         "credit/size": float(np.abs(values).mean()),
         "credit/kept": float(keep.mean()),

@@ -153,6 +153,13 @@ METRICS: dict[str, Metric] = {
         SHARE,
         "Low: groups are too fine (states too detailed, histories too long); compare coarser states or fewer of them.",
     ),
+    "credit/own_rollout_only": Metric(
+        "fraction of the compared steps that have no other rollout in any of their groups: their advantage compares a "
+        "rollout with itself",
+        SHARE,
+        'High: rollouts go in circles, or hardly meet. `peers = "other_rollouts"` of `by_state` and `by_history` (an '
+        "option of `gigpo` and `hgpo`) counts such steps as not compared; coarser states let rollouts meet.",
+    ),
     "credit/size": Metric(
         "mean absolute credit of a step",
         "credit",

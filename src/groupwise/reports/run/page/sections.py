@@ -117,6 +117,12 @@ def write_groups_section(folder: RunFolder, verdict: RunVerdict | None, last: Se
             is_share=True,
         ),
     ]
+    own = sorted(folder.metrics.get("credit/own_rollout_only", {}).items())
+    if any(value for _, value in own):
+        meaning = "Fraction of the compared steps that have no other rollout in any of their groups."
+        curves.append(
+            Curve(span=span, title="Compared with their own rollout only", meaning=meaning, points=own, is_share=True)
+        )
     sizes = [(count.number, count.mean_size) for count in counts]
     lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
     if len({size for _, size in sizes}) == 1:
@@ -260,6 +266,9 @@ def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
         if None in compared
         else f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
     )
+    own = [step.own_rollout_only for step in steps if step.compared]
+    if own and None not in own:
+        lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
     underived = describe_underived(last)
     meaning = (
         f"Share of the steps of update {folder.updates[-1]} by their credit. "
