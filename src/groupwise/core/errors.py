@@ -53,8 +53,8 @@ class TrainingError(GroupwiseError):
     """A run cannot go on."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """Finish an error message about an unknown name: the nearest valid one, then all of them.
+def nearest(name: str, valid: Iterable[str], *, limit: int = MAX_NAMES) -> str:
+    """Finish an error message about an unknown name: the nearest valid one, then all of them, up to the limit.
 
     >>> nearest("dpth", ["depth", "alpha"])
     "did you mean 'depth'? Valid: alpha, depth"
@@ -62,7 +62,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = find_nearest(name, names)
     hint = f"did you mean {close!r}? " if close else ""
-    return f"{hint}Valid: {list_names(names)}"
+    return f"{hint}Valid: {list_names(names, limit=limit)}"
 
 
 def find_nearest(name: str, valid: Iterable[str]) -> str | None:
@@ -70,8 +70,8 @@ def find_nearest(name: str, valid: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, sorted(valid), n=1, cutoff=0.5)), None)
 
 
-def list_names(names: Iterable[str]) -> str:
-    """Names in order, for an error message; of many the first, and how many there are."""
+def list_names(names: Iterable[str], *, limit: int = MAX_NAMES) -> str:
+    """Names in order, for an error message; if there are more than the limit, the first of them and how many."""
     ordered = sorted(names)
-    rest = f", ... ({len(ordered)} in all)" if len(ordered) > MAX_NAMES else ""
-    return f"{', '.join(ordered[:MAX_NAMES]) or '(none)'}{rest}"
+    rest = f", ... ({len(ordered)} in all)" if len(ordered) > limit else ""
+    return f"{', '.join(ordered[:limit]) or '(none)'}{rest}"

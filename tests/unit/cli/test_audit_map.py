@@ -122,8 +122,14 @@ def test_a_step_of_a_divided_task_is_explained_by_the_task_or_by_the_group(tmp_p
         ("pears@12", 0.0),
         ("pears@12", 3.0),
     ]
-    with pytest.raises(RecordError, match="attempt '0' exists in 2 tasks; add --task, one of: pears@12, pears@13"):
-        show_json("explain", *arguments, "--task", "pears", "--attempt", "0")
+    assert by_task == show_json("explain", *arguments, "--task", "pea", "--attempt", "1")
+    assert by_task == show_json("explain", *arguments, "--task", "p@12", "--attempt", "1")
+    for task in ("pears", "p"):
+        with pytest.raises(RecordError) as caught:
+            show_json("explain", *arguments, "--task", task, "--attempt", "0")
+        assert str(caught.value) == (
+            f"attempt '0' exists in 2 tasks; {task!r} fits them all: give more of the id, one of: pears@12, pears@13"
+        )
 
 
 def test_a_group_that_goes_by_the_id_comes_before_the_task(tmp_path: Path) -> None:

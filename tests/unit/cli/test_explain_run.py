@@ -82,3 +82,33 @@ def test_an_attempt_of_a_run_is_found_by_task_and_update(groupwise: Run, tmp_pat
     assert "attempt '0' exists in 2 tasks; add --task, one of:" in ran.err
     assert "there is no attempt '9'" in groupwise("explain", "run", "--attempt", "9", "--step", "0").err
     assert "there is no task 'x'" in groupwise("explain", "run", "--attempt", "0", "--task", "x", "--step", "0").err
+
+
+def test_a_task_of_a_run_may_be_given_by_its_beginning_as_for_inspect(groupwise: Run, tmp_path: Path) -> None:
+    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=2)
+    [task, other] = [read_recorded(folder, number)[0][0] for number in (1, 2)]
+    assert task != other
+    digest = task.rpartition("-")[2]
+    step = ("--attempt", "0", "--step", "0", "--json")
+    whole = groupwise("explain", "run", "--task", f"{task}@1", *step)
+    assert whole.status == 0
+    for beginning in (f"{digest[:8]}@1", f"{task[:-4]}@1", digest[:8], task):
+        assert groupwise("explain", "run", "--task", beginning, *step) == whole
+    inspected = ("inspect", "run", "--update", "1", "--task", digest[:8], "--attempt", "0", "--why", "0", "--json")
+    assert groupwise(*inspected) == whole
+    assert f"there is no task '{digest[:8]}@2'" in groupwise("explain", "run", "--task", f"{digest[:8]}@2", *step).err
+
+
+def test_a_beginning_that_fits_many_tasks_names_five(groupwise: Run, tmp_path: Path) -> None:
+    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=2)
+    scopes = sorted({f"{task}@{number}" for number in (1, 2) for task, *_ in read_recorded(folder, number)})
+    assert len(scopes) == 6
+    for options, advice in (
+        (("--task", "household"), "'household' fits them all: give more of the id"),
+        ((), "add --task"),
+    ):
+        ran = groupwise("explain", "run", *options, "--attempt", "0", "--step", "0")
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err == (
+            f"error: attempt '0' exists in 6 tasks; {advice}, one of: {', '.join(scopes[:5])}, ... (6 in all)\n"
+        )

@@ -70,6 +70,20 @@ def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
     assert groupwise("explain", "large.jsonl", *step) == whole
 
 
+def test_an_id_comes_before_longer_ids_wherever_they_stand_in_a_file_in_parts(
+    groupwise: Run, tmp_path: Path, in_chunks: list[int]
+) -> None:
+    """Tasks t2, t and t3; t3 alone has an attempt 2."""
+    tasks = (("t2", 2), ("t", 2), ("t3", 3))
+    write(tmp_path / "large.jsonl", [row(t, str(a), i, "s", a) for t, num in tasks for a in range(num) for i in (0, 1)])
+    step = ("explain", "large.jsonl", "--step", "0", "--recipe", "dr_grpo", "--task")
+    explained = json.loads(groupwise(*step, "t", "--attempt", "1", "--json").out)
+    assert len(in_chunks) == 3
+    assert {member["task"] for member in explained["members"]} == {"t"}
+    assert groupwise(*step, "t", "--attempt", "2").err == ("error: there is no attempt '2' at task 't'; Valid: 0, 1\n")
+    assert json.loads(groupwise(*step, "t3", "--attempt", "2", "--json").out)["value"] == 2.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -17,7 +17,7 @@ from groupwise.reports.run.overview import GroupCounts, count_groups, read_updat
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.response_text import make_response_decoder
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, find_task
+from groupwise.reports.run.update_groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt
 from tests.unit.reports.run_folders import ENV, credit_of, play_update, skill_at, write_run
 
 
@@ -115,24 +115,6 @@ def test_best_is_high_and_short_worst_is_low_and_long() -> None:
     equal = group(1.0, 1.0, 1.0)
     assert (equal.best().attempt, equal.worst().attempt) == (0, 2)
     assert not equal.teaches
-
-
-def test_a_task_is_found_by_the_beginning_of_its_id_or_of_its_digest() -> None:
-    tasks = ["home-train-12ab", "home-train-12cd", "home-train-9f00", "home-train"]
-    assert find_task(tasks, "home-train", where="x") == "home-train"
-    assert find_task(tasks, "home-train-9", where="x") == "home-train-9f00"
-    assert find_task(tasks, "12c", where="x") == "home-train-12cd"
-    with pytest.raises(RecordError) as caught:
-        find_task(tasks, "12", where="runs/a, update 3")
-    assert str(caught.value) == (
-        "runs/a, update 3: '12' begins 2 tasks; give more of the id: home-train-12ab, home-train-12cd"
-    )
-    with pytest.raises(RecordError) as caught:
-        find_task(tasks[:2], "home-train-12xb", where="runs/a, update 3")
-    assert str(caught.value) == (
-        "runs/a, update 3: there is no task 'home-train-12xb'; did you mean 'home-train-12ab'? "
-        "Valid: home-train-12ab, home-train-12cd"
-    )
 
 
 def test_an_attempt_is_found_by_its_number() -> None:

@@ -208,6 +208,12 @@ def test_a_task_that_nobody_has_is_a_sentence() -> None:
         preview_run(make_config(), task_ids=["nowhere"])
 
 
+def test_a_task_may_be_given_by_its_id_or_by_a_beginning_as_everywhere() -> None:
+    last = preview_run(make_config(), num_tasks=3).attempts[-1].task
+    for wanted in (last, last[:-2], last.rpartition("-")[2][:8]):
+        assert [attempt.task for attempt in preview_run(make_config(), task_ids=[wanted]).attempts] == [last]
+
+
 def test_costs_do_not_depend_on_how_many_steps_are_shown() -> None:
     one, three = preview_run(make_config(), num_steps=1), preview_run(make_config(), num_steps=3)
     assert [len(attempt.steps) for attempt in one.attempts] == [1, 1]

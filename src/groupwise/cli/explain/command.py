@@ -24,6 +24,7 @@ from groupwise.cli.explain.views import (
 )
 from groupwise.cli.terminal.screen import file_progress, print_json
 from groupwise.core.errors import ConfigError
+from groupwise.core.task_ids import rank_match
 from groupwise.core.token_table import TokenTable
 from groupwise.recordings import RolloutsChunk, RolloutsFile, Row
 from groupwise.recordings.formats import is_run, open_rollouts
@@ -43,7 +44,7 @@ def explain(
     task: Annotated[
         str | None,
         typer.Option(
-            help="Id of the task (or group), in a run TASK@UPDATE; may be left out if the attempt's id is unique."
+            help="Id of the task or group (in a run TASK@UPDATE), or its beginning; default: the one with the attempt."
         ),
     ] = None,
     recipe: Annotated[
@@ -131,24 +132,29 @@ def _find_chunk(
 ) -> tuple[RolloutsChunk, str | int]:
     """The chunk and the group that an attempt is in; holds that chunk and the one being read, no more.
 
-    A task that was divided into groups is found by its own id too; where a group goes by the id, it comes first.
+    A task that was divided into groups is found by its own id too, and both by the beginning of the id; if one of these
+    ways finds a task, the later ones do not count.
     """
     place: tuple[RolloutsChunk, str | int] | None = None
     scopes: set[str] = set()
     several: set[str] = set()
     names: set[str] = set()
+    best: int | None = None
     for number, chunk in enumerate(chunks):
         if number and batchwide:
             raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
         places = set(zip(chunk.columns["task"], chunk.tasks, chunk.columns["attempt"], strict=True))
         scopes |= {str(scope) for pair in places for scope in pair[:2]}
-        asked = [(scope, str(name)) for scope, own, name in places if task in (None, str(scope), str(own))]
-        names |= {name for _, name in asked}
-        for scope, name in asked:
-            if name == attempt:
-                place = (chunk, scope) if place is None or str(scope) == task else place
+        for scope, own, name in places:
+            rank = rank_match(task, str(scope), str(own))
+            if rank is None or (best is not None and rank > best):
+                continue
+            if rank != best:
+                place, several, names, best = None, set(), set(), rank
+            names.add(str(name))
+            if str(name) == attempt:
+                place = (chunk, scope) if place is None else place
                 several.add(str(scope))
-    several = {task} if task is not None and task in several else several
     check_unique_attempt(task, attempt, scopes=scopes, names=names, several=several)
     assert place is not None, "it is in one of them"
     return place

@@ -17,6 +17,7 @@ from groupwise.cli.inspect.rescue_views import list_joined
 from groupwise.cli.terminal.attributed_tokens import print_recorded_prompt
 from groupwise.cli.terminal.screen import errors, output, print_finite_json
 from groupwise.core.errors import ConfigError
+from groupwise.core.task_ids import find_task
 from groupwise.reports.run.differences import compare_runs
 from groupwise.reports.run.explain_step import explain_run_step
 from groupwise.reports.run.goals import GoalLookup
@@ -27,7 +28,7 @@ from groupwise.reports.run.recorded_prompt import read_prompt
 from groupwise.reports.run.rescue import rescue_of
 from groupwise.reports.run.response_text import TokenTexts
 from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup, describe_underived, find_attempt, find_task
+from groupwise.reports.run.update_groups import PlayedGroup, describe_underived, find_attempt
 from groupwise.reports.run.verdict import list_verdicts
 
 

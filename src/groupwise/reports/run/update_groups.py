@@ -9,14 +9,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from groupwise.core.errors import RecordError, nearest
+from groupwise.core.errors import RecordError
 from groupwise.reports.explain.pairs import ExplainedPair
 from groupwise.reports.run.attempt_origins import ParentAttempt
 from groupwise.reports.run.credited_tokens import CreditedTokens
 from groupwise.reports.run.derived_credit import ComparisonGroup
-
-MAX_NAMES = 8
-"""How many tasks an error lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,20 +170,6 @@ class PlayedGroup:
             self.attempts or self.joined or self.set_aside,
             key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
         )
-
-
-def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
-    """A task by its id, or by the beginning of its id or of the id's last part, if that names one task only."""
-    known = list(tasks)
-    if wanted in known:
-        return wanted
-    matching = [task for task in known if task.startswith(wanted) or task.rpartition("-")[2].startswith(wanted)]
-    if len(matching) == 1:
-        return matching[0]
-    if not matching:
-        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
-    names = ", ".join(matching[:MAX_NAMES]) + (", ..." if len(matching) > MAX_NAMES else "")
-    raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {names}")
 
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:

@@ -9,6 +9,7 @@ from typing import Any
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import name_of
 from groupwise.core.records import Step, Task, Trajectory
+from groupwise.core.task_ids import match_tasks
 from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.token_texts import cut_text
 from groupwise.engines.scripted import ScriptedEngine
@@ -143,13 +144,13 @@ def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: 
     """The tasks that were asked for; else those that the first update begins with."""
     chosen = []
     for asked in task_ids:
-        matching = [task for task in panel if task.id.startswith(asked)]
+        matching = match_tasks((task.id for task in panel), asked)
         if not matching:
             raise ConfigError(
                 f"no training task begins with {quote_line(asked)!r}; `groupwise panel` lists them, such as "
                 f"{panel[0].id!r}"
             )
-        chosen.append(matching[0])
+        chosen.append(next(task for task in panel if task.id == matching[0]))
     if chosen:
         return chosen
     first = start_curriculum(config, panel).next(config.training.tasks)
