@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
@@ -74,6 +75,12 @@ def build(family: str, attention: str | None = None, **changes: object) -> nn.Mo
     """The same weights each time."""
     torch.manual_seed(0)
     return FAMILIES[family](attention or ("eager" if family in EAGER_ONLY else "sdpa"), **changes)
+
+
+def run_layers_again(model: Any, **options: bool) -> None:
+    """Have layers run again in the backward pass; transformers 5.23 renamed the method and warns of the old name."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(options or None)
 
 
 def _build(kind: Callable[..., nn.Module], config: transformers.PreTrainedConfig, attention: str) -> nn.Module:

@@ -14,7 +14,7 @@ from groupwise.batching.predictions import Predictions
 from groupwise.core.sample import Sample
 from groupwise.models.attention.on_cpu import BLOCK
 from groupwise.models.logps import compute_token_logps
-from tests.equivalence.models import FAMILIES, build
+from tests.equivalence.models import FAMILIES, build, run_layers_again
 from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient
 
@@ -115,7 +115,7 @@ def test_tied_embeddings_and_gradient_checkpointing(reentrant: bool) -> None:
     rollouts = make_stepwise_samples()
     model = build("llama", tie_word_embeddings=True, max_position_embeddings=512)
     expected = by_oracle(model, rollouts, temperature=TEMPERATURE)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})  # type: ignore[operator]
+    run_layers_again(model, use_reentrant=reentrant)
     model.train()
     update = by_layout(model, rollouts, pack(rollouts, token_budget=5000), temperature=TEMPERATURE)
     assert whole_gradient(update, expected) < 1e-6

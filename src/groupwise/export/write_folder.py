@@ -15,6 +15,7 @@ from groupwise.core.text.secrets import redact
 from groupwise.export.choose_checkpoint import choose_checkpoint
 from groupwise.export.model_card import SETTINGS, write_card
 from groupwise.models.folder import ADAPTER_CONFIG, BASE, find_adapter, load_adapter, load_model, load_tokenizer
+from groupwise.models.quietly import save_model
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.training.checkpoints.state_file import read_state
 
@@ -127,7 +128,7 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
         return _name_model(adapter.base) if adapter is not None else None
     draft.mkdir(parents=True)
     merged = load_adapter(adapter, load_model(adapter.base, dtype=dtype)).merge_and_unload()
-    merged.save_pretrained(draft)
+    save_model(merged, draft)
     has_tokenizer = (checkpoint / "tokenizer_config.json").is_file()
     load_tokenizer(str(checkpoint) if has_tokenizer else adapter.base).save_pretrained(draft)
     return _name_model(adapter.base)

@@ -13,6 +13,7 @@ from groupwise.core.digests import find_change
 from groupwise.core.errors import ConfigError, find_nearest, list_names
 from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
+from groupwise.models.quietly import quietly
 
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
@@ -195,7 +196,8 @@ def load_model(path: str, *, dtype: Any) -> Any:
     try:
         config = AutoConfig.from_pretrained(path, **AS_DATA)
         _check_auto_map(path, getattr(config, "auto_map", None))
-        model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
+        with quietly():
+            model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
     except Exception as error:  # transformers, safetensors and the hub have no class in common
         raise explain_unloadable(path, error) from None
     if getattr(model, "_hf_peft_config_loaded", False):
@@ -252,7 +254,8 @@ def load_adapter(adapter: Adapter, model: Any) -> Any:
             )
     try:
         lora = LoraConfig(**adapter.settings, base_model_name_or_path=adapter.base)
-        adapted = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
+        with quietly():
+            adapted = PeftModel.from_pretrained(model, str(adapter.folder), config=lora, is_trainable=True)
         with safe_open(adapter.folder / ADAPTER_WEIGHTS, framework="pt") as stored:
             unlike = set(stored.keys()) ^ {
                 name_as_stored(name) for name, value in adapted.named_parameters() if value.requires_grad

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 import torch._dynamo
@@ -101,7 +101,9 @@ def find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # transformers 5.23 renamed the method and warns of the old name.
+    enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
     for layer in find_layers(model):
         drops = [
             name for name, value in vars(layer).items() if "dropout" in name and isinstance(value, float) and value

@@ -11,6 +11,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.models.lora_targets import ALL_LINEAR, check_same_adapter, check_targets
+from groupwise.models.quietly import quietly
 
 
 class PretrainedModel(Part, slot="model"):
@@ -82,7 +83,7 @@ class PretrainedModel(Part, slot="model"):
             return model, tokenizer
         from peft import get_peft_model
 
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), quietly():
             torch.manual_seed(seed % 2**63)
             return get_peft_model(model, self.make_lora_settings(place)), tokenizer
 

@@ -33,7 +33,8 @@ def test_checkpointed_layers_are_run_again_and_give_the_same_gradient() -> None:
     runs: list[int] = []
     plain, again = model(), model()
     expected = gradient(plain)
-    again.model.layers[0].register_forward_pre_hook(lambda *_: runs.append(1))  # type: ignore[union-attr, operator]
+    # Of a part of the layer: the layer's own hooks are outside of what transformers 5.23 runs again.
+    again.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))  # type: ignore[union-attr, operator]
     recomputed = gradient(again, checkpoint_layers=True)
     assert apart(recomputed, expected) < 1e-6
     layouts = len(

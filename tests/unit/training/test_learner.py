@@ -25,6 +25,7 @@ from groupwise.losses import (  # noqa: E402
 )
 from groupwise.training.learner.local import LocalLearner  # noqa: E402
 from groupwise.training.learner.weights import hash_weights  # noqa: E402
+from tests.equivalence.models import run_layers_again  # noqa: E402
 from tests.unit.training.learners import attempts, gradient, learner, logps, single_steps, tiny, totals  # noqa: E402
 
 NO_CLIPPING = {"max_grad_norm": math.inf}
@@ -316,6 +317,6 @@ def test_a_model_that_cannot_train_is_refused() -> None:
 
 def test_gradient_checkpointing_is_refused() -> None:
     model = tiny()[0]
-    model.gradient_checkpointing_enable()
+    run_layers_again(model)
     with pytest.raises(ConfigError, match="turned on for the whole model"):
         learner(model)

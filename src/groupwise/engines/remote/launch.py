@@ -19,6 +19,7 @@ from groupwise.engines.remote.server.command import groupwise_command
 from groupwise.engines.vllm.command import vllm_command
 from groupwise.launch.launched_on import read_launched_on
 from groupwise.models.folder import find_adapter
+from groupwise.models.quietly import save_model
 
 MODEL = "model"
 """The folder of a model that had none, in the place for what an engine writes."""
@@ -161,7 +162,7 @@ def _write_model(source: ModelSource, model: Any, place: Path) -> Path:
     folder = (place / MODEL).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(folder)
+        save_model(model, folder)
         source.tokenizer.save_pretrained(folder)
     except Exception as error:  # transformers and safetensors have no class in common for a disk that is full
         reason = quote_line(str(getattr(error, "strerror", None) or error), limit=200)

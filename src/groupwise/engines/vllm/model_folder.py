@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groupwise.models.quietly import save_model
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
 def write_model_folder(model: PreTrainedModel, folder: Path) -> None:
     """Write a model's config and weights; of one with a LoRA adapter, the model below it, unmerged."""
     if not getattr(model, "peft_config", None):
-        model.save_pretrained(folder)
+        save_model(model, folder)
         return
     adapted: Any = model
     below: PreTrainedModel = adapted.get_base_model()
     weights = {
         name.replace(".base_layer.", "."): value for name, value in below.state_dict().items() if ".lora_" not in name
     }
-    below.save_pretrained(folder, state_dict=weights)
+    save_model(below, folder, state_dict=weights)

@@ -28,6 +28,7 @@ from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, To
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward
 from groupwise.models.quantised import is_quantised, merge_quantised
+from groupwise.models.quietly import save_model
 from groupwise.training.imitation.imitate import IMITATION, train_to_imitate
 from groupwise.training.learner.coming_gradients import (
     apply_as_they_come,
@@ -151,7 +152,7 @@ class LocalLearner:
             whole = merge_quantised(model)
         else:
             whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-        whole.save_pretrained(folder)
+        save_model(whole, folder)
 
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None

@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.run_paths import CONFIG
 from groupwise.core.text.safe_text import quote_line
+from groupwise.models.quietly import save_model
 from groupwise.training.checkpoints.state_file import check_files, damage_error
 from groupwise.training.learner.optimisers import plan_state
 
@@ -28,12 +28,10 @@ OPTIMISER = "optimiser.safetensors"
 UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
 """What reading a file raises that is not what its name says."""
 
-logging.disable_progress_bar()  # a bar per checkpoint would break up the run's own display
-
 
 def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
     """Write a model, and its optimiser's moments by the name of their weight."""
-    model.save_pretrained(folder)
+    save_model(model, folder)
     save_optimiser(folder, name_optimiser_tensors(model, optimiser))
 
 

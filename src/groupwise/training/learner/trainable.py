@@ -25,7 +25,7 @@ def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:
             f"{narrow} would train in {kind}, where small steps are rounded away; load the model in float32, or train "
             f"a LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
         )
-    if getattr(model, "is_gradient_checkpointing", False):
+    if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
         raise ConfigError(
             "gradient checkpointing was turned on for the whole model, which works in training mode only, in which "
             "dropout is on; turn it off and set training.learner.checkpoint_layers instead"

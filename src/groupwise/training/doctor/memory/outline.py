@@ -18,6 +18,7 @@ from groupwise.core.errors import ConfigError
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.quantised import BYTES_OF_WEIGHT
+from groupwise.models.quietly import quietly
 from groupwise.training.run_config import RunConfig
 
 
@@ -41,7 +42,8 @@ class ModelPlan:
             if self.lora is not None:
                 from peft import get_peft_model
 
-                model = get_peft_model(model, self.lora)
+                with quietly():
+                    model = get_peft_model(model, self.lora)
             if self.is_quantised:
                 _quantise(model)
         return _empty_tensors(model.eval())

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.core.errors import TrainingError
+from groupwise.models.quietly import save_model
 from groupwise.training.learner.local_files import (
     name_optimiser_tensors,
     put_optimiser_tensors,
@@ -31,7 +32,7 @@ def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
     longer than the learner's `timeout`.
     """
     weights = _collect(ranks, dict(model.state_dict()))
-    ranks.agree(_try_to_write(folder, ranks, lambda: model.save_pretrained(folder, state_dict=weights)))
+    ranks.agree(_try_to_write(folder, ranks, lambda: save_model(model, folder, state_dict=weights)))
     weights.clear()  # before the moments, which take twice their memory
     if optimiser is not None:
         moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
@@ -45,7 +46,7 @@ def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ra
     def write() -> None:
         whole: Any = read_outline(outline, torch.device("cpu"))
         fill_outline(whole, weights)
-        whole.merge_and_unload().save_pretrained(folder)
+        save_model(whole.merge_and_unload(), folder)
 
     ranks.agree(_try_to_write(folder, ranks, write))
 
