@@ -17,6 +17,7 @@ from groupwise.envs.environment import (
     EnvironmentPart,
     Expert,
     Forkable,
+    HasVocabulary,
     Observation,
     Outcome,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Gem",
     "Gridworld",
     "Gymnasium",
+    "HasVocabulary",
     "Household",
     "Identity",
     "Lookup",

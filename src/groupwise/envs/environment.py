@@ -105,8 +105,19 @@ class Expert(Protocol):
         ...
 
 
+@runtime_checkable
+class HasVocabulary(Protocol):
+    """A part that lists its words, for the tokenizer of a model that is made from scratch."""
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word that an observation, a goal, an admissible or an expert's action may contain."""
+        ...
+
+
 class EnvironmentPart(Protocol):
-    """Fills the slot `env`: a family of tasks, and the environments that play them."""
+    """Fills the slot `env`: a family of tasks, and the environments that play them. It may also have `vocabulary` (see
+    `HasVocabulary`).
+    """
 
     @property
     def max_steps(self) -> int:
@@ -119,10 +130,6 @@ class EnvironmentPart(Protocol):
 
     def open(self, task: Task) -> Environment:
         """A fresh environment for an attempt; everything about it follows from the task."""
-        ...
-
-    def vocabulary(self) -> tuple[str, ...]:
-        """Every word that an observation, a goal, an admissible or an expert's action may contain."""
         ...
 
     def instruction(self) -> str:

@@ -14,7 +14,7 @@ from groupwise.core.errors import ConfigError, GroupwiseError, RecordError
 from groupwise.core.parts.part import Part, load_catalogue
 from groupwise.core.records import Task
 from groupwise.core.weighted_turns import choose_next
-from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot
+from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot, HasVocabulary
 from groupwise.envs.kit.panel import SPLITS, check_split, digest_of_content, digest_task
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
 
@@ -125,6 +125,11 @@ def find_environment(env: EnvironmentPart, task: Task) -> EnvironmentPart:
 def list_environments(env: EnvironmentPart) -> dict[str, EnvironmentPart]:
     """The environments of a run by name; the only one has none."""
     return env.environments if isinstance(env, Mixture) else {"": env}
+
+
+def has_vocabulary(env: EnvironmentPart) -> bool:
+    """Whether every environment of a run lists its words."""
+    return all(isinstance(inner, HasVocabulary) for inner in list_environments(env).values())
 
 
 def choose_first_tasks(env: EnvironmentPart, tasks: Sequence[Task]) -> dict[str, Task]:

@@ -12,7 +12,7 @@ from typing import Any
 from groupwise.core.errors import ConfigError, GroupwiseError
 from groupwise.core.records import Task
 from groupwise.core.text.exceptions import quote_error
-from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.environment import EnvironmentPart, HasVocabulary
 from groupwise.envs.plain_records import is_whole, show_value
 
 _NEEDED: Mapping[str, tuple[type[Any], str]] = {
@@ -41,6 +41,8 @@ def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
 
 def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
     """Every word that the environment may say."""
+    check_vocabulary(env)
+    assert isinstance(env, HasVocabulary)
     words = _ask(env, "vocabulary()", env.vocabulary)
     if not isinstance(words, list | tuple):
         raise _wrong(env, "vocabulary()", words, "a tuple of words")
@@ -48,6 +50,15 @@ def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
         if not _is_text(word):
             raise _wrong(env, "vocabulary()", word, "words that are text")
     return tuple(words)
+
+
+def check_vocabulary(env: EnvironmentPart) -> None:
+    """Refuse an environment that cannot say its words."""
+    if not isinstance(env, HasVocabulary):
+        raise ConfigError(
+            f"env: {_name(env)} has no vocabulary(), and the model is made from scratch with a tokenizer of the "
+            f'environment\'s words; add vocabulary() to {_name(env)}, or set model.kind = "pretrained"'
+        )
 
 
 def ask_instruction(env: EnvironmentPart) -> str:

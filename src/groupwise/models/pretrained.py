@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,8 @@ from groupwise.models.quietly import quietly
 class PretrainedModel(Part, slot="model"):
     """A pretrained model and its tokenizer, whole or with a LoRA adapter that alone trains."""
 
+    needs_words: ClassVar[bool] = False
+    """Its tokenizer comes with it."""
     path: str
     """A folder in the Hugging Face layout, such as a checkpoint of a run, or a name that the hub knows."""
     dtype: Literal["float32", "bfloat16"] = "float32"

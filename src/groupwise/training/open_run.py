@@ -39,7 +39,14 @@ from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.trainable import check_packages
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
-from groupwise.training.run_checks import check_algorithm, check_journal, check_model, check_panels, check_tasks
+from groupwise.training.run_checks import (
+    check_algorithm,
+    check_journal,
+    check_model,
+    check_panels,
+    check_tasks,
+    check_words,
+)
 from groupwise.training.run_config import RunConfig, is_ours
 from groupwise.training.settled_threads import settle_threads
 from groupwise.training.weight_transfer.canary import Canary, choose_tolerance
@@ -85,6 +92,8 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
     check_model(config)
+    if model_and_tokenizer is None:
+        check_words(config)
     check_packages(config.training.learner)
     if config.threads:
         torch.set_num_threads(config.threads)

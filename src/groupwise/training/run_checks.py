@@ -20,7 +20,7 @@ from groupwise.envs.kit.facts import FACTS
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.kit.panel_file import PanelFile
 from groupwise.envs.mixture import choose_first_tasks, list_environments
-from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.envs.part_queries import ask_max_steps, ask_panel, check_vocabulary
 from groupwise.groups import AtMost
 from groupwise.rollout.hosts.host import Fault, Host, NoExpert
 from groupwise.rollout.measures.tools import check_measures
@@ -101,6 +101,12 @@ def _check_solved_groups(config: RunConfig) -> None:
                 f"{where}: {name_of(part)} leaves out the tasks that every attempt solved, which {name_of(needing[0])} "
                 "learns from; leave out the one or the other"
             )
+
+
+def check_words(config: RunConfig) -> None:
+    """Refuse environments without a vocabulary under a model that makes its tokenizer from their words."""
+    for env in list_environments(config.env).values() if config.needs_words else ():
+        check_vocabulary(env)
 
 
 def check_model(config: RunConfig) -> None:

@@ -35,7 +35,8 @@ class ModelPart(Protocol):
     """Fills the slot `model`: where the weights and the tokenizer come from.
 
     One that also has `open_tokenizer(*, words)`, which gives the tokenizer alone and the model's number of positions
-    (None = no limit), can be previewed without its weights.
+    (None = no limit), can be previewed without its weights. One whose `needs_words` is False brings its own tokenizer:
+    it gets no words, and its environments need no `vocabulary`.
     """
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
@@ -261,8 +262,15 @@ class RunConfig(Part):
         """Whether the run needs the attempts of earlier updates; a plan from elsewhere may ask for them."""
         return self.algorithm.reads_past_attempts or getattr(self.rollout.plan, "reads_past_attempts", True)
 
+    @property
+    def needs_words(self) -> bool:
+        """Whether the model makes its tokenizer from words; one from elsewhere may."""
+        return getattr(self.model, "needs_words", True)
+
     def words(self) -> tuple[str, ...]:
-        """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch."""
+        """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch, if it is."""
+        if not self.needs_words:
+            return ()
         tags = TAGS if self.rollout.template.asks_for_tags else ()
         of_rollout = (*self.rollout.template.words(), *tags, *split_words(self.rollout.system))
         return (*ask_vocabulary(self.env), *of_rollout, *plan_words(self.plan))

@@ -29,6 +29,7 @@ from groupwise.envs.checker.subject import (
 from groupwise.envs.environment import Expert, Forkable, Observation
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
 from groupwise.envs.kit.words import split_words
+from groupwise.envs.mixture import has_vocabulary
 from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome, to_plain_reward
 
@@ -331,6 +332,8 @@ def task_ids_come_from_content(subject: Subject) -> str:
 
 def vocabulary_covers_every_word(subject: Subject) -> str:
     """The tiny engine's tokenizer is made from the vocabulary; it cannot read or say a word that is not in it."""
+    if not has_vocabulary(subject.part):
+        raise NotTestedError("there is no vocabulary(), which only a model made from scratch needs")
     known = set(ask_vocabulary(subject.part))
     texts = [ask_instruction(subject.part)]
     for _, seen in iterate_observations(subject):

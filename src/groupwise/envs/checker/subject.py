@@ -13,6 +13,9 @@ from groupwise.core.records import Task
 from groupwise.core.rules import BrokenRuleError, NotTestedError
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
 from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.words import split_words
+from groupwise.envs.mixture import has_vocabulary
+from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.envs.plain_records import to_plain_key
 
 EXPERT_SHARE = 0.3
@@ -145,7 +148,13 @@ class Subject:
             action = environment.expert()
             if isinstance(action, str):
                 return action
-        return draws.pick(tuple(listed) or self.part.vocabulary())
+        return draws.pick(tuple(listed) or self._list_words(seen))
+
+    def _list_words(self, seen: Observation) -> tuple[str, ...]:
+        """Words to act with: the vocabulary, or what is shown."""
+        if has_vocabulary(self.part):
+            return ask_vocabulary(self.part)
+        return tuple(split_words(f"{seen.goal} {seen.text}")) or NONSENSE
 
 
 def _require_type(record: object, wanted: type[Record], method: str) -> Record:

@@ -15,6 +15,7 @@ from groupwise.core.confinement.parent_death import die_with_parent
 from groupwise.core.parts.part import Slot
 from groupwise.core.records import Task
 from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.mixture import has_vocabulary
 from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
 from groupwise.rollout.hosts.host import Fault, InProcess, fault_of
 from groupwise.rollout.hosts.messages import Answer, ExpertQuestion, ForkOrder, Ready, read_calls, write_answer
@@ -57,8 +58,9 @@ def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | 
         env = cast(EnvironmentPart, Slot("env").fill(config))
         for split in splits:
             ask_panel(env, split)
-        if splits:
+        if splits and has_vocabulary(env):
             ask_vocabulary(env)
+        if splits:
             ask_instruction(env)
         return InProcess(env)
     except BaseException as error:

@@ -24,7 +24,7 @@ from groupwise.training.open_run import open_prompter, open_run_host, start_curr
 from groupwise.training.preview.readings import Reading, read_samples
 from groupwise.training.preview.sample_responses import SampleResponses, WatchedHost
 from groupwise.training.preview.update_costs import UpdateCosts, estimate_costs
-from groupwise.training.run_checks import check_algorithm, check_panels, check_tasks
+from groupwise.training.run_checks import check_algorithm, check_panels, check_tasks, check_words
 from groupwise.training.run_config import RunConfig
 
 NUM_TASKS, NUM_STEPS = 2, 3
@@ -101,6 +101,7 @@ def preview_run(
         responses: what is said at the first steps, in place of the expert or a possible action.
     """
     check_algorithm(config)
+    check_words(config)
     with open_run_host(config) as host:
         panel = check_tasks(config, host)
         check_panels(config)
