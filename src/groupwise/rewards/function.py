@@ -20,6 +20,8 @@ from groupwise.rewards.function_arguments import (
     call_as_trl,
     choose_call,
     list_missing_columns,
+    read_element,
+    read_number,
 )
 from groupwise.rewards.reward import Amount
 
@@ -83,6 +85,7 @@ class FunctionReward(Part, slot="reward"):
         call: CallsFunction = choose_call(function, self.function)
         try:
             said = call(function, trajectory, list(responses), messages=self.messages)
+            amounts = _spread(said, len(trajectory.steps))
         except UnfitCall as fault:
             raise RecordError(f"{where} {fault}") from None
         except (ConfigError, RecordError):
@@ -90,22 +93,14 @@ class FunctionReward(Part, slot="reward"):
         except Exception as error:  # a function of somebody else's may raise anything
             line = quote_line_in(error, function)
             raise RecordError(f"{where} raised {quote_error(error)}{line}; mend the function") from None
-        return tuple(self.weight * amount for amount in _spread(said, len(trajectory.steps), where))
+        return tuple(self.weight * amount for amount in amounts)
 
 
-def _spread(said: object, num_steps: int, where: str) -> list[float]:
+def _spread(said: object, num_steps: int) -> list[float]:
     """What a function returned, as a number for each step: one number is the last step's."""
     if isinstance(said, list | tuple):
-        return [_read_number(entry, where) for entry in said]
-    return [*[0.0] * (num_steps - 1), _read_number(said, where)][:num_steps]
-
-
-def _read_number(value: object, where: str) -> float:
-    try:
-        if isinstance(value, str | bytes) or value is None:
-            raise TypeError
-        return float(value)  # type: ignore[arg-type] # numbers of numpy and torch too
-    except (TypeError, ValueError):
-        raise RecordError(
-            f"{where} returned {describe_value(value)}; return a number, or a list of one for each step"
-        ) from None
+        return [read_element(entry, number) for number, entry in enumerate(said)]
+    amount = read_number(said)
+    if amount is None:
+        raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
+    return [*[0.0] * (num_steps - 1), amount][:num_steps]

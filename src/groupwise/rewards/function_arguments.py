@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.records import Trajectory
+from groupwise.core.text.safe_text import quote_line
 from groupwise.core.text.value_words import describe_value
 
 EMPTY = inspect.Parameter.empty
@@ -90,7 +91,28 @@ def call_as_trl(
             f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
             "number for each"
         )
-    return 0.0 if said[0] is None else said[0]
+    return 0.0 if said[0] is None else read_element(said[0], 0)
+
+
+def read_element(value: object, number: int) -> float:
+    """A number out of the list that a function returned; `number` is its place there."""
+    amount = read_number(value)
+    if amount is None:
+        found = quote_line(repr(value), limit=60)
+        raise UnfitCall(
+            f"returned a list whose element {number} is {describe_value(value)}, found {found}; expected a number"
+        )
+    return amount
+
+
+def read_number(value: object) -> float | None:
+    """What a function returned as a number, also one of numpy or torch; None if it is none."""
+    if isinstance(value, str | bytes) or value is None:
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):  # torch's, of a tensor of several
+        return None
 
 
 def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any]) -> list[str]:

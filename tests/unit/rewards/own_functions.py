@@ -59,6 +59,14 @@ def say_words(trajectory: Trajectory) -> Any:
     return "good"
 
 
+def say_word_in_list(completions: list[str], **kwargs: Any) -> Any:
+    return ["a"]
+
+
+def say_word_for_second_step(trajectory: Trajectory) -> Any:
+    return [1.0, "b"]
+
+
 def say_nothing(trajectory: Trajectory) -> Any:
     return None
 

@@ -127,6 +127,16 @@ NO_NUMBER = "return a number, or a list of one for each step"
     [
         ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); mend the function"),
         ("say_words", f"task 't', attempt 3: reward '{HERE}:say_words' returned a str; {NO_NUMBER}"),
+        (
+            "say_word_in_list",
+            f"task 't', attempt 3: reward '{HERE}:say_word_in_list' returned a list whose element 0 is a str, found "
+            "'a'; expected a number",
+        ),
+        (
+            "say_word_for_second_step",
+            f"task 't', attempt 3: reward '{HERE}:say_word_for_second_step' returned a list whose element 1 is a str, "
+            "found 'b'; expected a number",
+        ),
         ("say_nothing", f"task 't', attempt 3: reward '{HERE}:say_nothing' returned nothing; {NO_NUMBER}"),
         (
             "match_answer",
