@@ -16,7 +16,6 @@ import transformers
 
 from groupwise.cli.main import main
 from groupwise.core.parts.part import Part
-from groupwise.envs import ENVS
 from groupwise.models import TinyModel
 
 ROOT = Path(__file__).parents[2]
@@ -30,17 +29,14 @@ kind = "identity"
 [model]
 kind = "tiny"
 """
-SECTIONS = (
-    "Valid: alarms, algorithm, checkpoints, device, engine, env, evaluation, model, panel, rewards, rollout, seed, "
-    "shares_cores, threads, trackers, training, warm_start"
-)
+SECTIONS = "alarms, algorithm, checkpoints, device, ... (17 in all)"
 
 UNKNOWN = [
-    ("trainin.updates=3", f"unknown section 'trainin'; did you mean 'training'? {SECTIONS}"),
+    ("trainin.updates=3", f"unknown section 'trainin'; did you mean 'training'? Valid: training, {SECTIONS}"),
     (
         "training.updtes=3",
         "RunConfig: training: TrainingConfig: unknown field 'updtes'; did you mean 'updates'? "
-        "Valid: checkpoint_every, curriculum, learner, min_survivors, tasks, updates, weight_transfer",
+        "Valid: updates, checkpoint_every, curriculum, learner, min_survivors, ... (7 in all)",
     ),
     (
         "training.learner.schedule={kind='cosine', steps=9, flor=0.1}",
@@ -50,7 +46,7 @@ UNKNOWN = [
     (
         "algorithm.loss.surogate=clip",
         "Algorithm: loss: PolicyLoss: unknown field 'surogate'; did you mean 'surrogate'? "
-        "Valid: aggregate, corrections, old, penalties, ratio, surrogate",
+        "Valid: surrogate, aggregate, corrections, old, penalties, ... (6 in all)",
     ),
     (
         "env.num_word=4",
@@ -59,7 +55,8 @@ UNKNOWN = [
     ),
     (
         "env.kind=houshold",
-        "RunConfig: env: there is no env 'houshold'; did you mean 'household'? Valid: " + ", ".join(sorted(ENVS)),
+        "RunConfig: env: there is no env 'houshold'; did you mean 'household'? Valid: household, alfworld, aliased, "
+        "babyai, bfcl, ... (27 in all)",
     ),
     ("model.kind=tny", "RunConfig: model: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
     (
@@ -278,4 +275,7 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
         "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
     )
     assert second.startswith(message)
-    assert third == f"error: run.toml with --set sed=1: unknown section 'sed'; did you mean 'seed'? {SECTIONS}"
+    assert (
+        third
+        == f"error: run.toml with --set sed=1: unknown section 'sed'; did you mean 'seed'? Valid: seed, {SECTIONS}"
+    )

@@ -31,14 +31,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 from groupwise import recipes
 from groupwise.config.overrides import override_setting
 from groupwise.core.algorithm import Algorithm
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.core.errors import ConfigError, find_near, nearest
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
@@ -95,8 +94,8 @@ def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
     known = recipes.summary(recipe).options if options else {}
     for key in (key for key in options if key not in known):
         valid = [*Algorithm.model_fields, *known]
-        close = get_close_matches(key, valid, n=1, cutoff=0.5)
-        if close and close[0] not in known:
+        near = find_near(key, valid)
+        if near and near[0] not in known:
             raise ConfigError(
                 f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}"
             )
@@ -172,8 +171,8 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
     try:
         text = read_text_file(path)
     except FileNotFoundError:
-        close = get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.toml")], n=1, cutoff=0.7)
-        meant = f"did you mean {path.with_name(close[0] + '.toml')}? Give" if close else "give"
+        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
         raise ConfigError(f"there is no such file; {meant} {wanted}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None

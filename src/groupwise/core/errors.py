@@ -14,10 +14,11 @@ A message says *where* (path, row or key), *what was found*, and *what to do nex
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
-MAX_NAMES = 32
+MAX_NAMES = 5
 """How many valid names an error message lists."""
+MAX_NAME = 200
+"""Characters of a name that others are compared with: the time grows with the square."""
 
 
 class GroupwiseError(ValueError):
@@ -53,25 +54,66 @@ class TrainingError(GroupwiseError):
     """A run cannot go on."""
 
 
-def nearest(name: str, valid: Iterable[str], *, limit: int = MAX_NAMES) -> str:
-    """Finish an error message about an unknown name: the nearest valid one, then all of them, up to the limit.
+def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
+    """Finish an error message about an unknown name: the nearest valid name, then at most five valid ones.
 
     >>> nearest("dpth", ["depth", "alpha"])
     "did you mean 'depth'? Valid: alpha, depth"
+
+    Args:
+        name: the unknown name.
+        valid: the valid ones.
+        listed_by: the command that lists all of them, if there is one.
     """
     names = sorted(valid)
-    close = find_nearest(name, names)
-    hint = f"did you mean {close!r}? " if close else ""
-    return f"{hint}Valid: {list_names(names, limit=limit)}"
+    near = find_near(name, names)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    shown = [*near, *(other for other in names if other not in near)] if len(names) > MAX_NAMES else names
+    return f"{hint}Valid: {list_names(shown, listed_by=listed_by)}"
 
 
-def find_nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that an unknown one was probably meant to be; None where there is none like it."""
-    return next(iter(get_close_matches(name, sorted(valid), n=1, cutoff=0.5)), None)
+def find_near(name: str, valid: Iterable[str]) -> list[str]:
+    """The valid names that an unknown one was probably meant to be, nearest first, at most five.
+
+    A name is near if at most half of its characters have to change.
+
+    >>> find_near("gpro", ["hgpo", "grpo", "dpo", "reinforce"])
+    ['grpo', 'dpo', 'hgpo']
+    """
+    if len(name) > MAX_NAME:
+        return []
+    alike = [other for other in valid if 2 * abs(len(name) - len(other)) <= max(len(name), len(other))]
+    distances = {other: count_edits(name, other) for other in alike}
+    near = [other for other, edits in distances.items() if 2 * edits <= max(len(name), len(other))]
+    return sorted(near, key=lambda other: (distances[other] / max(len(name), len(other), 1), other))[:MAX_NAMES]
 
 
-def list_names(names: Iterable[str], *, limit: int = MAX_NAMES) -> str:
-    """Names in order, for an error message; if there are more than the limit, the first of them and how many."""
-    ordered = sorted(names)
-    rest = f", ... ({len(ordered)} in all)" if len(ordered) > limit else ""
-    return f"{', '.join(ordered[:limit]) or '(none)'}{rest}"
+def count_edits(first: str, second: str) -> int:
+    """How many characters to insert, drop, replace or swap with the next make one text of another.
+
+    Damerau and Levenshtein's distance, in which no part of a text is edited twice ("optimal string alignment").
+
+    >>> count_edits("gpro", "grpo"), count_edits("gpro", "hgpo"), count_edits("", "ab")
+    (1, 2, 2)
+    """
+    while first and second and first[0] == second[0]:  # what they begin with alike costs nothing
+        first, second = first[1:], second[1:]
+    before: list[int] = []
+    above: list[int] = [*range(len(second) + 1)]
+    for row, letter in enumerate(first, start=1):
+        line: list[int] = [row]
+        for column, other in enumerate(second, start=1):
+            edits = min(above[column] + 1, line[-1] + 1, above[column - 1] + (letter != other))
+            if row > 1 and column > 1 and first[row - 2 : row] == second[column - 2 : column][::-1]:
+                edits = min(edits, before[column - 2] + 1)
+            line.append(edits)
+        before, above = above, line
+    return above[-1]
+
+
+def list_names(names: Iterable[str], *, listed_by: str = "") -> str:
+    """Names for an error message; of many the first five, how many there are, and which command lists them all."""
+    listed = list(names)
+    command = f"; {listed_by} lists them" if listed_by else ""
+    rest = f", ... ({len(listed)} in all{command})" if len(listed) > MAX_NAMES else ""
+    return f"{', '.join(listed[:MAX_NAMES]) or '(none)'}{rest}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.digests import find_change
-from groupwise.core.errors import ConfigError, find_nearest, list_names
+from groupwise.core.errors import ConfigError, find_near, list_names
 from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
 from groupwise.models.quietly import quietly
@@ -98,9 +98,9 @@ def _offer_models(folder: Path, models: Sequence[str]) -> str:
     """Finish the message about a folder that is not there: what lies beside it."""
     if not models:
         return "give a local folder or a hub name"
-    close = find_nearest(folder.name, models)
-    hint = f" (did you mean {close!r}?)" if close else ""
-    return f"in {str(folder.parent)!r} there are: {list_names(models)}{hint}"
+    near = find_near(folder.name, models)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"in {str(folder.parent)!r} there are: {list_names(sorted(models))}{hint}"
 
 
 def check_reachable(path: str) -> None:

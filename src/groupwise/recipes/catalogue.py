@@ -28,5 +28,7 @@ def summary(name: str) -> RecipeSummary:
 
 def _find(name: str) -> Callable[..., Algorithm]:
     if name not in recipes.RECIPES:
-        raise ConfigError(f"there is no recipe {name!r}; {nearest(name, recipes.RECIPES)}")
+        raise ConfigError(
+            f"there is no recipe {name!r}; {nearest(name, recipes.RECIPES, listed_by='`groupwise recipes`')}"
+        )
     return recipes.RECIPES[name]

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, StepTable
-from groupwise.advantages import ESTIMATORS, Blend, EpisodeReturn, NoScale, Relative, StepRewardSignal, Sum, Term
+from groupwise.advantages import Blend, EpisodeReturn, NoScale, Relative, StepRewardSignal, Sum, Term
 from groupwise.core.credit import Mixture
-from groupwise.core.errors import list_names
 from groupwise.groups import ByState, ByTask
 from tests.unit.tables import walks
 
@@ -154,5 +153,5 @@ def test_the_error_of_a_term_names_the_term() -> None:
         Sum(terms=[{"weight": 1, "of": STATE}, {"weight": 1, "of": "relativ"}])
     assert str(caught.value) == (
         "Sum: terms.1: Term: of: there is no estimator 'relativ'; did you mean 'relative'? "
-        f"Valid: {list_names(ESTIMATORS)}"
+        "Valid: relative, anchored, asymmetric, blend, distinct_credit, ... (19 in all)"
     )

@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 
-from groupwise import recipes
-from groupwise.core.errors import list_names
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import HEADER, ROWS, write
 
-RECIPES = f"Valid: {list_names(recipes.names())}"
-KEYS = (
-    "Valid: accepted, accuracy, action, attempt, branch, cut, entropy, extra, forced, group, index, logp_behaviour, "
-    "next_state, observation, origin, outcome, prompt_ids, response_ids, reward, reward_alone, role, segment, state, "
-    "stop, task, tokens, unguided_prompt_ids, valid, version, versions, well_formed"
-)
-OPTIONS = "Valid: alpha, depth, episode, gamma, invalid_penalty, peers, reference, refused_penalty, scale"
+RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
+KEYS = "Valid: reward, accepted, accuracy, action, attempt, ... (31 in all)"
+OPTIONS = "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (8 in all)"
 
 
 def change_row(position: int, **change: Any) -> list[dict[str, Any]]:
@@ -151,7 +145,11 @@ def test_a_bad_file_gives_one_line_and_status_2_and_writes_nothing(
 
 BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("audit", "FILE", "--recipe", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
-    (("explain", "FILE", "--attempt", "c", "--step", "0", "--recipe", "zzz"), f"there is no recipe 'zzz'; {RECIPES}"),
+    (
+        ("explain", "FILE", "--attempt", "c", "--step", "0", "--recipe", "zzz"),
+        "there is no recipe 'zzz'; Valid: a_grae, "
+        "after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 in all; `groupwise recipes` lists them)",
+    ),
     (("recipes", "--show", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
     (
         ("audit", "FILE", "--recipe", "hgpo:dpth=1"),
@@ -221,7 +219,7 @@ def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts:
 def test_a_long_message_stays_on_one_line(groupwise: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "rollouts.jsonl", change_row(0, rewrd=1.0))
     err = groupwise("audit", path.name).err
-    assert len(err) > 300
+    assert len(err) > 150
     assert err.count("\n") == 1
 
 

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from groupwise import Algorithm, ConfigError, recipes
+from groupwise import ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.config.overrides import override_setting
 from groupwise.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run
-from groupwise.core.errors import list_names
 from groupwise.groups import ByTask, CrossContextReplay
 
-RECIPES = f"Valid: {list_names(recipes.names())}"
-FIELDS = f"Valid: {', '.join(sorted(Algorithm.model_fields))}"
+RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -61,12 +59,12 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
         (
             '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
             "hgpo: unknown option 'dpth'; did you mean 'depth'? "
-            "Valid: alpha, depth, episode, gamma, invalid_penalty, peers, reference, refused_penalty, scale",
+            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (8 in all)",
         ),
         (
             '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',
             "algorithm.los is no part and no option of the recipe 'grpo'; did you mean 'loss'? Valid: "
-            + ", ".join(sorted([*Algorithm.model_fields, *recipes.summary("grpo").options])),
+            "loss, admissions, advantage, alone, average, ... (16 in all)",
         ),
         (
             '[algorithm]\nrecipe = "hgpo"\ndepth = -3',
@@ -75,12 +73,13 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
         (
             '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
             "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
-            "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task",
+            "Valid: by_task, by_state, among_solved, by_attempt, by_branch, ... (9 in all)",
         ),
         (
             '[algorithm]\nadvantag = "sum"',
             "Algorithm: field 'advantage' is missing; give it; "
-            f"unknown field 'advantag'; did you mean 'advantage'? {FIELDS}",
+            "unknown field 'advantag'; did you mean 'advantage'? Valid: advantage, admissions, channels, filters, "
+            "guidance, ... (12 in all)",
         ),
         ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
         ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),

@@ -11,8 +11,7 @@ from groupwise.core.parts.part import find_part_class, kind_of, load_catalogue, 
 from groupwise.groups import ByHistory, ByTask
 from tests.unit.tables import single_steps
 
-GROUPERS = "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, by_player, by_role, by_state, by_task"
-RELATIVE_FIELDS = "Valid: alone, average, baseline, by, mixed_scale, of, scale, virtual, virtual_is_company"
+GROUPERS = "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, ... (9 in all)"
 
 SMALLEST = {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
 
@@ -55,7 +54,8 @@ def test_a_bare_kind_is_enough_for_a_part_without_fields() -> None:
 
 def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
     assert refusal(advantage=SMALLEST | {"baselin": "mean"}) == (
-        f"Algorithm: advantage: Relative: unknown field 'baselin'; did you mean 'baseline'? {RELATIVE_FIELDS}"
+        "Algorithm: advantage: Relative: unknown field 'baselin'; did you mean 'baseline'? Valid: baseline, alone, "
+        "average, by, mixed_scale, ... (9 in all)"
     )
 
 
@@ -98,7 +98,10 @@ def test_a_kind_of_another_slot_is_unknown_in_this_one() -> None:
 
 
 def test_an_unknown_kind_is_named_with_the_nearest_valid_one() -> None:
-    assert with_by({"kind": "by_histori"}) == f"there is no grouper 'by_histori'; did you mean 'by_history'? {GROUPERS}"
+    assert with_by({"kind": "by_histori"}) == (
+        "there is no grouper 'by_histori'; did you mean 'by_history'? Valid: by_history, by_state, among_solved, "
+        "by_attempt, by_branch, ... (9 in all)"
+    )
 
 
 def test_a_table_without_a_kind_is_told_the_kinds() -> None:

@@ -240,7 +240,9 @@ def test_a_map_that_cannot_be_meant(entries: list[str], sentence: str) -> None:
 def test_an_unknown_key_of_the_map_is_told_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         ColumnMap.parse(["task=id,rewrd=score"])
-    assert str(caught.value).startswith("column map: unknown key 'rewrd'; did you mean 'reward'? Valid: accepted, ")
+    assert str(caught.value).startswith(
+        "column map: unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, "
+    )
     assert str(caught.value).endswith("(further columns are extra.NAME)")
 
 
