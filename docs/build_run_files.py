@@ -49,10 +49,15 @@ plan = { kind = "flat", attempts = 8 }
 updates = 40
 ```
 
-`groupwise train FILE` runs it. What is not said has its default. Order of truth: the recipe's defaults, then the file,
-then `--set training.updates=80` on the command line. The run's folder gets `config.toml`: everything, spelled out, and
-loadable as a run file itself. Unknown keys, wrong values and impossible combinations stop the command before a model
-loads, with the path, what was found and the nearest valid name. `groupwise doctor FILE` says how large a run would be.
+`groupwise train FILE` runs it. Settings that you leave out have default values. The run's folder gets `config.toml`:
+all settings, spelled out, and loadable as a run file itself. Unknown keys, wrong values and impossible combinations
+stop the command before a model loads. The error names the key, what was found and the nearest valid name.
+`groupwise doctor FILE` says how large a run would be.
+
+**On the command line.** `--set training.updates=80` sets a setting, and overrides the file, which overrides the recipe.
+`--unset training.learner` takes a setting or a section out of the file, so that its default counts; it comes before
+every `--set`. With `--set algorithm.recipe=grpo`, options of the file that the recipe `grpo` does not have are left
+out, and a note names them. Every command that reads a run file takes both.
 
 **Editors.** `groupwise schema --out groupwise.schema.json` writes a JSON schema. With Taplo (Even Better TOML), a run
 file whose first line is `#:schema ./groupwise.schema.json` is completed and checked as you type.

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments.column_map import MapEntries, read_column_map
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import set_rights
 from groupwise.cli.terminal.screen import file_progress, output, print_json
@@ -35,14 +36,13 @@ def check(context: typer.Context) -> None:
 @app.command("engine")
 def engine(
     file: Annotated[Path, typer.Argument(help="A run file (TOML); its sections model and engine say what is opened.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
     need_trainer()
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
-    config = load_run(file, overrides=set_ or ())
+    config = load_run_file(file, set_, unset)
     from groupwise.training.engine.check import check_run_engine
 
     results = check_run_engine(config)

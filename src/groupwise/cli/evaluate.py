@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from groupwise.cli.arguments.run_files import Set, Unset
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.evaluation_line import format_success
@@ -35,12 +36,14 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(min=0, help="0 = always the likeliest token.")] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Show every task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    set_: Set = None,
+    unset: Unset = None,
     dry: Annotated[bool, typer.Option("--dry", help="Leave the run's folder as it is; the run may go on.")] = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
     need_trainer()
-    config = load_run_config(run)
+    config = load_run_config(run, set_, unset)
     overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
     settings = _merge_settings(config, {name: value for name, value in overrides.items() if value is not None})
     from groupwise.training.checkpoints.run_checkpoints import open_run_at
@@ -48,7 +51,8 @@ def evaluate(
 
     with _show_status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
-        keeps = not dry and settings == config.evaluation.model_copy(update={"split": settings.split})
+        is_own = not set_ and not unset and settings == config.evaluation.model_copy(update={"split": settings.split})
+        keeps = is_own and not dry
         opened = open_run_at(config, run, checkpoint, read_only=not keeps)
         with opened:
             evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import errors, output, print_finite_json
@@ -37,7 +38,8 @@ def lab(
     situations: Annotated[int, typer.Option(min=1, help="Situations to find the truth of, by continuations.")] = 40,
     continuations: Annotated[int, typer.Option(min=2, help="Continuations of each kind at a decision point.")] = 128,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="What a reward one step later counts in the truth.")] = 1.0,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
     write: Annotated[Path | None, typer.Option(help="Write the result as JSON here too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     trust: Trust = False,
@@ -50,9 +52,7 @@ def lab(
     need_trainer()
     if write is not None:
         _check_may_write(write)
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
-    config = load_run(file, overrides=set_ or ())
+    config = load_run_file(file, set_, unset)
     check_may_open(config.env)
     counts = {"tasks": tasks, "attempts": attempts, "updates": updates, "gamma": gamma, "seed": config.seed}
     chosen = list(recipe) if recipe else None

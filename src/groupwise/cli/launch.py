@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.terminal.screen import errors, print_line
 from groupwise.core.errors import ConfigError
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 def launch(
     file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
     ranks: Annotated[int, typer.Option(min=1, help="Processes of the learner.")] = 1,
     gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each: 1, or 0 = on the CPU.")] = 0,
@@ -37,7 +39,6 @@ def launch(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for room on the cluster.")] = 600.0,
 ) -> None:
     """Train on a Ray cluster: ranks and servers get their places there, and what dies is started again."""
-    from groupwise.config.run_file import load_run
     from groupwise.launch.ranks import run_until_it_ends
     from groupwise.launch.ray_cluster import RayCluster
 
@@ -45,8 +46,9 @@ def launch(
     folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
     if file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
-    load_run(file, overrides=set_ or ())  # what is wrong with it is said before anything starts
+    load_run_file(file, set_, unset)  # what is wrong with it is said before anything starts
     command = [sys.executable, "-P", "-m", "groupwise", "train", str(file.absolute()), "--out", str(folder), "--plain"]
+    command += [word for key in unset or () for word in ("--unset", key)]
     command += [word for setting in set_ or () for word in ("--set", setting)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does
     try:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal import screen
@@ -49,7 +50,8 @@ def preview(
         typer.Option(metavar="TEXT", help="Say this at the first step, a second one at the second; may repeat."),
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and its origin too.")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every id.")] = False,
     trust: Trust = False,
 ) -> None:
@@ -58,9 +60,7 @@ def preview(
     Attempts are played by the environment's expert, with possible actions, or with the responses that you give.
     """
     need_trainer()
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
-    config = load_run(file, overrides=set_ or ())
+    config = load_run_file(file, set_, unset)
     check_may_open(config.env)
     from groupwise.training.preview.preview_run import preview_run
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file, print_note
 from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
 from groupwise.cli.terminal.screen import errors, output
 from groupwise.core.errors import ConfigError
@@ -30,7 +31,8 @@ STOPPED = 3
 def train(
     file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Print lines, no panel.")] = False,
     tracker: Annotated[list[str] | None, typer.Option(help="Log to this tracker too; may repeat.")] = None,
@@ -41,7 +43,7 @@ def train(
     # Whoever follows finds what rank 0 has begun to write. Of a file that is not there its loading says more.
     if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
-    config = _settle_threads(_load_config(file, set_ or (), tracker or ()), folder)
+    config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
     from groupwise.training.checkpoints.progress import is_finished
     from groupwise.training.follow_run import follow_run, is_follower
 
@@ -81,12 +83,9 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
 
     config = settle_threads(asked, folder)
     if config.threads < asked.threads:
-        errors().print(
-            f"note: {config.threads} of {asked.threads} threads, since no more cores are free (or OMP_NUM_THREADS says "
-            "so); another number of threads gives other last digits",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        print_note(
+            f"{config.threads} of {asked.threads} threads, since no more cores are free (or OMP_NUM_THREADS says so); "
+            "another number of threads gives other last digits"
         )
     return config
 
@@ -98,7 +97,7 @@ def _print_notices(config: RunConfig) -> None:
 
     check_algorithm(config)
     for line in list_notices(config):
-        errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
+        print_note(line)
 
 
 def _check_unused(run: Run) -> None:
@@ -159,10 +158,7 @@ def _print_finished(folder: Path, config: RunConfig) -> None:
     )
 
 
-def _load_config(file: Path, overrides: Sequence[str], trackers: Sequence[str]) -> RunConfig:
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
-    config = load_run(file, overrides=overrides)
+def _add_trackers(config: RunConfig, trackers: Sequence[str]) -> RunConfig:
     configured = config.config()["trackers"]
     new = [name for name in trackers if name not in {tracker["kind"] for tracker in configured}]
     extended = {**config.config(), "trackers": [*configured, *new]}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.terminal.evaluation_line import describe_evaluation
 from groupwise.cli.terminal.live import PlainLines, describe_expert_faults
@@ -30,7 +31,8 @@ def warmup(
     min_earned: Annotated[
         float | None, typer.Option(help="What a recorded attempt must have earned; more than 0 otherwise.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting.")] = None,
+    set_: Set = None,
+    unset: Unset = None,
 ) -> None:
     """Teach a model to say what an expert, or a recorded attempt that went well, said; write it as a model folder."""
     need_trainer()
@@ -38,9 +40,7 @@ def warmup(
         raise ConfigError(f"{out} is there already; choose another folder with --out")
     if min_earned is not None and source is None:
         raise ConfigError("--min-earned is about recorded attempts; give them with --from")
-    from groupwise.config.run_file import load_run
-
-    config = load_run(file, overrides=set_ or ())
+    config = load_run_file(file, set_, unset)
     from groupwise.training.evaluate_run import evaluate_run
     from groupwise.training.open_run import open_run
 

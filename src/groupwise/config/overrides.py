@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from groupwise.core.errors import ConfigError
+from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.text.files import MAX_KEY_PARTS, parse_value
 from groupwise.core.text.safe_text import quote_line
 
@@ -46,3 +46,29 @@ def override_setting(content: dict[str, Any], text: str) -> None:
         if not isinstance(content, dict):
             raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
     content[key] = value
+
+
+def unset_setting(content: dict[str, Any], path: str) -> None:
+    """Take a setting such as `training.learner` out of the content of a run file, so that its default counts."""
+    *sections, key = path.strip().split(".")
+    for section in sections:
+        content = _find_section(content, section, path)
+    if key not in content:
+        raise _report_unset(path, key, content)
+    del content[key]
+
+
+def _find_section(content: dict[str, Any], name: str, path: str) -> dict[str, Any]:
+    if name not in content:
+        raise _report_unset(path, name, content)
+    section = content[name]
+    if not isinstance(section, dict):
+        raise ConfigError(f"--unset {quote_line(path, limit=200)}: {quote_line(repr(name))} is no section")
+    return section
+
+
+def _report_unset(path: str, key: str, content: dict[str, Any]) -> ConfigError:
+    return ConfigError(
+        f"--unset {quote_line(path, limit=200)}: the file does not set {quote_line(repr(key), limit=200)}; "
+        f"{nearest(key, content)}"
+    )

@@ -24,18 +24,22 @@ An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints 
     by = { kind = "by_task" }
     of = { kind = "episode_return" }
 
-Order of truth: a recipe's defaults, then the run file, then `--set a.b.c=value`.
+Order of truth: a recipe's defaults, then the run file, then `--set a.b.c=value`. `--unset a.b.c` takes a setting out of
+the file first.
+
+With `--set algorithm.recipe=NAME`, options of the file that the other recipe does not have are left out, with a note.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from groupwise import recipes
-from groupwise.config.overrides import override_setting
+from groupwise.config.overrides import override_setting, parse_setting, unset_setting
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, find_near, nearest
 from groupwise.core.run_paths import RunPaths
@@ -46,6 +50,8 @@ from groupwise.recipes.catalogue import build
 from groupwise.training.run_config import RunConfig
 
 Decoded = TypeVar("Decoded")
+Tell = Callable[[str], object]
+"""Is told what was left out, in a sentence."""
 
 MAX_MESSAGE = 2000
 """Characters of an error: it may list every valid name, but not repeat a value of a megabyte."""
@@ -56,24 +62,37 @@ def load_algorithm(path: Path) -> Algorithm:
     return _name_file(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
 
 
-def load_run(path: Path | str, *, overrides: Sequence[str] = ()) -> RunConfig:
+def load_run(
+    path: Path | str, *, overrides: Sequence[str] = (), unset: Sequence[str] = (), tell: Tell = warnings.warn
+) -> RunConfig:
     """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides.
 
     Args:
         path: a TOML file, or the folder of a run, whose own settings are read.
         overrides: settings by their path, such as `training.updates=80`.
+        unset: paths of settings that the file has and that do not count, such as `training.learner`.
+        tell: is told what another recipe than the file's leaves out.
     """
     path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
     content = _name_file(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
     try:
-        return decode_run(content, overrides=overrides)
+        return decode_run(content, overrides=overrides, unset=unset, tell=tell)
     except ConfigError as error:
-        changed = "".join(f" --set {quote_line(override, limit=200)}" for override in overrides)
+        options = [*(("--unset", key) for key in unset), *(("--set", override) for override in overrides)]
+        changed = "".join(f" {option} {quote_line(text, limit=200)}" for option, text in options)
         raise ConfigError(_shorten(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
 
 
-def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
-    """Turn a run file's content into its algorithm."""
+def decode_algorithm(
+    content: Mapping[str, Any], *, of_other: Container[str] = (), tell: Tell = warnings.warn
+) -> Algorithm:
+    """Turn a run file's content into its algorithm.
+
+    Args:
+        content: what the file says.
+        of_other: keys of [algorithm] that were written for another recipe: what this one does not have is left out.
+        tell: is told what is left out.
+    """
     _check_sections(content)
     section = content.get("algorithm")
     if not isinstance(section, Mapping):
@@ -81,11 +100,20 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
     if "recipe" not in section:
         _check_parts_only(section)
         return Algorithm(**section)
+    recipe = str(section["recipe"])
+    known = recipes.summary(recipe).options
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
     options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
-    _check_options(str(section["recipe"]), options)
-    algorithm = build(str(section["recipe"]), **options)
-    _check_present(str(section["recipe"]), algorithm, over)
+    lacking = [key for key in options if key in of_other and key not in known]
+    options = {key: value for key, value in options.items() if key not in lacking}
+    _check_options(recipe, options)
+    algorithm = build(recipe, **options)
+    absent = [key for key in _list_absent(algorithm, over) if key in of_other]
+    if lacking or absent:
+        names = ", ".join(f"algorithm.{key}" for key in (*lacking, *absent))
+        tell(f"the recipe {recipe!r} does not have {names}: left out")
+    over = {key: value for key, value in over.items() if key not in absent}
+    _check_present(recipe, algorithm, over)
     return Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
 
 
@@ -113,14 +141,21 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
 
 
 def _check_present(recipe: str, algorithm: Algorithm, over: Mapping[str, Any]) -> None:
-    """Settings of a part that the recipe, as it was asked for, does not have."""
-    for key in ("replay", "guidance", "pairing"):
-        settings = over.get(key)
-        if isinstance(settings, Mapping) and "kind" not in settings and getattr(algorithm, key) is None:
-            raise ConfigError(
-                f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
-                f"change; leave the settings out, or give them a `kind`"
-            )
+    """Refuse settings of a part that the recipe, as it was asked for, does not have."""
+    for key in _list_absent(algorithm, over):
+        raise ConfigError(
+            f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
+            f"change; leave the settings out, or give them a `kind`"
+        )
+
+
+def _list_absent(algorithm: Algorithm, over: Mapping[str, Any]) -> list[str]:
+    """The parts whose settings would change, and that an algorithm does not have."""
+    return [
+        key
+        for key in ("replay", "guidance", "pairing")
+        if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
+    ]
 
 
 def _lay_over(parts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,16 +174,39 @@ def _keeps_kind(before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
     return "kind" not in changes or changes["kind"] == before.get("kind")
 
 
-def decode_run(content: Mapping[str, Any], *, overrides: Sequence[str] = ()) -> RunConfig:
-    """Turn a run file's content into a run."""
+def decode_run(
+    content: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    unset: Sequence[str] = (),
+    tell: Tell = warnings.warn,
+) -> RunConfig:
+    """Turn a run file's content into a run; `load_run` says what the others are."""
     merged: dict[str, Any] = copy.deepcopy(dict(content))
-    if any(override.partition("=")[0] == "algorithm.recipe" for override in overrides):
+    for key in unset:
+        unset_setting(merged, key)
+    given = [parse_setting(override, option="--set ")[0] for override in overrides]
+    if "algorithm.recipe" in given:
         _make_room_for_recipe(merged)
+    written = merged.get("algorithm")
+    written = dict(written) if isinstance(written, Mapping) else {}
     for override in overrides:
         override_setting(merged, override)
     check_no_secret(merged)
-    algorithm = decode_algorithm(merged)
+    algorithm = decode_algorithm(merged, of_other=_list_of_other(written, merged, given), tell=tell)
     return RunConfig(**{**merged, "algorithm": algorithm})
+
+
+def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:
+    """The keys that a file wrote into [algorithm] for its own recipe, where `--set` names another one.
+
+    A slip is none of them, and neither is what `--set` gives itself: these are errors as ever.
+    """
+    section, before = merged.get("algorithm"), str(written.get("recipe"))
+    if not isinstance(section, Mapping) or before not in recipes.names() or section.get("recipe") == before:
+        return set()
+    known = {*Algorithm.model_fields, *recipes.summary(before).options}
+    return known & {key for key in written if not any(f"{path}.".startswith(f"algorithm.{key}.") for path in given)}
 
 
 def _make_room_for_recipe(content: dict[str, Any]) -> None:

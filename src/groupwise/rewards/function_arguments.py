@@ -98,9 +98,9 @@ def read_element(value: object, number: int) -> float:
     """A number out of the list that a function returned; `number` is its place there."""
     amount = read_number(value)
     if amount is None:
-        found = quote_line(repr(value), limit=60)
+        quoted = quote_line(repr(value), limit=60)
         raise UnfitCall(
-            f"returned a list whose element {number} is {describe_value(value)}, found {found}; expected a number"
+            f"returned a list whose element {number} is {describe_value(value)}, found {quoted}; expected a number"
         )
     return amount
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.run_file import load_run
+from groupwise.config.run_file import Tell, load_run
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.run_paths import SWEEP_PLAN
 from groupwise.core.text.files import read_text_file
@@ -101,7 +102,15 @@ class SweepPlan:
         return RunConfig(**{**arm.settings, "seed": run.seed})
 
 
-def plan_sweep(file: Path, settings: Sequence[str], *, num_seeds: int, threads: int) -> SweepPlan:
+def plan_sweep(
+    file: Path,
+    settings: Sequence[str],
+    *,
+    num_seeds: int,
+    threads: int,
+    unset: Sequence[str] = (),
+    tell: Tell = warnings.warn,
+) -> SweepPlan:
     """Make the plan of every combination of settings, each with so many seeds, counted from the run file's.
 
     Args:
@@ -109,9 +118,22 @@ def plan_sweep(file: Path, settings: Sequence[str], *, num_seeds: int, threads: 
         settings: `a.b=1,2`, as the command line gives them.
         num_seeds: how many runs an arm has.
         threads: for run files that do not say how many.
+        unset: settings of the file that count in no arm.
+        tell: is told what the recipe of an arm leaves out, once.
     """
     choices = list_choices(settings)
-    configs = [load_run(file, overrides=[f"{key}={value}" for key, value in choice.items()]) for choice in choices]
+    notes: dict[str, None] = {}
+    configs = [
+        load_run(
+            file,
+            overrides=[f"{key}={value}" for key, value in choice.items()],
+            unset=unset,
+            tell=lambda line: notes.setdefault(line, None),
+        )
+        for choice in choices
+    ]
+    for line in notes:
+        tell(line)
     names = name_arms(choices, otherwise=file.stem)
     for name, config in zip(names, configs, strict=True):
         if not config.evaluation.tasks:

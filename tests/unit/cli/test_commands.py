@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from groupwise import recipes
@@ -27,6 +28,30 @@ def invoke(*arguments: str) -> Result:
 def words(text: str) -> str:
     """The text without the tables' white space."""
     return " ".join(text.split())
+
+
+# what all share
+
+
+def test_every_command_that_sets_unsets_too() -> None:
+    """`panel` and `check env` take fields of an environment, not of a file."""
+    root = typer.main.get_command(app)
+    commands = list_commands(root, "groupwise")
+    setting = {name for name, options in commands.items() if "--set" in options}
+    assert setting == {name for name, options in commands.items() if "--unset" in options} | {
+        "groupwise panel",
+        "groupwise check env",
+    }
+    wanted = ("train", "launch", "sweep", "preview", "evaluate", "doctor", "lab", "warmup", "check engine")
+    assert {f"groupwise {name}" for name in wanted} <= setting
+
+
+def list_commands(command: Any, name: str) -> dict[str, list[str]]:
+    """The options of every command below one, by its name."""
+    if hasattr(command, "commands"):
+        inner = [list_commands(below, f"{name} {key}") for key, below in command.commands.items()]
+        return {key: options for part in inner for key, options in part.items()}
+    return {name: [option for parameter in command.params for option in parameter.opts]}
 
 
 # recipes

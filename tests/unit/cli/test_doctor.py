@@ -157,6 +157,12 @@ def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
     assert about(groupwise("doctor", "small.toml").out, "checkpoints")[0].endswith(", but 1.0 kB of disk are free")
 
 
+def test_settings_are_tried_before_the_file_is_changed(groupwise: Run, tmp_path: Path) -> None:
+    file = small(tmp_path)
+    out = groupwise("doctor", file, "--set", "training.tasks=3", "--unset", "training.updates").out
+    assert about(out, "small.toml") == ["ok small.toml: 20 updates of 12 attempts"]
+
+
 def test_a_run_file_that_is_not_there_is_named_once(groupwise: Run) -> None:
     ran = groupwise("doctor", "nope.toml")
     assert ran.status == 1

@@ -66,6 +66,15 @@ def test_options_take_the_place_of_the_run_files_settings(groupwise: Run, run: P
     assert rows(run) == before
 
 
+def test_with_other_settings_nothing_is_written_down(groupwise: Run, run: Path) -> None:
+    before = rows(run)
+    ran = groupwise("evaluate", "run", "--set", "evaluation.temperature=0", "--unset", "evaluation.attempts", "--json")
+    assert ran.status == 0, ran.err
+    assert "not kept in the journal: the settings are not those of the run" in ran.err
+    assert json.loads(ran.out)["attempts"] == 6, "one at each of two tasks with three seeds"
+    assert rows(run) == before
+
+
 def test_the_same_evaluation_gives_the_same_numbers(groupwise: Run, run: Path) -> None:
     first, second = (groupwise("evaluate", "run", "--json").out for _ in range(2))
     assert first == second

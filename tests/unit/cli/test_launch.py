@@ -70,12 +70,27 @@ def test_ranks_train_the_run_file_and_are_started_again_where_one_died(
     groupwise: Run, cluster: type[PlayedCluster], started: list[Any], tmp_path: Path
 ) -> None:
     file = tmp_path / small(tmp_path)
-    words = ("--ranks", "2", "--gpus", "1", "--cpus", "4", "--set", "seed=3", "--out", "first")
+    words = (
+        "--ranks",
+        "2",
+        "--gpus",
+        "1",
+        "--cpus",
+        "4",
+        "--set",
+        "seed=3",
+        "--unset",
+        "training.tasks",
+        "--out",
+        "first",
+    )
     ran = groupwise("launch", str(file), *words)
     assert ran.status == 0, ran.err
     folder = str(tmp_path / "first")
     command = [sys.executable, "-P", "-m", "groupwise", "train", str(file), "--out", folder, "--plain"]
-    assert [arguments for _, arguments, _, _ in started] == [[*command, "--set", "seed=3"]] * 2
+    assert [arguments for _, arguments, _, _ in started] == [
+        [*command, "--unset", "training.tasks", "--set", "seed=3"]
+    ] * 2
     assert started[0][0] == ["rank 0", "rank 1"]
     assert started[0][2]["GROUPWISE_RAY"] == "127.0.0.1:6379 4"
     assert started[0][3]

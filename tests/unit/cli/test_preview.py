@@ -52,6 +52,12 @@ def test_json_has_every_id_with_its_origin(groupwise: Run, tmp_path: Path) -> No
     assert data["notes"] == ["sample responses are longer than rollout.max_tokens, 1; raise it"]
 
 
+def test_settings_are_set_and_unset(tmp_path: Path, groupwise: Run) -> None:
+    options = ("--unset", "rollout.max_tokens", "--set", "training.tasks=3")
+    data = show_json("preview", tmp_path / small(tmp_path), *options)
+    assert (data["costs"]["attempts"], data["notes"]) == (12, [])
+
+
 def test_a_terminal_shows_colours_and_a_legend(tmp_path: Path) -> None:
     shown = preview_run(load_run(tmp_path / small(tmp_path)), num_tasks=1)
     console = Console(force_terminal=True, color_system="truecolor", width=200, record=True)

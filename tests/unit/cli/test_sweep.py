@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.calls import words
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.run_files import small
+from tests.unit.cli.run_files import SMALL, small
 
 pytest.importorskip("torch")
 
@@ -55,6 +55,20 @@ def test_a_run_that_cannot_train_fails_in_a_line_and_the_sweep_goes_on(groupwise
     [line] = [line for line in ran.err.splitlines() if "failed" in line]
     assert line.startswith("device=nonsense seed 0 failed: error: ")
     assert json.loads(ran.out)["missing"] == ["device=nonsense seed 0"]
+
+
+def test_recipes_with_other_options_are_swept_over_one_file(groupwise: Run, tmp_path: Path) -> None:
+    text = SMALL.replace('recipe = "dr_grpo"', 'recipe = "hgpo"\ndepth = 3')
+    (tmp_path / "file.toml").write_text(text, encoding="utf-8")
+    sweep = ("sweep", "file.toml", "--seeds", "2", "--set", "algorithm.recipe=grpo,hgpo", "--dry")
+    ran = groupwise(*sweep)
+    assert ran.status == 0, ran.err
+    notes = [line for line in ran.err.splitlines() if line.startswith("note")]
+    assert notes == ["note: the recipe 'grpo' does not have algorithm.depth: left out"]
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["grpo", "hgpo", "grpo", "hgpo"]
+    ran = groupwise(*sweep, "--unset", "algorithm.depth")
+    assert ran.status == 0, ran.err
+    assert "note" not in ran.err
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
+from groupwise import recipes
 from groupwise.cli.arguments import run_folders
 from groupwise.cli.terminal import live
 from groupwise.config.run_file import load_run
@@ -24,7 +25,7 @@ from groupwise.core.journal.journal import Journal
 from groupwise.envs import Identity, panel_hash
 from groupwise.evaluation.summary import Evaluation
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.run_files import small
+from tests.unit.cli.run_files import SMALL, small
 from tests.unit.cli.updates import update
 from tests.unit.evaluations import make_evaluated
 
@@ -117,6 +118,17 @@ def test_a_wrong_run_file_stops_before_a_folder_is_made(groupwise: Run, tmp_path
     assert ran.status == 2
     assert "unknown field 'updtes'; did you mean 'updates'?" in ran.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_another_recipe_than_the_files_trains_and_says_what_it_leaves_out(groupwise: Run, tmp_path: Path) -> None:
+    text = SMALL.replace('recipe = "dr_grpo"', 'recipe = "hgpo"\ndepth = 3')
+    (tmp_path / "file.toml").write_text(text, encoding="utf-8")
+    options = ("--set", "algorithm.recipe=grpo", "--unset", "training.updates", "--set", "training.updates=1")
+    ran = groupwise("train", "file.toml", *options)
+    assert ran.status == 0, ran.err
+    assert "note: the recipe 'grpo' does not have algorithm.depth: left out" in ran.err.splitlines()
+    config = load_run(tmp_path / "runs" / "file")
+    assert (config.algorithm, config.training.updates) == (recipes.grpo(), 1)
 
 
 def test_a_tracker_by_name_logs_and_is_kept_in_the_config(groupwise: Run, tmp_path: Path) -> None:

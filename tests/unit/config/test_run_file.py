@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
 
-from groupwise import ConfigError, recipes
+from groupwise import Algorithm, ConfigError, recipes
 from groupwise.advantages import EpisodeReturn, Relative
 from groupwise.config.overrides import override_setting
 from groupwise.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run
 from groupwise.groups import ByTask, CrossContextReplay
+from groupwise.training.learner.config import LearnerConfig
 
 RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
 
@@ -181,6 +184,91 @@ def test_settings_of_a_part_that_was_switched_off_are_refused() -> None:
     )
     given = {"recipe": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
     assert decode_algorithm({"algorithm": given}).replay == CrossContextReplay(k=3)
+
+
+RUN = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+
+
+def decode_telling(
+    algorithm: dict[str, Any], *overrides: str, unset: Sequence[str] = ()
+) -> tuple[Algorithm, list[str]]:
+    notes: list[str] = []
+    config = decode_run(RUN | {"algorithm": algorithm}, overrides=overrides, unset=unset, tell=notes.append)
+    return config.algorithm, notes
+
+
+def test_options_that_another_recipe_lacks_are_left_out_with_a_note() -> None:
+    """`sweep --set algorithm.recipe=grpo,hgpo` failed on the options of the file's own recipe."""
+    written = {"recipe": "hgpo", "depth": 4, "scale": "none", "loss": {"old": "engine"}}
+    assert decode_telling(written) == (decode_algorithm({"algorithm": written}), [])
+    algorithm, notes = decode_telling(written, "algorithm.recipe=dr_grpo")
+    assert algorithm == decode_algorithm({"algorithm": {"recipe": "dr_grpo", "loss": {"old": "engine"}}})
+    assert notes == ["the recipe 'dr_grpo' does not have algorithm.depth, algorithm.scale: left out"]
+    kept, notes = decode_telling(written, "algorithm.recipe=gigpo")
+    assert kept == decode_algorithm({"algorithm": {"recipe": "gigpo", "scale": "none", "loss": {"old": "engine"}}})
+    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
+
+
+def test_settings_of_a_part_that_another_recipe_lacks_are_left_out_too() -> None:
+    written = {"recipe": "r3", "guidance": {"prompt": "terse"}}
+    algorithm, notes = decode_telling(written, "algorithm.recipe=grpo")
+    assert algorithm == recipes.grpo()
+    assert notes == ["the recipe 'grpo' does not have algorithm.guidance: left out"]
+
+
+def test_without_anyone_to_tell_what_is_left_out_is_a_warning() -> None:
+    with pytest.warns(UserWarning, match="the recipe 'grpo' does not have algorithm.depth: left out"):
+        decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}, overrides=["algorithm.recipe=grpo"])
+
+
+@pytest.mark.parametrize(
+    ("written", "overrides", "message"),
+    [
+        ({"recipe": "hgpo"}, ["algorithm.recipe=grpo", "algorithm.depth=3"], "grpo: unknown option 'depth'"),
+        (
+            {"recipe": "hgpo", "depth": 1},
+            ["algorithm.recipe=grpo", "algorithm.depth=3"],
+            "grpo: unknown option 'depth'",
+        ),
+        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'dpth'"),
+        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=hgpo"], "hgpo: unknown option 'dpth'"),
+        ({"recipe": "hgop", "depth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'depth'"),
+        (
+            {"recipe": "r3"},
+            ["algorithm.recipe=grpo", "algorithm.guidance.prompt=terse"],
+            "algorithm.guidance: the recipe",
+        ),
+    ],
+)
+def test_what_was_given_for_the_other_recipe_itself_or_was_never_an_option_is_an_error(
+    written: dict[str, Any], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        decode_telling(written, *overrides)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_setting_that_is_unset_has_its_default_before_others_are_set() -> None:
+    content = RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}, "training": {"learner": {"eps": 1e-5}, "tasks": 3}}
+    config = decode_run(content, unset=["algorithm.depth", "training.tasks"])
+    assert (config.algorithm, config.training.tasks) == (recipes.hgpo(), 16)
+    whole = decode_run(content, unset=["training.learner"], overrides=["training.learner.learning_rate=0.5"])
+    assert whole.training.learner == LearnerConfig(learning_rate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("training.updtes", "the file does not set 'updtes'; did you mean 'updates'? Valid: updates"),
+        ("trainin.updates", "the file does not set 'trainin'; did you mean 'training'? Valid: algorithm, training"),
+        ("training.updates.more", "'updates' is no section"),
+    ],
+)
+def test_what_the_file_does_not_set_cannot_be_unset(tmp_path: Path, key: str, message: str) -> None:
+    path = write(tmp_path, '[algorithm]\nrecipe = "grpo"\n[training]\nupdates = 3\n')
+    with pytest.raises(ConfigError) as caught:
+        load_run(path, unset=[key], overrides=["seed=1"])
+    assert str(caught.value) == f"{path} with --unset {key} --set seed=1: --unset {key}: {message}"
 
 
 def test_an_entry_of_a_list_is_not_set_alone() -> None:

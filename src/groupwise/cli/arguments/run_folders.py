@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from groupwise.cli.arguments.run_files import load_run_file
 from groupwise.core.errors import ConfigError
 from groupwise.core.run_paths import RunPaths
 
@@ -23,11 +24,9 @@ def need_trainer() -> None:
         raise ConfigError(f"this command needs {', '.join(missing)}: pip install 'groupwise[train]'")
 
 
-def load_run_config(folder: Path) -> RunConfig:
-    """The resolved run file of a run's folder."""
-    from groupwise.config.run_file import load_run  # a run's whole schema; not every command needs it
-
+def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str] | None = None) -> RunConfig:
+    """The resolved run file of a run's folder, with what the command line changes."""
     path = RunPaths(folder).config
     if not path.is_file():
         raise ConfigError(f"{folder}: there is no {path.name}; give the folder of a run, as `groupwise train` makes it")
-    return load_run(path)
+    return load_run_file(path, set_, unset)

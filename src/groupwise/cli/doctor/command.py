@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 from rich.markup import escape
 
+from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.doctor import machine
 from groupwise.cli.terminal.screen import format_bytes, output
@@ -56,13 +57,15 @@ class Finding(NamedTuple):
 def doctor(
     file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="A run file to look at as well.")] = None,
     out: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+    set_: Set = None,
+    unset: Unset = None,
     trust: Trust = False,
 ) -> None:
     """Look at this machine, test the trainer on it, and say what to mend; exit with status 1 if something is broken."""
     console = output()
     has_trainer = machine.find_version("torch") is not None and machine.find_version("transformers") is not None
     broken = False
-    for finding in _examine(file, out, has_trainer=has_trainer):
+    for finding in _examine(file, out, set_, unset, has_trainer=has_trainer):
         broken |= finding.status == "broken"
         colour = COLOURS[finding.status]
         line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
@@ -75,7 +78,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(file: Path | None, out: Path, *, has_trainer: bool) -> Iterator[Finding]:
+def _examine(
+    file: Path | None, out: Path, set_: list[str] | None, unset: list[str] | None, *, has_trainer: bool
+) -> Iterator[Finding]:
     yield Finding("ok", "system", machine.describe_python())
     yield from _check_packages()
     yield _check_disk(out)
@@ -83,7 +88,7 @@ def _examine(file: Path | None, out: Path, *, has_trainer: bool) -> Iterator[Fin
         yield from _check_hardware()
         yield from _test_trainer()
     if file is not None and has_trainer:
-        yield from _check_run_file(file, out)
+        yield from _check_run_file(file, out, set_, unset)
     elif file is not None:
         yield Finding("broken", str(file), "torch is not installed", "pip install 'groupwise[train]'")
 
@@ -146,14 +151,13 @@ def _test_trainer() -> Iterator[Finding]:
         yield Finding("ok" if check.ok else "broken", check.name, check.finding, fix)
 
 
-def _check_run_file(file: Path, out: Path) -> Iterator[Finding]:
-    from groupwise.config.run_file import load_run
+def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[str] | None) -> Iterator[Finding]:
     from groupwise.training.doctor.sizes import estimate_sizes
     from groupwise.training.notices import describe_unread_rewards
     from groupwise.training.trackers import check_trackers
 
     try:
-        config = load_run(file)
+        config = load_run_file(file, set_, unset)
         check_may_open(config.env)
         check_trackers(config.trackers)
         sizes = estimate_sizes(config)

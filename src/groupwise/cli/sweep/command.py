@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from groupwise.cli.arguments.run_files import Unset, print_note
 from groupwise.cli.arguments.run_folders import need_trainer
 from groupwise.cli.doctor import machine
 from groupwise.cli.sweep.processes import FailedRun, start_process, train_runs
@@ -32,6 +33,7 @@ def sweep(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting; may repeat.")
     ] = None,
+    unset: Unset = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; sweeps/NAME otherwise.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as fit otherwise.")] = None,
     dry: Annotated[bool, typer.Option("--dry", help="Print the plan, write and train nothing.")] = False,
@@ -43,7 +45,7 @@ def sweep(
 
     folder = out or Path("sweeps") / file.stem
     recorded = read_plan(folder)
-    plan = _make_plan(file, set_ or (), seeds, recorded, folder)
+    plan = _make_plan(file, set_ or (), unset or (), seeds, recorded, folder)
     runs = plan.list_runs(folder)
     waiting = [run for run in runs if not _is_finished(plan, run)]
     places = _find_places(plan, waiting, jobs) if waiting else None
@@ -65,7 +67,12 @@ def sweep(
 
 
 def _make_plan(
-    file: Path, settings: Sequence[str], num_seeds: int, recorded: SweepPlan | None, folder: Path
+    file: Path,
+    settings: Sequence[str],
+    unset: Sequence[str],
+    num_seeds: int,
+    recorded: SweepPlan | None,
+    folder: Path,
 ) -> SweepPlan:
     """The plan that the command asks for, which goes on with the one in the folder."""
     from groupwise.sweeps.grid import list_choices
@@ -75,7 +82,7 @@ def _make_plan(
         raise ConfigError(f"{folder} holds a run, and is no sweep; choose another folder with --out")
     num_runs = len(list_choices(settings)) * num_seeds
     threads = recorded.threads if recorded else _choose_threads(num_runs)
-    wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads)
+    wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads, unset=unset, tell=print_note)
     if recorded is None:
         return wanted
     plan, added = extend_plan(recorded, wanted, folder)
