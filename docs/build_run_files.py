@@ -59,6 +59,12 @@ stop the command before a model loads. The error names the key, what was found a
 every `--set`. With `--set algorithm.recipe=grpo`, options of the file that the recipe `grpo` does not have are left
 out, and a note names them. Every command that reads a run file takes both.
 
+**Paths.** A path in a run file is relative to the file: data, panel files, reward functions (`rewards.py:score`),
+prompts, models. A path after `--set`, or in settings that Python hands in, is relative to the working directory. `~` is
+your home folder. The run's `config.toml` holds absolute paths, so that the run resumes from any folder. `model.path` is
+looked for beside the run file, then in the working directory, then on the hub. What is named by its module
+(`package.module:name`) must be installed, or on Python's path.
+
 **Editors.** `groupwise schema --out groupwise.schema.json` writes a JSON schema. With Taplo (Even Better TOML), a run
 file whose first line is `#:schema ./groupwise.schema.json` is completed and checked as you type.
 
@@ -152,6 +158,7 @@ def takes(entry: dict[str, Any]) -> str:
         each = takes(items[0] if isinstance(items, list) else items)
         return f"list of {len(items)}: {each}" if isinstance(items, list) else f"list: {each}"
     words = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
+    words |= {"string": "path"} if entry.get("format") == "path" else {}
     bounds = {
         "minimum": "{} or more",
         "exclusiveMinimum": "above {}",

@@ -154,7 +154,8 @@ OPENED = [
     ("evaluation.split=tst", "there is no split 'tst'; did you mean 'test'? Valid: test, train, validation"),
     (
         "model={kind='pretrained', path='models/wram'}",
-        "model.path: there is no folder 'models/wram'; in 'models' there are: cold, warm (did you mean 'warm'?)",
+        "model.path: there is no folder 'FOLDER/models/wram'; in 'FOLDER/models' there are: cold, warm (did you mean "
+        "'warm'?)",
     ),
     (
         "model={kind='pretrained', path='/nowhere/at/all'}",
@@ -214,7 +215,7 @@ def test_what_shows_when_a_run_is_opened_stops_it_before_a_model(
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").touch()
     (tmp_path / "models" / "worm").mkdir()  # no model
-    assert stopped(override) == f"error: {message}\n"
+    assert stopped(override) == f"error: {message.replace('FOLDER', str(tmp_path))}\n"
     assert not (tmp_path / "runs" / "run" / "journal.sqlite").exists()
 
 

@@ -133,5 +133,5 @@ def test_what_is_wrong_stops_before_a_model_loads(folder: Path, groupwise: Run) 
     (folder / "marking.py").write_text("def mark(completions, target): ...\n", encoding="utf-8")
     untaken = groupwise("train", "marked.toml", "--out", "run")
     assert untaken.status == 2
-    assert "the function 'marking.py:mark' takes 'target', which is no column of task 'data_set-train-" in untaken.err
+    assert "marking.py:mark' takes 'target', which is no column of task 'data_set-train-" in untaken.err
     assert not (folder / "run").exists()

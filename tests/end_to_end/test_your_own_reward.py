@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Update
+from groupwise.core.journal.journal import Journal, Update
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
@@ -68,8 +68,31 @@ def test_a_wrong_signature_stops_before_a_model_loads(folder: Path, groupwise: R
     (folder / "rewards.py").write_text("def score(a, b, c): ...\ndef be_polite(t): ...\n", encoding="utf-8")
     ran = groupwise("train", "run.toml")
     assert ran.status == 2
-    assert "the function 'rewards.py:score' takes (a, b, c); give it (trajectory), " in ran.err
+    assert f"the function '{folder}/rewards.py:score' takes (a, b, c); give it (trajectory), " in ran.err
     assert not (folder / "runs").exists()
+
+
+def test_the_run_resumes_from_another_folder_as_if_it_had_never_stopped(
+    folder: Path, groupwise: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function was looked for where one stood: the run resumed from the folder that it began in only."""
+    elsewhere, place = folder / "elsewhere", str(folder / "run.toml")
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert groupwise("train", place, "--out", "../whole").status == 0
+    assert groupwise("train", place, "--out", "../halves", "--set", "training.updates=1").status == 0
+    monkeypatch.chdir(folder.parent)
+    ran = groupwise("train", "--resume", str(folder / "halves"), "--set", "training.updates=2")
+    assert ran.status == 0, ran.err
+    assert read_digest(folder / "halves") == read_digest(folder / "whole")
+    stored = (folder / "halves" / "config.toml").read_text(encoding="utf-8")
+    assert f'function = "{folder}/rewards.py:score"' in stored
+
+
+def read_digest(run: Path) -> str:
+    with Journal(run / "journal.sqlite", read_only=True) as journal:
+        assert journal.last_number() == 2
+        return journal.digest()
 
 
 def test_who_only_reads_the_run_file_does_not_run_the_function(folder: Path, groupwise: Run) -> None:

@@ -16,6 +16,7 @@ from groupwise.config.overrides import parse_settings
 from groupwise.core.errors import ConfigError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Part, Slot, check_may_open, find_part_class, name_of
+from groupwise.core.parts.path_settings import write_in
 from groupwise.core.records import Task
 from groupwise.core.run_paths import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
@@ -95,7 +96,7 @@ def _check_trusted(part: Part) -> Part:
 def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
     """The environment of a run file. Its other sections are not looked at: they would need the trainer."""
     try:
-        section = parse_toml(read_text_file(path)).get("env")
+        section = write_in(parse_toml(read_text_file(path)).get("env"), path.parent)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; give a run file, or the folder of a run") from None
     except OSError as error:

@@ -42,6 +42,7 @@ from groupwise import recipes
 from groupwise.config.overrides import override_setting, parse_setting, unset_setting
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, find_near, nearest
+from groupwise.core.parts.path_settings import write_in
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
@@ -237,9 +238,10 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"cannot be read ({error}); give {wanted}") from None
     try:
-        return parse_toml(text)
+        content: dict[str, Any] = write_in(parse_toml(text), path.parent)
     except ValueError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
+    return content
 
 
 def _name_file(path: Path, read: Callable[[], Decoded]) -> Decoded:

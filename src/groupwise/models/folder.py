@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from groupwise.core.digests import find_change
 from groupwise.core.errors import ConfigError, find_near, list_names
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.run_paths import STATE
 from groupwise.core.text.safe_text import quote_line
 from groupwise.models.quietly import quietly
@@ -62,9 +63,19 @@ class Adapter:
 
 
 def resolve_path(path: str) -> str:
-    """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is."""
-    folder = Path(path).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else path
+    """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is.
+
+    A folder is looked for where the run file is, then where we stand: a name such as `model` may be both.
+    """
+    folder = Path(make_absolute(path))
+    for place in (folder, Path(path).expanduser()):
+        if place.is_dir():
+            return str(place.resolve())
+    return str(folder) if _must_be_folder(path, folder) else path
+
+
+ModelPath = Annotated[str, resolve_by(resolve_path)]
+"""A field that holds the folder of a model, or its name on the hub."""
 
 
 def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
@@ -73,8 +84,6 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
     Old names of the hub without an owner are refused too: whether they can be loaded depends on what a machine has.
     """
     folder = Path(path).expanduser()
-    is_folder = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
-    is_folder = is_folder or ("/" in path and folder.parent.is_dir())
     if folder.is_dir():
         return _check_content(folder)
     if "/" not in path:
@@ -82,10 +91,15 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
             f"model.path: there is no folder {path!r} here; give a local folder, or a name of the hub with its owner, "
             "OWNER/NAME"
         )
-    if not is_folder:
+    if not _must_be_folder(path, folder):
         return None
     models = [beside.name for beside in folder.parent.glob("*/") if _holds_model(beside, may_be_adapter)]
     raise ConfigError(f"model.path: there is no folder {path!r}; {_offer_models(folder, models)}")
+
+
+def _must_be_folder(path: str, folder: Path) -> bool:
+    """Whether a path can only be meant as a folder, also where there is none: no name of the hub is like it."""
+    return path.startswith((".", "~", "/")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir())
 
 
 def _holds_model(folder: Path, may_be_adapter: bool) -> bool:

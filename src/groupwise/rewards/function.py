@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from groupwise.core.errors import ConfigError, RecordError
-from groupwise.core.parts.outside_functions import is_function_place, load_function
+from groupwise.core.parts.outside_functions import FunctionPlace, is_function_place, load_function
 from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import may_run
 from groupwise.core.records import Trajectory
@@ -40,8 +40,8 @@ class FunctionReward(Part, slot="reward"):
 
     reads_responses: ClassVar[bool] = True
     """It is handed the texts of responses too."""
-    function: str
-    """Where it is: "file.py:name", from where you stand, or "package.module:name"."""
+    function: FunctionPlace
+    """Where it is: "file.py:name", or "package.module:name"."""
     weight: Amount = 1.0
     """What it is multiplied by."""
     messages: bool = False

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.text.secrets import check_no_secret
-from groupwise.training.checkpoints.changed_settings import name_places
 from groupwise.training.checkpoints.run_checkpoints import save_run
 from groupwise.training.checkpoints.state_file import find_latest_checkpoint
 from groupwise.training.imitation.warm_start import warm_start
@@ -31,7 +30,7 @@ def check_settings(run: Run) -> None:
     Where that fails, the lock is given back, and a folder that was made for the run goes.
     """
     with run.lock.release_on_failure():
-        check_no_secret(name_places(run.config.config()))
+        check_no_secret(run.config.config())
         check_trackers(run.config.trackers)
 
 
@@ -43,7 +42,7 @@ def prepare_folder(run: Run) -> Iterator[Trackers]:
     """
     with ExitStack() as stack:
         with run.lock.release_on_failure():
-            settings = name_places(run.config.config())
+            settings = run.config.config()
             run.paths.write_config(settings)
             trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
         yield trackers

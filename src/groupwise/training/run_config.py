@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.core.algorithm import Algorithm
 from groupwise.core.parts.engine_slot import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.core.parts.part import Part, Slot, load_catalogue
+from groupwise.core.parts.path_settings import PathText
 from groupwise.envs.environment import EnvironmentSlot
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.part_queries import ask_vocabulary
@@ -184,7 +185,7 @@ class RunConfig(Part):
     OMP_NUM_THREADS says fewer. The number is kept with the run, since others give other last digits."""
     env: EnvironmentSlot
     """The tasks and the environments that play them."""
-    panel: str = ""
+    panel: PathText = ""
     """A panel file, as `groupwise panel ENV --out FILE` writes it; tasks other than those of the file are refused.
     Empty = none."""
     rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)

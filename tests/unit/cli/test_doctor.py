@@ -174,14 +174,15 @@ def test_a_reward_function_that_was_not_looked_at_is_noted(groupwise: Run, tmp_p
     reward = '[[rewards]]\nkind = "function"\nfunction = "mine.py:score"\n'
     (tmp_path / "run.toml").write_text(f"{SMALL}\n{reward}", encoding="utf-8")
     (tmp_path / "mine.py").write_text("def score(a, b, c): ...\n", encoding="utf-8")
-    unread = "rewards: mine.py:score not loaded without --trust, so that nobody has seen whether it can be called"
+    unread = f"rewards: {tmp_path}/mine.py:score not loaded without --trust, so that nobody has seen whether it can be "
+    unread += "called"
     ran = groupwise("doctor", "run.toml")
     assert ran.status == 0, ran.out
     assert f"note     run.toml: {unread}" in ran.out
     assert f"note: {unread}" in groupwise("preview", "run.toml", "--tasks", "1").out
     ran = groupwise("doctor", "run.toml", "--trust")
     assert ran.status == 1
-    assert "the function 'mine.py:score' takes (a, b, c)" in ran.out
+    assert f"the function '{tmp_path}/mine.py:score' takes (a, b, c)" in ran.out
 
 
 def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(

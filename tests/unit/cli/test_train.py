@@ -154,7 +154,8 @@ def test_a_run_that_is_refused_leaves_no_folder(groupwise: Run, tmp_path: Path) 
     ran = groupwise("train", small(tmp_path), "--set", "panel=nowhere.json")
     assert (ran.status, ran.err) == (
         2,
-        "error: nowhere.json: there is no such file; make it with `groupwise panel ENV --out nowhere.json`\n",
+        f"error: {tmp_path}/nowhere.json: there is no such file; make it with `groupwise panel ENV --out "
+        f"{tmp_path}/nowhere.json`\n",
     )
     ran = groupwise("train", "small.toml", "--set", "device=nonsense")
     assert ran.status == 2

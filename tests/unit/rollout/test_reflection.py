@@ -120,9 +120,9 @@ def test_a_prompt_that_is_not_there_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         Reflection(prompt="answr")
     assert str(caught.value) == (
-        "Reflection: prompt: the reflection prompt 'answr' cannot be read (No such file or directory: "
-        f"{Path('answr').absolute()}); give the path of a text file with `$attempt` in it, or a prompt that there is: "
-        "did you mean 'answer'? Valid: answer, attempt, terse"
+        f"Reflection: prompt: the reflection prompt '{Path('answr').absolute()}' cannot be read (No such file or "
+        "directory); give the path of a text file with `$attempt` in it, or a prompt that there is: did you mean "
+        "'answer'? Valid: answer, attempt, terse"
     )
 
 

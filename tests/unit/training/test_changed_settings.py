@@ -275,6 +275,22 @@ def test_data_of_a_member_and_those_of_the_test_may_be_moved(tmp_path: Path) -> 
     assert [change.path for change in changes] == ["env.members[0].env.path", "env.members[0].env.test_path"]
 
 
+def test_the_file_of_a_reward_function_may_be_moved(tmp_path: Path) -> None:
+    def make_config(folder: str, name: str = "score") -> RunConfig:
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("def score(trajectory):\n    return 0.0\n\n\nother = score\n", encoding="utf-8")
+        return change(small_config(), rewards=[{"kind": "function", "function": f"{file}:{name}"}])
+
+    before, after, other = make_config("before"), make_config("after"), make_config("after", "other")
+    with pytest.raises(ConfigError, match=r"^rewards\[0\]\.function cannot change"):
+        check_changes(before, after, tmp_path)
+    (tmp_path / "before" / "mine.py").unlink()
+    assert [change.path for change in check_changes(before, after, tmp_path)] == ["rewards[0].function"]
+    with pytest.raises(ConfigError, match=r"^rewards\[0\]\.function cannot change"):
+        check_changes(before, other, tmp_path)
+
+
 def test_moved_data_must_hold_the_same_tasks(tmp_path: Path) -> None:
     words = [f"w{number}" for number in range(40)]
     first = write_questions(tmp_path / "first.jsonl", *words)

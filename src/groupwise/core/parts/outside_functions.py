@@ -11,9 +11,10 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.parts.trust import PLACE, WITHOUT_TRUST, load_outside, may_run
 from groupwise.core.text.exceptions import quote_error
 from groupwise.core.text.safe_text import quote_line
@@ -29,8 +30,14 @@ def is_function_place(place: str) -> bool:
     return PLACE.fullmatch(place) is not None or (file.endswith(".py") and name.isidentifier())
 
 
+def resolve_place(place: str) -> str:
+    """The place of a function, with the path of its file absolute."""
+    file, _, name = place.rpartition(":")
+    return f"{make_absolute(file, of=place)}:{name}" if file.endswith(".py") else place
+
+
 def load_function(slot: str, place: str) -> Callable[..., Any]:
-    """The function that a place names; whatever goes wrong is one sentence. Paths are relative to where one stands."""
+    """The function that a place names; whatever goes wrong is one sentence."""
     file, _, name = place.rpartition(":")
     if not file.endswith(".py"):
         function = load_outside(slot, place)
@@ -40,7 +47,7 @@ def load_function(slot: str, place: str) -> Callable[..., Any]:
             "--trust if you trust whoever wrote this run"
         )
     else:
-        function = getattr(_load_file(slot, Path(file).expanduser().resolve()), name, None)
+        function = getattr(_load_file(slot, Path(file).resolve()), name, None)
         if function is None:
             raise ConfigError(
                 f"cannot load the {slot} {quote_line(place)!r}: the file has no {name!r}; name a function of it"
@@ -54,7 +61,7 @@ def load_function(slot: str, place: str) -> Callable[..., Any]:
 def _load_file(slot: str, path: Path) -> Any:
     """Run a file as a module, once."""
     if not path.is_file():
-        raise ConfigError(f"cannot load the {slot}: there is no file {str(path)!r}; give its path from where you stand")
+        raise ConfigError(f"cannot load the {slot}: there is no file {str(path)!r}; paths are relative to the run file")
     name = f"groupwise_file_{sha256(str(path).encode()).hexdigest()[:16]}"
     spec = spec_from_file_location(name, path)
     assert spec is not None, "a file that ends with .py has a specification"
@@ -70,3 +77,7 @@ def _load_file(slot: str, path: Path) -> Any:
             f"cannot load the {slot}: running {str(path)!r} raised {quote_error(error)}; mend the file"
         ) from None
     return module
+
+
+FunctionPlace = Annotated[str, resolve_by(resolve_place)]
+"""A field that holds the place of a function."""

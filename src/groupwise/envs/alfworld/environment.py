@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, field_validator
 
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.records import Task
 from groupwise.envs.alfworld.expert import find_shortest_plan
 from groupwise.envs.alfworld.game_folder import ENV, build_panel, find_games_folder, open_game
@@ -70,7 +71,7 @@ class Alfworld(Part, slot="env"):
     hide different situations ("Nothing happens." is one state wherever it is said).
     """
 
-    path: str = ""
+    path: PathText = ""
     """Folder of the games, the one with train, valid_seen and valid_unseen or its parent; empty = ALFWORLD_DATA."""
     task_types: Annotated[tuple[TaskType, ...], Field(min_length=1)] = get_args(TaskType)
     """The types of task that are played."""

@@ -13,8 +13,9 @@ from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import SHOWN_AS_PATH
 from groupwise.core.records import Task
-from groupwise.envs.data_set.hugging_face import HUB, is_hugging_face
+from groupwise.envs.data_set.hugging_face import DATA_PLACE, HUB, is_hugging_face
 from groupwise.envs.data_set.rows import (
     Columns,
     DataRow,
@@ -60,9 +61,9 @@ class DataSet(Part, slot="env"):
     before training. A task's id is a digest of its row, so that a changed file makes another panel.
     """
 
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, Field(min_length=1), DATA_PLACE, SHOWN_AS_PATH]
     """A file, a folder or a pattern of .jsonl, .json or .parquet; a folder that `datasets` saved; or hub:OWNER/NAME."""
-    test_path: str = ""
+    test_path: Annotated[str, DATA_PLACE, SHOWN_AS_PATH] = ""
     """More of the same, all for the test, whatever their names say; empty = none."""
     subset: str = ""
     """The configuration of a data set on the hub; empty = its only one."""
@@ -243,5 +244,5 @@ def _stamp_files(paths: Sequence[str]) -> FileStamps:
 
 def _list_files(path: str) -> list[Path]:
     if is_hugging_face(path):
-        return sorted(file for file in Path(path).expanduser().rglob("*") if file.is_file())
+        return sorted(file for file in Path(path).rglob("*") if file.is_file())
     return [file for file, _ in find_row_files(path, env=ENV, rows="rows")]

@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.core.errors import ConfigError, FileError
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.text.exceptions import quote_error
 
 HUB = "hub:"
 """What a path begins with that is the name of a data set on the hub."""
+DATA_PLACE = resolve_by(lambda path: path if path.startswith(HUB) else make_absolute(path))
+"""Makes the path of a field absolute, but for the name of a data set on the hub."""
 SAVED = ("dataset_dict.json", "state.json")
 """Files of a folder that `save_to_disk` wrote: several splits, or one set."""
 
 
 def is_hugging_face(path: str) -> bool:
     """Whether a path is the name of a data set on the hub, or a folder that `save_to_disk` wrote."""
-    return path.startswith(HUB) or any((Path(path).expanduser() / name).is_file() for name in SAVED)
+    return path.startswith(HUB) or any((Path(path) / name).is_file() for name in SAVED)
 
 
 def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -32,7 +35,7 @@ def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Ite
         loaded = (
             datasets.load_dataset(path.removeprefix(HUB), subset or None, revision=revision or None)
             if path.startswith(HUB)
-            else datasets.load_from_disk(str(Path(path).expanduser()))
+            else datasets.load_from_disk(path)
         )
     except Exception as error:  # a server that does not answer, a name that is none, a folder that is damaged
         raise FileError(

@@ -41,12 +41,12 @@ def find_row_files(path: str, *, env: str, rows: str) -> list[tuple[Path, tuple[
         env: the environment that asks, for the message.
         rows: what it calls its rows.
     """
-    place = Path(path).expanduser()
+    place = Path(path)
     if place.is_dir():
         files = sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
         named = [(file, file.relative_to(place).with_suffix("").parts) for file in files]
     else:
-        files = [Path(file) for file in sorted(glob(str(place)))] if has_magic(path) else [place]
+        files = [place] if place.is_file() or not has_magic(path) else [*map(Path, sorted(glob(path)))]
         named = [(file, (file.stem,)) for file in files if file.is_file()]
     if not named:
         raise ConfigError(

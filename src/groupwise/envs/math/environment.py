@@ -13,6 +13,7 @@ from pydantic import Field
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import ABSOLUTE, SHOWN_AS_PATH, PathText
 from groupwise.core.records import Task
 from groupwise.envs.kit.answers import ASKED, Form, say_answer
 from groupwise.envs.kit.packages import report_missing_package
@@ -49,11 +50,11 @@ class Math(Part, slot="env"):
     the record says why.
     """
 
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, Field(min_length=1), ABSOLUTE, SHOWN_AS_PATH]
     """A file, a folder, or a pattern such as "math/gsm8k_*.jsonl"; jsonl, json or parquet."""
     format: Format = "auto"
     """Whose files they are; "auto" recognises each row by its fields."""
-    test_path: str = ""
+    test_path: PathText = ""
     """More of the same, all for the test, whatever their names say; empty = none."""
     duplicates: Literal["drop", "refuse"] = "drop"
     """What becomes of a problem that comes twice; `counts` says how often it was."""

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from groupwise.core.errors import ConfigError, RecordError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
@@ -47,9 +48,9 @@ class SearchQa(Part, slot="env"):
         {"answer", "gold_answer", "exact", "graded_match", "calls", "num_calls", "checks"}
         | {"documents", "gold_documents", "entities", "gold_entities"}
     )
-    documents: str = ""
+    documents: PathText = ""
     """Folder of .txt and .md files, or .jsonl file with `title` and `text` a line; empty = a small corpus of ours."""
-    questions: str = ""
+    questions: PathText = ""
     """A .jsonl file with `question` and `answers`, and perhaps `titles` and `split`; empty = ours, on our corpus."""
     num_results: Annotated[int, Field(ge=1)] = 3
     """Documents that a search shows."""

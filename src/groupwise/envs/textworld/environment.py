@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import package_version
@@ -80,7 +81,7 @@ class Textworld(Part, slot="env"):
     """What cooking may need: cook, cut, open doors and containers, drop what is too much to carry."""
     tell_way: bool = False
     """Whether the goal tells the whole way, as TextWorld does by default, or its end alone."""
-    path: str = ""
+    path: PathText = ""
     """Folder that made games are kept in; empty = groupwise/textworld in the user's cache folder."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
     """Tasks in the training panel."""
@@ -117,7 +118,7 @@ class Textworld(Part, slot="env"):
     def game_file(self, task: Task) -> Path:
         """The compiled game of a task, which is made where it is not kept yet."""
         payload = task.payload
-        folder = Path(os.path.expandvars(self.path)).expanduser() if self.path else _find_cache_folder()
+        folder = Path(os.path.expandvars(self.path)) if self.path else _find_cache_folder()
         return find_or_make_game(folder, payload["game"], payload["settings"], task.seed, payload["version"])
 
     def vocabulary(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.records import Task
 from groupwise.envs.kit.panel import Panels, check_disjoint, check_env, choose_split
 from groupwise.envs.kit.words import vocabulary_of
@@ -49,7 +50,7 @@ class Webshop(Part, slot="env"):
     """
 
     writes: ClassVar[frozenset[str]] = SHOP_FACTS
-    path: str
+    path: PathText
     """Folder of WebShop's data."""
     size: Literal["1000", "all"] = "1000"
     """Which catalogue: items_shuffle_1000.json, or items_shuffle.json with 1.18 million products."""

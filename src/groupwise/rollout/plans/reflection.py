@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from groupwise.core.errors import ConfigError, nearest
 from groupwise.core.journal.attempt_index import PastAttempts
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.parts.slots import Draw
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.core.past_attempts import PastAttempt
@@ -25,6 +26,12 @@ PROMPTS = ("answer", "attempt", "terse")
 """The prompts that come with groupwise: files of `rollout/plans/reflection_prompts`."""
 GAP = " ... "
 """What stands for the middle of an attempt that is too long to show."""
+
+
+PromptText = Annotated[
+    str, resolve_by(lambda prompt: prompt if "$attempt" in prompt or prompt in PROMPTS else make_absolute(prompt))
+]
+"""A field that holds a prompt: its name, itself, or the path of its file."""
 
 
 class Reflection(Part, slot="guidance"):
@@ -42,7 +49,7 @@ class Reflection(Part, slot="guidance"):
 
     tau: Annotated[float, Field(ge=0)] = 0.25
     """Mean past score below which a task gets guidance."""
-    prompt: str = "answer"
+    prompt: PromptText = "answer"
     """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
     its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
     to_unguided_prompt: bool = False
@@ -134,8 +141,8 @@ def _read_prompt(name: str) -> str:
     try:
         return read_text_file(Path(name)).strip()
     except (OSError, ValueError) as error:
-        reason = f"{error.strerror}: {Path(name).absolute()}" if isinstance(error, OSError) else str(error)
+        reason = error.strerror or "" if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"the reflection prompt {quote_line(repr(name))} cannot be read ({quote_line(reason)}); give the path "
-            f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(name, PROMPTS)}"
+            f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(Path(name).name, PROMPTS)}"
         ) from None

@@ -1,5 +1,7 @@
 """What may be another when a run goes on, and what must not: a run whose past and future do not go together is none.
 
+A place where data, a model or a function lay may change if nothing is there any more: it was moved.
+
 How long it is, how fast it learns, how it is evaluated, kept and watched, and where it computes may change; that is
 written into the journal. What is learnt (model, environment, rewards, credit, loss, prompts, tasks, seed) must not.
 """
@@ -18,7 +20,6 @@ from groupwise.core.run_paths import RunPaths
 from groupwise.core.text.files import parse_toml, read_text_file
 from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.data_set.hugging_face import HUB
-from groupwise.models.folder import resolve_path
 from groupwise.training.lag_corrections import undo_correction
 from groupwise.training.run_config import RunConfig
 
@@ -38,7 +39,7 @@ OF_LEARNER = (
 )
 """The same of a learner, whichever it is, and of one that it wraps."""
 MODEL_PLACE = "model.path"
-ENV_PLACES = ("path", "test_path")
+ENV_PLACES = ("path", "test_path", "documents", "questions")
 """Where an environment's data lie, also those of one that it is made of: the last word of such a setting.
 
 Another place is the same thing only where the place before is empty, since it was moved; `check_moved` asks the tasks.
@@ -112,16 +113,8 @@ def read_recorded(folder: Path) -> RunConfig | None:
 
 
 def flatten_config(config: RunConfig) -> dict[str, Any]:
-    """A run's settings by their paths; where its model lies, absolute."""
-    return flatten_settings(name_places(config.config()))
-
-
-def name_places(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings that mean the same wherever they are read: the folder of a model by its absolute path."""
-    model = settings.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("path"), str):
-        return settings
-    return {**settings, "model": {**model, "path": resolve_path(model["path"])}}
+    """A run's settings by their paths."""
+    return flatten_settings(config.config())
 
 
 def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number: int = 0) -> list[SettingChange]:
@@ -147,6 +140,8 @@ def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], num
 
 
 def _may_change(change: SettingChange) -> bool:
+    if _is_within(change.path, ("rewards",)) and change.path.endswith(".function"):
+        return _was_function_moved(str(change.before), str(change.after))
     if change.path == MODEL_PLACE or _is_env_place(change.path):
         return isinstance(change.before, str) and _was_moved(change.before, is_model=change.path == MODEL_PLACE)
     rest = change.path.removeprefix(f"{LEARNER}.").split(".") if change.path.startswith(f"{LEARNER}.") else ()
@@ -163,6 +158,12 @@ def _was_moved(before: str, *, is_model: bool) -> bool:
     if not before or before.startswith(HUB) or (is_model and not place.is_absolute()):
         return False
     return not place.exists() and not (has_magic(before) and glob(str(place)))
+
+
+def _was_function_moved(before: str, after: str) -> bool:
+    """Whether the file of a function is gone, and another one has a function of that name."""
+    file, _, name = before.rpartition(":")
+    return file.endswith(".py") and not Path(file).exists() and after.endswith(f".py:{name}")
 
 
 def _undo_corrections(recorded: RunConfig, config: RunConfig) -> list[RunConfig]:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from groupwise.core.errors import ConfigError
 from groupwise.core.parts.engine_slot import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
 from groupwise.core.parts.part import Part, kind_of
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.training.engine.launched_servers import choose_urls, wait_for_launched
 
@@ -149,7 +150,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 
     max_in_flight: Annotated[int, Field(ge=1)] = 128
     """Most requests that are under way at a server; others wait here."""
-    python: str = "python"
+    python: Annotated[str, resolve_by(lambda text: make_absolute(text) if "/" in text else text)] = "python"
     """The interpreter of an environment with vLLM, for servers that the run starts."""
     memory: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of a GPU's memory that each server takes; none = they compute on the CPU."""

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import make_absolute, resolve_by
 from groupwise.core.text.secrets import resolve_references
 
 LONGEST_PARAMETER = 500
 """Characters of a parameter that every MLflow store takes."""
+
+
+def resolve_store(uri: str) -> str:
+    """Where a store is, a folder by its absolute path; addresses and the names of Databricks stay.
+
+    >>> resolve_store("http://127.0.0.1:5000"), resolve_store("databricks")
+    ('http://127.0.0.1:5000', 'databricks')
+    """
+    return uri if ":" in uri or uri in ("databricks", "databricks-uc", "uc") else make_absolute(uri)
 
 
 class Mlflow(Part, slot="tracker"):
@@ -18,7 +28,7 @@ class Mlflow(Part, slot="tracker"):
 
     experiment: str = "groupwise"
     """The experiment it belongs to."""
-    uri: str | None = None
+    uri: Annotated[str, resolve_by(resolve_store)] | None = None
     """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of
     an environment variable."""
     name: str | None = None

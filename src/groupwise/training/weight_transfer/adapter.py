@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.core.errors import ConfigError, TrainingError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.text.safe_text import quote_line
 from groupwise.engines.adapter_folder import AdapterEngine, write_adapter_folder
 from groupwise.training.learner.weights import collect_weights
@@ -26,7 +27,7 @@ class Adapter(Part, slot="weight_transfer"):
     The model needs a LoRA adapter (`model.lora_rank`), and the engine servers that were started for adapters.
     """
 
-    folder: str = ""
+    folder: PathText = ""
     """Where the folders go, such as a place in memory or on a disk that the servers see too; one run a folder. Empty =
     `weights` in the run's folder."""
 

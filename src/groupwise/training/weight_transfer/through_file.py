@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from groupwise.core.errors import TrainingError
 from groupwise.core.parts.part import Part
+from groupwise.core.parts.path_settings import PathText
 from groupwise.core.text.safe_text import quote_line
 from groupwise.training.learner.weights import collect_weights
 from groupwise.training.weight_transfer.transfer_folder import choose_folder, hold_folder
@@ -33,7 +34,7 @@ class ThroughFile(Part, slot="weight_transfer"):
     An engine with a method `load_file(path, version=...)` is told the path; for any other the file is read back here.
     """
 
-    folder: str = ""
+    folder: PathText = ""
     """Where the file goes, such as a folder in memory or on a disk that the engine sees too; one run a folder. Empty =
     `weights` in the run's folder."""
 

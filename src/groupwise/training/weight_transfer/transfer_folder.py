@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 def choose_folder(named: str, of_run: Path | None) -> Path | None:
     """The folder that a run file names, or else the run's own place; None = a temporary one for each hand-over."""
-    place = Path(named).expanduser() if named else of_run
+    place = Path(named) if named else of_run
     # An engine in another process may stand in another folder.
     return None if place is None else place.absolute()
 

@@ -218,7 +218,10 @@ def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"subset": "main"}, "DataSet: subset: 'a.jsonl' is not on the hub; write hub:OWNER/NAME, or leave it out"),
+        (
+            {"subset": "main"},
+            "DataSet: subset: '/data/a.jsonl' is not on the hub; write hub:OWNER/NAME, or leave it out",
+        ),
         (
             {"columns": {"answer": ""}},
             'DataSet: columns.answer is empty; name the column, or judge by a reward and verifier = "none"',
@@ -228,5 +231,5 @@ def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
 )
 def test_settings_that_contradict_one_another_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        DataSet(path="a.jsonl", **settings)
+        DataSet(path="/data/a.jsonl", **settings)
     assert str(raised.value).startswith(message)

@@ -217,11 +217,11 @@ class TestBadFiles:
         return str(raised.value)
 
     def test_missing_files(self, tmp_path: Path) -> None:
-        assert self.refusal(documents="nowhere") == (
-            "search_qa: there is no 'nowhere'; give in `documents` a folder of .txt or .md files, or a .jsonl file"
+        assert self.refusal(documents="/nowhere") == (
+            "search_qa: there is no '/nowhere'; give in `documents` a folder of .txt or .md files, or a .jsonl file"
         )
-        assert self.refusal(questions="nowhere") == (
-            "search_qa: there is no file 'nowhere'; give in `questions` a .jsonl file of questions"
+        assert self.refusal(questions="/nowhere") == (
+            "search_qa: there is no file '/nowhere'; give in `questions` a .jsonl file of questions"
         )
         assert self.refusal(documents=str(tmp_path)) == (
             f"search_qa: '{tmp_path}' holds no document; put .txt or .md files there, or lines into the file"
