@@ -6,9 +6,6 @@ from collections.abc import Iterable
 
 from groupwise.core.errors import RecordError, list_names, nearest
 
-MAX_SUGGESTIONS = 5
-"""How many tasks an error suggests."""
-
 
 def rank_match(wanted: str | None, group: str, task: str) -> int | None:
     """How well a group fits the id that a user gave; None = not at all. The best rank there is decides.
@@ -43,8 +40,8 @@ def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known, limit=MAX_SUGGESTIONS)}")
-    names = list_names(matching, limit=MAX_SUGGESTIONS)
+        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
+    names = list_names(sorted(matching))
     raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {names}")
 
 

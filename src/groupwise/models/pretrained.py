@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,11 +12,14 @@ from groupwise.core.parts.part import Part
 from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
 from groupwise.models.folder import ModelPath
 from groupwise.models.lora_targets import ALL_LINEAR, check_same_adapter, check_targets
+from groupwise.models.quietly import quietly
 
 
 class PretrainedModel(Part, slot="model"):
     """A pretrained model and its tokenizer, whole or with a LoRA adapter that alone trains."""
 
+    needs_words: ClassVar[bool] = False
+    """Its tokenizer comes with it."""
     path: ModelPath
     """A folder in the Hugging Face layout, such as a checkpoint of a run, or a name that the hub knows."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -83,7 +86,7 @@ class PretrainedModel(Part, slot="model"):
             return model, tokenizer
         from peft import get_peft_model
 
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), quietly():
             torch.manual_seed(seed % 2**63)
             return get_peft_model(model, self.make_lora_settings(place)), tokenizer
 

@@ -15,7 +15,7 @@ from tests.unit.cli.files import HEADER, ROWS, write
 
 RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
 KEYS = "Valid: reward, accepted, accuracy, action, attempt, ... (31 in all)"
-OPTIONS = "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (8 in all)"
+OPTIONS = "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)"
 
 
 def change_row(position: int, **change: Any) -> list[dict[str, Any]]:

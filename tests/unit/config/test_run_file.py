@@ -62,7 +62,7 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
         (
             '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
             "hgpo: unknown option 'dpth'; did you mean 'depth'? "
-            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (8 in all)",
+            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
         ),
         (
             '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',

@@ -95,6 +95,7 @@ def test_a_summary_is_read_off_the_docstring() -> None:
         "episode": False,
         "invalid_penalty": 0.1,
         "refused_penalty": 0.0,
+        "peers": "any",
         "reference": False,
     }
 
@@ -127,7 +128,7 @@ def test_every_option_has_a_default(name: str) -> None:
             "hgpo",
             {"dept": 3},
             "hgpo: unknown option 'dept'; did you mean 'depth'? "
-            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (8 in all)",
+            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
         ),
         ("step_grpo", {"zzz": 3}, "step_grpo: unknown option 'zzz'; Valid: eps"),
         ("hgpo", {"depth": -1}, "hgpo: depth: input should be greater than or equal to 0, found -1"),

@@ -22,6 +22,7 @@ from groupwise.cli.explain.views import (
 )
 from groupwise.cli.terminal.screen import output, print_finite_json
 from groupwise.core.errors import RecordError, list_names, nearest
+from groupwise.core.task_ids import rank_match
 from groupwise.reports.run.explain_step import RunStepExplanation, explain_run_step
 from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
@@ -77,34 +78,35 @@ def check_unique_attempt(
     """Refuse an attempt that does not exist, or exists more than once.
 
     Args:
-        task: the scope that was asked for; None = any.
+        task: what was asked for: a scope's id, or the beginning of it; None = any.
         attempt: the attempt that was asked for.
         scopes: every scope there is.
-        names: the attempts of the scopes that were asked for.
+        names: the attempts of the scopes that are meant; empty = none is.
         several: the scopes that hold the attempt.
     """
-    if task is not None and task not in scopes:
+    if task is not None and not names:
         raise RecordError(f"there is no task {task!r}; {nearest(task, scopes)}")
     if not several:
         place = "" if task is None else f" at task {task!r}"
         raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, names)}")
     if len(several) > 1:
+        advice = "add --task" if task is None else f"{task!r} fits them all: give more of the id"
         raise RecordError(
-            f"attempt {attempt!r} exists in {len(several)} tasks; add --task, one of: {list_names(sorted(several))}"
+            f"attempt {attempt!r} exists in {len(several)} tasks; {advice}, one of: {list_names(sorted(several))}"
         )
 
 
 def _find_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:
-    """The update, the task and the number of an attempt, by `TASK@UPDATE`, or by its number where there is but one."""
+    """The update, the task and the number of an attempt, by `TASK@UPDATE` or the beginning of it, or by its number."""
     past_attempts = folder.journal.past_attempts
     recalled = [row | {"number": number} for number in folder.updates for row in past_attempts.list_recalled(number)]
     known = {
         (f"{row['task']}@{row['number']}", str(row["attempt"])): (row["number"], row["task"], row["attempt"])
         for row in [*folder.attempts, *recalled]
     }
-    asked = {pair: place for pair, place in known.items() if task in (None, pair[0])}
+    ranks = {scope: rank_match(task, scope, place[1]) for (scope, _), place in known.items()}
+    best = min((rank for rank in ranks.values() if rank is not None), default=0)
+    asked = {pair: place for pair, place in known.items() if ranks[pair[0]] == best}
     holders = {scope: place for (scope, name), place in asked.items() if name == attempt}
-    check_unique_attempt(
-        task, attempt, scopes={scope for scope, _ in known}, names={name for _, name in asked}, several=holders.keys()
-    )
+    check_unique_attempt(task, attempt, scopes=ranks, names={name for _, name in asked}, several=holders)
     return next(iter(holders.values()))

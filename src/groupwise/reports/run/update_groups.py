@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from groupwise.core.errors import RecordError, list_names, nearest
+from groupwise.core.errors import RecordError
 from groupwise.reports.explain.pairs import ExplainedPair
 from groupwise.reports.run.attempt_origins import ParentAttempt
 from groupwise.reports.run.credited_tokens import CreditedTokens
@@ -40,6 +40,8 @@ class PlayedStep:
     """Whether anybody else was in its groups; None = not known here."""
     company: tuple[ComparisonGroup, ...]
     """Whom it was compared with, group by group; empty where that is not known here."""
+    own_rollout_only: bool | None = None
+    """Whether it was compared only with other steps of its own rollout; None = not known here."""
     added: float = 0.0
     """How much of its reward comparing the attempts of the group added."""
     tokens: CreditedTokens | None = None
@@ -168,19 +170,6 @@ class PlayedGroup:
             self.attempts or self.joined or self.set_aside,
             key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
         )
-
-
-def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
-    """A task by its id, or by the beginning of its id or of the id's last part, if that names one task only."""
-    known = list(tasks)
-    if wanted in known:
-        return wanted
-    matching = [task for task in known if task.startswith(wanted) or task.rpartition("-")[2].startswith(wanted)]
-    if len(matching) == 1:
-        return matching[0]
-    if not matching:
-        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
-    raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {list_names(matching)}")
 
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
