@@ -30,8 +30,8 @@ from groupwise.core.parts.part import Part
 from groupwise.core.seeds import seed_of
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
 from groupwise.rollout.actions import Action, Admissible
-from groupwise.training.doctor.memory.outline import plan_model
 from groupwise.training.doctor.memory.run_memory import estimate_memory
+from groupwise.training.doctor.sizes import plan_run_model
 from groupwise.training.open_run import open_run
 from groupwise.training.run_config import RunConfig
 
@@ -151,7 +151,7 @@ def measure(name: str) -> dict[str, Any]:
         ).words()
         write_model(place, RUNS[name][0], words)
         config = make_config(name, str(place))
-        predicted = estimate_memory(config, *plan_model(config))
+        predicted = estimate_memory(config, *plan_run_model(config))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()

@@ -41,8 +41,8 @@ from groupwise.core.sample import Sample
 from groupwise.engines.engine import Engine, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.losses import PolicyLoss
+from groupwise.models.outline import ModelPlan
 from groupwise.training.doctor.memory.engine import estimate_engine
-from groupwise.training.doctor.memory.outline import ModelPlan
 from groupwise.training.doctor.memory.passes import MicroBatchShape
 from groupwise.training.doctor.memory.rehearsal import Rehearsal
 from groupwise.training.doctor.memory.run_memory import RunMemory, estimate_learner

@@ -25,6 +25,7 @@ from groupwise.cli.terminal.attributed_tokens import (
     make_token_table,
 )
 from groupwise.cli.terminal.live import format_duration
+from groupwise.core.free_memory import format_bytes
 from groupwise.core.parts.part import check_may_open
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
         f"{costs.sampled_tokens:,} sampled tokens and about {costs.distinct_tokens:,} distinct tokens to read and "
         "learn",
         f"longest prompt: about {costs.longest_prompt:,} tokens{context}",
-        f"memory: about {screen.format_bytes(costs.memory)} ({costs.parameters:,} weights, {costs.trained:,} train)",
+        f"memory: about {format_bytes(costs.memory)} ({costs.parameters:,} weights, {costs.trained:,} train)",
         f"time: about {costs.seconds:.1f} s for such an update, {whole} for {costs.updates} of them, for the "
         "arithmetic alone on this machine",
     )

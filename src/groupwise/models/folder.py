@@ -203,13 +203,11 @@ def _find_base(folder: Path, named: object) -> str:
 
 def load_model(path: str, *, dtype: Any) -> Any:
     """The causal language model of a folder or a hub name; all of its weights must be there."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     read: Any = AutoModelForCausalLM.from_pretrained  # with what was found besides the model, unlike its annotation
-    check_reachable(path)
+    read_config(path)
     try:
-        config = AutoConfig.from_pretrained(path, **AS_DATA)
-        _check_auto_map(path, getattr(config, "auto_map", None))
         with quietly():
             model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
     except Exception as error:  # transformers, safetensors and the hub have no class in common
@@ -237,6 +235,12 @@ def load_tokenizer(path: str) -> Any:
 
 def read_positions(path: str) -> int | None:
     """How many positions the model of a folder or a hub name has; None where its settings do not say."""
+    positions: int | None = getattr(read_config(path).get_text_config(), "max_position_embeddings", None)
+    return positions
+
+
+def read_config(path: str) -> Any:
+    """The settings that transformers makes the model of a folder or a hub name of."""
     from transformers import AutoConfig
 
     check_reachable(path)
@@ -245,8 +249,7 @@ def read_positions(path: str) -> int | None:
     except Exception as error:
         raise explain_unloadable(path, error) from None
     _check_auto_map(path, getattr(config, "auto_map", None))
-    positions: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return positions
+    return config
 
 
 def name_as_stored(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from groupwise.core.errors import ConfigError
 from groupwise.core.text.safe_text import quote_line
-from groupwise.models.folder import AS_DATA, Adapter, check_reachable, explain_unloadable
+from groupwise.models.folder import Adapter, explain_unloadable, read_config
 
 ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output layer, in peft's words."""
@@ -23,12 +23,11 @@ NARROWING: Final = ("exclude_modules", "layers_to_transform", "layers_pattern", 
 def list_linear_layers(path: str) -> list[str]:
     """Full names of the linear layers of a folder's or a hub name's model, in its order, without its output layer."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
-    check_reachable(path)
+    config = read_config(path)
     try:
-        config = AutoConfig.from_pretrained(path, **AS_DATA)
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # transformers and the hub have no class in common

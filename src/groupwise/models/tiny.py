@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from groupwise.core.parts.part import Part
 
 if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<s>", "</s>"
 EXTRA_WORDS = ("goal", ":", ">", "possible", ",", ".", "<", "/", "think", "action")
@@ -61,9 +61,17 @@ class TinyModel(Part, slot="model"):
     def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
         """A model with fresh weights: the same seed gives the same weights, and the global generator is left alone."""
         import torch
-        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers import LlamaForCausalLM
 
-        config = LlamaConfig(
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % 2**63)
+            return LlamaForCausalLM(self.make_config(tokenizer))
+
+    def make_config(self, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+        """What transformers makes the model of."""
+        from transformers import LlamaConfig
+
+        return LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=self.hidden,
             intermediate_size=self.expansion * self.hidden,
@@ -78,9 +86,6 @@ class TinyModel(Part, slot="model"):
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed % 2**63)
-            return LlamaForCausalLM(config)
 
 
 def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:

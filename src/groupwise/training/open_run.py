@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,15 @@ from groupwise.core.records import Task
 from groupwise.core.run_lock import RunLock
 from groupwise.core.run_paths import RunPaths
 from groupwise.core.seeds import seed_of
+from groupwise.core.started_rank import read_started_rank
 from groupwise.core.text.value_words import describe_value
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
-from groupwise.models.device import choose_device
+from groupwise.models.device import choose_device, read_free_memory
+from groupwise.models.outline import plan_model
 from groupwise.rollout.hosts.host import Host, open_host
 from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.measures.tools import check_learner
@@ -37,6 +39,7 @@ from groupwise.training.learner.answers import check_opened
 from groupwise.training.learner.protocol import ClosingLearner, Learner
 from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 from groupwise.training.learner.trainable import check_packages
+from groupwise.training.needed_memory import check_memory, count_shares
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.run_checks import (
@@ -64,6 +67,7 @@ def open_run(
     *,
     model_and_tokenizer: tuple[Any, Any] | None = None,
     read_only: bool = False,
+    learns: bool = True,
 ) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads.
 
@@ -75,6 +79,7 @@ def open_run(
         folder: where the run is, or will be.
         model_and_tokenizer: to take the place of those that `config.model` would open.
         read_only: whether nothing is written into the folder.
+        learns: whether weights will be updated; a run that only plays needs less memory.
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(
@@ -85,10 +90,12 @@ def open_run(
     if not read_only:
         lock.acquire()
     with lock.release_on_failure():
-        return _open(config, Path(folder), lock, model_and_tokenizer)
+        return _open(config, Path(folder), lock, model_and_tokenizer, learns and not read_only)
 
 
-def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None) -> Run:
+def _open(
+    config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None, learns: bool
+) -> Run:
     loss, device = check_algorithm(config), choose_device(config.device)
     check_engine_gives(config, device=device.type)
     check_model(config)
@@ -98,10 +105,14 @@ def _open(config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: t
     if config.threads:
         torch.set_num_threads(config.threads)
     check_journal(folder)
+
+    def get_model() -> tuple[Any, Any]:
+        return model_and_tokenizer or open_model(config, device, learns=learns)
+
     with ExitStack() as opened:  # ended again where something after it cannot be opened
         host = open_run_host(config)
         opened.callback(host.shutdown)
-        run = _open_with_host(host, opened, config, folder, lock, model_and_tokenizer, loss, device)
+        run = _open_with_host(host, opened, config, folder, lock, get_model, loss, device)
         opened.pop_all()
         return run
 
@@ -112,7 +123,7 @@ def _open_with_host(
     config: RunConfig,
     folder: Path,
     lock: RunLock,
-    model_and_tokenizer: tuple[Any, Any] | None,
+    get_model: Callable[[], tuple[Any, Any]],
     loss: Loss,
     device: torch.device,
 ) -> Run:
@@ -121,9 +132,7 @@ def _open_with_host(
     judge, tasks = _open_judge(config, paths, may_ask=lock.is_held), check_tasks(config, host)
     part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
     panels = check_panels(config)
-    model, tokenizer = model_and_tokenizer or config.model.open(
-        words=config.words(), seed=seed_of(config.seed, "model")
-    )
+    model, tokenizer = get_model()
     model = _place_model(config, model, device)
     engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
     if isinstance(engine, ClosingEngine):
@@ -149,6 +158,16 @@ def _open_with_host(
         part_states=part_states,
         judge=judge,
     )
+
+
+def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tuple[Any, Any]:
+    """Open the run's model and its tokenizer; one that does not fit on the device is refused before it is there."""
+    words = config.words()
+    plan = plan_model(config.model, words=words)
+    if plan is not None:
+        shares = count_shares(config) or read_started_rank().world
+        check_memory(config, plan, available=read_free_memory(device), shares=shares, learns=learns)
+    return config.model.open(words=words, seed=seed_of(config.seed, "model"))
 
 
 def _place_model(config: RunConfig, model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -13,8 +13,9 @@ from rich.markup import escape
 from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
 from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.doctor import machine
-from groupwise.cli.terminal.screen import format_bytes, output
+from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import ConfigError
+from groupwise.core.free_memory import format_bytes
 from groupwise.core.parts.part import check_may_open
 from groupwise.core.parts.trust import WITHOUT_TRUST
 
@@ -160,7 +161,7 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
         config = load_run_file(file, set_, unset)
         check_may_open(config.env)
         check_trackers(config.trackers)
-        sizes = estimate_sizes(config)
+        sizes = estimate_sizes(config, available=_read_available())
     except ConfigError as error:
         fault = str(error).removeprefix(f"{file}: ")
         if WITHOUT_TRUST in fault:
@@ -181,10 +182,15 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
     yield _check_checkpoints(sizes, out)
 
 
-def _check_memory(sizes: Sizes) -> Finding:
+def _read_available() -> float | None:
+    """Bytes that a run can have: of the GPU with the most, else of memory; None where the system does not say."""
     from groupwise.training.doctor.hardware import list_gpus
 
-    free = max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
+    return max((gpu.free for gpu in list_gpus()), default=machine.read_free_memory())
+
+
+def _check_memory(sizes: Sizes) -> Finding:
+    free = _read_available()
     memory, lines = sizes.memory, tuple(_list_memory(sizes.memory))
     what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
     if not memory.is_rehearsed:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from groupwise.core.free_cores import count_usable_cores as count_usable_cores
 from groupwise.core.free_cores import read_load as read_load
+from groupwise.core.free_memory import read_free_memory as read_free_memory
 
 EXTRAS = {
     "torch": "train",
@@ -71,15 +72,6 @@ def name_install_command(package: str) -> str:
     """
     extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
     return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
-
-
-def read_free_memory() -> float | None:
-    """Bytes of memory that can be had; None where the system does not say."""
-    table = Path("/proc/meminfo")
-    if table.exists():
-        lines = dict(line.split(":", 1) for line in table.read_text().splitlines())
-        return float(lines["MemAvailable"].split()[0]) * 1024
-    return None
 
 
 def read_free_disk(folder: Path) -> tuple[float, float]:

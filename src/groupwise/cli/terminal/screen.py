@@ -132,16 +132,6 @@ def format_plain_percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def format_bytes(size: float) -> str:
-    """A number of bytes in words.
-
-    >>> format_bytes(512), format_bytes(1.5e6), format_bytes(23.04e9)
-    ('0.5 kB', '1.5 MB', '23.0 GB')
-    """
-    unit, name = next((known for known in ((1e9, "GB"), (1e6, "MB")) if size >= known[0]), (1e3, "kB"))
-    return f"{size / unit:.1f} {name}"
-
-
 def _to_plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _to_plain(asdict(value))

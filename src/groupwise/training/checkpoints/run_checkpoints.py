@@ -150,7 +150,7 @@ def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, r
         known = ", ".join(str(int(checkpoint.name)) for checkpoint in sorted(paths.checkpoints.glob("[0-9]*")))
         wanted = "no checkpoint" if number is None else f"no checkpoint {number}"
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
-    run = open_run(config, folder, read_only=read_only)
+    run = open_run(config, folder, read_only=read_only, learns=False)
     try:
         run.hand_over(int(load_checkpoint(path, run.learner)["update"]))
     except BaseException:

@@ -11,7 +11,7 @@ from groupwise.engines.engine import ClosingEngine
 from groupwise.models.device import choose_device
 from groupwise.training.engine.config import LocalEngine
 from groupwise.training.engine.needs import check_engine_gives
-from groupwise.training.open_run import open_run_engine
+from groupwise.training.open_run import open_model, open_run_engine
 from groupwise.training.run_config import RunConfig
 from groupwise.training.weight_transfer.canary import choose_tolerance
 
@@ -23,7 +23,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     """Check the engine of a run against every rule, with prompts of the run's own tokens."""
     device = choose_device(config.device)
     check_engine_gives(config, device=device.type)
-    model, tokenizer = config.model.open(words=config.words(), seed=seed_of(config.seed, "model"))
+    model, tokenizer = open_model(config, device, learns=False)
     engine = open_run_engine(_with_own_weights(config), model.to(device), tokenizer)
     special = set(tokenizer.all_special_ids)
     token_ids = [token for token in range(len(tokenizer)) if token not in special]

@@ -18,8 +18,8 @@ transformers = pytest.importorskip("transformers")
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from groupwise.models.forward import Forward  # noqa: E402
+from groupwise.models.outline import ModelPlan  # noqa: E402
 from groupwise.training.doctor.memory.live_bytes import count_live_bytes  # noqa: E402
-from groupwise.training.doctor.memory.outline import ModelPlan  # noqa: E402
 from groupwise.training.doctor.memory.passes import (  # noqa: E402
     HeadOutline,
     MicroBatchShape,

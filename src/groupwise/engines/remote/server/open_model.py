@@ -8,18 +8,21 @@ from typing import Any
 
 import torch
 
+from groupwise.core.free_memory import check_fits
 from groupwise.engines.engine import Engine
 from groupwise.engines.open_engine import open_engine
 from groupwise.engines.remote.server.served_model import ModelCard, ServedModel
 from groupwise.models import folder as folders
-from groupwise.models.device import choose_device
+from groupwise.models.device import choose_device, read_free_memory
 from groupwise.models.lora_targets import ALL_LINEAR
+from groupwise.models.outline import plan_model
 from groupwise.models.pretrained import PretrainedModel
 
 
 def open_served_model(options: argparse.Namespace) -> ServedModel:
     """Load a model as the options of the command say, and open an engine over it."""
     device = choose_device(options.device)
+    _check_memory(options, device)
     model = _load(options).to(device)
     for weight in model.parameters():
         # Loaded weights lie in the mapped file, wherever that puts them; where a number lies can decide its last bit,
@@ -50,6 +53,16 @@ def open_served_model(options: argparse.Namespace) -> ServedModel:
         vocabulary=model.get_input_embeddings().weight.shape[0],
     )
     return ServedModel(open_in_thread, list_parameters, card)
+
+
+def _check_memory(options: argparse.Namespace, device: torch.device) -> None:
+    """Refuse a model whose weights do not fit on a device, before any is read."""
+    plan = plan_model(PretrainedModel(path=options.model, dtype=options.dtype), words=())
+    assert plan is not None
+    size = sum(value.nbytes for value in plan.sketch().parameters())
+    check_fits(
+        {"weights": size}, read_free_memory(device), remedy="take a smaller model, or a machine with more memory"
+    )
 
 
 def _load(options: argparse.Namespace) -> Any:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 
 from groupwise.engines.static_cache.engine import MIN_ROWS, MIN_WIDTH
-from groupwise.training.doctor.memory.outline import ModelPlan
+from groupwise.models.outline import ModelPlan
 from groupwise.training.doctor.memory.passes import rehearse_reading
 from groupwise.training.doctor.memory.rehearsal import Rehearsal
 from groupwise.training.engine.config import LocalEngine
+from groupwise.training.needed_memory import count_engine_weights
 
 SESSION_TOKENS = 262_144
 """Tokens whose keys and values the engine that decodes eagerly keeps for later steps."""
@@ -34,11 +35,6 @@ def estimate_engine(
         gpu: Bytes of the GPU that it decodes on; None = it decodes eagerly.
     """
     own = replace(plan, dtype=torch.bfloat16 if settings.precision == "bfloat16" else plan.dtype).draw()
-    is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
-    weights = sum(
-        value.numel() * (2 if is_narrow and value.is_floating_point() else value.element_size())
-        for value in own.parameters()
-    )
     column = count_column(plan, own)
     if gpu is None or settings.decoding == "eager":
         lanes = column * min(SESSION_TOKENS, requests * rehearsal.longest) + column * settings.batch_tokens
@@ -48,9 +44,7 @@ def estimate_engine(
         lanes = column * rows * width + count_work_spaces(rows, width)
     reading = rehearse_reading(own, min(settings.batch_tokens, rehearsal.read))
     drawing = rows * plan.config.get_text_config().vocab_size * DRAWING_BYTES
-    if settings.share_weights:
-        weights = 0
-    return {"engine": weights, "keys and values": lanes, "reading": max(reading, drawing)}
+    return {"engine": count_engine_weights(settings, plan), "keys and values": lanes, "reading": max(reading, drawing)}
 
 
 def count_column(plan: ModelPlan, own: torch.nn.Module) -> int:

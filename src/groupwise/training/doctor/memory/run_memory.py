@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.core.parts.part import Part
-from groupwise.losses.token_columns import REFERENCE_LOGP
+from groupwise.models.outline import ModelPlan
 from groupwise.training.doctor import hardware
 from groupwise.training.doctor.memory.engine import estimate_engine
-from groupwise.training.doctor.memory.outline import ModelPlan
 from groupwise.training.doctor.memory.passes import PassBytes, rehearse_learning
 from groupwise.training.doctor.memory.rehearsal import Rehearsal, assume_longest, rehearse_attempts
 from groupwise.training.engine.config import LocalEngine
-from groupwise.training.learner import eight_bit
 from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.needed_memory import (
+    count_shares,
+    count_weights,
+    find_local_learner,
+    has_reference,
+    is_applied_at_once,
+)
 from groupwise.training.run_config import RunConfig, is_ours
 
 LEARN = ("weights", "reference", "gradients", "optimiser", "activations", "work space", "engine", "keys and values")
@@ -62,21 +65,21 @@ class RunMemory:
 
 def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMemory:
     """Estimate what a run holds."""
-    learner = find_local_learner(config)
+    learner = find_local_learner(config) or LearnerConfig()
     context = getattr(plan.config.get_text_config(), "max_position_embeddings", None)
     if is_ours(config.env):
         rehearsal = rehearse_attempts(config, tokenizer, context=context, token_budget=learner.token_budget)
     else:
         rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
     of_learner = estimate_learner(
-        plan, learner, rehearsal, has_reference=_has_reference(config), shares=count_shares(config)
+        plan, learner, rehearsal, has_reference=has_reference(config), shares=count_shares(config) or 1
     )
     of_engine = _estimate_engine(config, plan, rehearsal)
     has_several = rehearsal.is_played and rehearsal.num_micro_batches > learner.minibatches
     return RunMemory(
         parts={**of_learner, **of_engine},
         is_rehearsed=rehearsal.is_played,
-        has_gradients_to_add=_is_applied_at_once(learner) and has_several,
+        has_gradients_to_add=is_applied_at_once(learner) and has_several,
     )
 
 
@@ -104,18 +107,6 @@ def estimate_learner(
     }
 
 
-def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
-    """Count the bytes that a learner keeps from update to update, and the gradients, by part."""
-    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.draw().parameters()]
-    trained = sum(num * width for num, width, trains in weights if trains)
-    return {
-        "weights": sum(num * width for num, width, _ in weights),
-        "reference": trained if has_reference else 0,
-        "gradients": 0 if _is_applied_at_once(learner) else trained,
-        "optimiser": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
-    }
-
-
 def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal) -> PassBytes:
     """Rehearse a pass over the largest micro-batch of an update; what compiled layers keep is known from two shapes."""
     passed = rehearse_learning(
@@ -123,7 +114,7 @@ def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsa
         learner.model_copy(update={"compile_layers": False}),
         rehearsal.micro_batch,
         adds_gradients=_adds_gradients(learner, rehearsal),
-        keeps_gradients=not _is_applied_at_once(learner),
+        keeps_gradients=not is_applied_at_once(learner),
     )
     if not learner.compile_layers or learner.checkpoint_layers:
         return passed
@@ -131,38 +122,8 @@ def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsa
     return PassBytes(kept=passed.kept - saved, there=passed.there - saved, back=passed.back - saved)
 
 
-def _is_applied_at_once(learner: LearnerConfig) -> bool:
-    return learner.apply_gradients == "as_they_come"
-
-
 def _adds_gradients(learner: LearnerConfig, rehearsal: Rehearsal) -> bool:
-    return rehearsal.num_micro_batches > 1 and not _is_applied_at_once(learner)
-
-
-def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
-    """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
-    moments = 2 * (1 + 4 / eight_bit.BLOCK) if settings.optimiser == "adamw_8bit" else 8
-    has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
-    return moments + (4 if has_master else 0)
-
-
-def find_local_learner(config: RunConfig) -> LearnerConfig:
-    """The settings of the local learner, which one from elsewhere may have within it."""
-    part = config.training.learner
-    assert isinstance(part, Part), "the slot is filled by parts"
-    local = (inner for inner in part.parts() if isinstance(inner, LearnerConfig))
-    return next(local, LearnerConfig())
-
-
-def count_shares(config: RunConfig) -> int:
-    """Over how many processes weights, gradients and moments are divided; 1 where the run file does not say."""
-    part = config.training.learner
-    return (part.ranks or 1) if isinstance(part, ShardedLearnerConfig) else 1
-
-
-def _has_reference(config: RunConfig) -> bool:
-    loss = config.algorithm.loss
-    return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
+    return rehearsal.num_micro_batches > 1 and not is_applied_at_once(learner)
 
 
 def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The outline of a run's model: its modules as they will be, over tensors that have shapes and no numbers.
+"""The outline of a model: its modules as they will be, over tensors that have shapes and no numbers.
 
 No weights are read, and none are made.
 """
@@ -12,14 +12,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from groupwise.core.errors import ConfigError
+from groupwise.core.text.safe_text import quote_line
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.quantised import BYTES_OF_WEIGHT
 from groupwise.models.quietly import quietly
-from groupwise.training.run_config import RunConfig
+from groupwise.models.tiny import TinyModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,13 @@ class ModelPlan:
     """Whether linear layers below the adapter are in four bits."""
 
     def draw(self) -> Any:
-        """The model, whose weights have shapes and take no memory."""
+        """The model, whose weights have shapes and take no memory; operations on them can be rehearsed."""
+        return _empty_tensors(self.sketch().eval())
+
+    def sketch(self) -> Any:
+        """The model on no device: its weights can be counted."""
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(self.config, dtype=self.dtype, attn_implementation="sdpa")
+            model = self._make_base()
             if self.lora is not None:
                 from peft import get_peft_model
 
@@ -46,7 +51,21 @@ class ModelPlan:
                     model = get_peft_model(model, self.lora)
             if self.is_quantised:
                 _quantise(model)
-        return _empty_tensors(model.eval())
+        return model
+
+    def _make_base(self) -> Any:
+        try:
+            return AutoModelForCausalLM.from_config(self.config, dtype=self.dtype, attn_implementation="sdpa")
+        except Exception as error:  # transformers has no class for settings that no model can have
+            reason = quote_line(str(error), limit=200)
+            if "overflow" in reason.lower():
+                raise ConfigError(
+                    f"model: its sizes are beyond what any memory holds ({reason}); take a smaller model"
+                ) from None
+            raise ConfigError(
+                f"model: transformers cannot make a model with its settings ({reason}); take a config.json of a causal "
+                "language model"
+            ) from None
 
 
 def _quantise(model: Any) -> None:
@@ -115,28 +134,32 @@ def _empty_tensors(model: nn.Module) -> nn.Module:
     return model
 
 
-def plan_model(config: RunConfig) -> tuple[ModelPlan, Any]:
-    """What the run's model is made of, and its tokenizer."""
-    part = config.model
+def plan_model(part: object, *, words: tuple[str, ...]) -> ModelPlan | None:
+    """What a model is made of; None for a kind from elsewhere, which only its weights tell.
+
+    Args:
+        part: Of the slot `model`.
+        words: What a tokenizer would be made of.
+    """
     if isinstance(part, PretrainedModel):
         return _plan_pretrained(part)
-    model, tokenizer = part.open(words=config.words(), seed=0)
-    return ModelPlan(config=model.config), tokenizer
+    if isinstance(part, TinyModel):
+        return ModelPlan(config=part.make_config(part.open_tokenizer(words=words)[0]))
+    return None
 
 
-def _plan_pretrained(part: PretrainedModel) -> tuple[ModelPlan, Any]:
-    tokenizer, _ = part.open_tokenizer(words=())
+def _plan_pretrained(part: PretrainedModel) -> ModelPlan:
+    folders.check_folder(part.path)
     adapter = folders.find_adapter(part.path)
-    base = part.path if adapter is None else adapter.base
-    try:
-        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"model.path: cannot read {base!r} ({reason}); give a local folder or a hub name") from None
+    base = folders.resolve_path(part.path) if adapter is None else adapter.base
     lora = None
     if adapter is not None or part.lora_rank:
         from peft import LoraConfig
 
         lora = LoraConfig(**adapter.settings) if adapter is not None else part.make_lora_settings(base)
-    plan = ModelPlan(config=config, dtype=getattr(torch, part.dtype), lora=lora, is_quantised=part.quantise == "4bit")
-    return plan, tokenizer
+    return ModelPlan(
+        config=folders.read_config(base),
+        dtype=getattr(torch, part.dtype),
+        lora=lora,
+        is_quantised=part.quantise == "4bit",
+    )

@@ -1,0 +1,107 @@
+"""What a run keeps in memory from update to update, counted by shapes alone; a run that cannot fit is refused.
+
+What comes on top while it runs, such as activations, keys and values, is estimated by `groupwise doctor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from groupwise.core.free_memory import check_fits
+from groupwise.core.parts.part import Part
+from groupwise.losses.token_columns import REFERENCE_LOGP
+from groupwise.models.outline import ModelPlan
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.training.engine.config import LocalEngine
+from groupwise.training.learner import eight_bit
+from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.learner.sharded.config import ShardedLearnerConfig
+from groupwise.training.run_config import RunConfig
+
+
+def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares: int, learns: bool = True) -> None:
+    """Refuse a run whose weights, gradients and optimiser state do not fit in memory.
+
+    Args:
+        config: The run.
+        plan: Its model.
+        available: Bytes that can be had where it computes.
+        shares: Over how many processes the learner divides what it keeps.
+        learns: Whether weights will be updated.
+    """
+    learner = find_local_learner(config)
+    kept = count_weights(plan, learner or LearnerConfig(), has_reference=has_reference(config))
+    names = {"weights"}  # where a learner from elsewhere has the rest, only it knows
+    if learner is not None:
+        names |= kept.keys() if learns else {"reference"}
+    parts = {name: size / shares for name, size in kept.items() if name in names}
+    if isinstance(config.engine, LocalEngine):
+        parts["engine"] = count_engine_weights(config.engine, plan)
+    check_fits(parts, available, remedy=_describe_remedy(config))
+
+
+def _describe_remedy(config: RunConfig) -> str:
+    part = config.model
+    if not isinstance(part, PretrainedModel):
+        return "lower model.hidden or model.layers"
+    settings = [] if part.lora_rank else ["model.lora_rank"]
+    settings += ['model.dtype = "bfloat16"'] if part.dtype == "float32" else []
+    return "take a smaller model" + (f", or set {' or '.join(settings)}" if settings else "")
+
+
+def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
+    """Count the bytes that a learner keeps from update to update, and the gradients, by part."""
+    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.sketch().parameters()]
+    trained = sum(num * width for num, width, trains in weights if trains)
+    return {
+        "weights": sum(num * width for num, width, _ in weights),
+        "reference": trained if has_reference else 0,
+        "gradients": 0 if is_applied_at_once(learner) else trained,
+        "optimiser": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
+    }
+
+
+def count_engine_weights(settings: LocalEngine, plan: ModelPlan) -> float:
+    """Count the bytes of the engine's own copy of the weights."""
+    if settings.share_weights:
+        return 0
+    is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
+    own = replace(plan, dtype=torch.bfloat16) if is_narrow else plan
+    size: float = sum(
+        value.numel() * (2 if is_narrow and value.is_floating_point() else value.element_size())
+        for value in own.sketch().parameters()
+    )
+    return size
+
+
+def is_applied_at_once(learner: LearnerConfig) -> bool:
+    """Whether gradients are never all there."""
+    return learner.apply_gradients == "as_they_come"
+
+
+def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
+    """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
+    moments = 2 * (1 + 4 / eight_bit.BLOCK) if settings.optimiser == "adamw_8bit" else 8
+    has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
+    return moments + (4 if has_master else 0)
+
+
+def find_local_learner(config: RunConfig) -> LearnerConfig | None:
+    """The settings of the local learner, which one from elsewhere may have within it; None = it has not."""
+    part = config.training.learner
+    assert isinstance(part, Part), "the slot is filled by parts"
+    return next((inner for inner in part.parts() if isinstance(inner, LearnerConfig)), None)
+
+
+def count_shares(config: RunConfig) -> int | None:
+    """Over how many processes weights, gradients and moments are divided; None where the run file does not say."""
+    part = config.training.learner
+    return part.ranks if isinstance(part, ShardedLearnerConfig) else 1
+
+
+def has_reference(config: RunConfig) -> bool:
+    """Whether the learner keeps the weights that it began with."""
+    loss = config.algorithm.loss
+    return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
