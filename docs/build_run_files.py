@@ -73,7 +73,8 @@ file whose first line is `#:schema ./groupwise.schema.json` is completed and che
 (`kind = "my_package.memories:Recall"`). The kinds are listed below.
 
 **Algorithms.** `[algorithm]` takes a `recipe` with its options ([the recipes](methods/README.md)), or the parts
-themselves, as `groupwise recipes --show NAME` prints them.
+themselves, as `groupwise recipes --show NAME` prints them. A run's `config.toml` has the parts in `[algorithm]`, which
+are what is run. `[made_by]` keeps the recipe and its options as they were written, which is what reports call the run.
 """
 
 

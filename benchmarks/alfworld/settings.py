@@ -259,7 +259,7 @@ def list_own_parts(arm: Arm, *, method: str) -> list[str]:
     mine, grpo = (
         decode_run(run_settings("tiny", "", arm, method=name, on_gpu=False)).config() for name in (method, "grpo")
     )
-    about_credit = ("algorithm.advantage", "algorithm.token_credit", "env.key")
+    about_credit = ("made_by", "algorithm.advantage", "algorithm.token_credit", "env.key")
     return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
 
 

@@ -29,7 +29,7 @@ kind = "identity"
 [model]
 kind = "tiny"
 """
-SECTIONS = "alarms, algorithm, checkpoints, device, ... (17 in all)"
+SECTIONS = "alarms, algorithm, checkpoints, device, ... (18 in all)"
 
 UNKNOWN = [
     ("trainin.updates=3", f"unknown section 'trainin'; did you mean 'training'? Valid: training, {SECTIONS}"),

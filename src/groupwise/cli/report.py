@@ -12,7 +12,6 @@ from groupwise.cli.arguments.trust import Trust
 from groupwise.cli.terminal.screen import output
 from groupwise.core.errors import ConfigError
 from groupwise.core.run_paths import REPORT, SWEEP_PLAN, RunPaths
-from groupwise.reports.run.method_name import find_method_name
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -33,7 +32,7 @@ def report(
         )
     if len(runs) == 1 and not (runs[0] / SWEEP_PLAN).is_file():
         with RunFolder(runs[0]) as folder:
-            method, note = find_method_name(folder)
+            method, note = folder.find_method()
             page = render_page(folder, method=method, note=note)
     else:
         page = _render_several(runs)

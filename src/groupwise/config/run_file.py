@@ -84,10 +84,15 @@ def load_run(
         raise ConfigError(_shorten(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
 
 
-def decode_algorithm(
+def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
+    """Turn a run file's content into its algorithm."""
+    return _decode_section(content)[0]
+
+
+def _decode_section(
     content: Mapping[str, Any], *, of_other: Container[str] = (), tell: Tell = warnings.warn
-) -> Algorithm:
-    """Turn a run file's content into its algorithm.
+) -> tuple[Algorithm, Mapping[str, Any] | None]:
+    """The algorithm, and what was written for it: [algorithm] as far as it counts; None where it names no recipe.
 
     Args:
         content: what the file says.
@@ -100,7 +105,7 @@ def decode_algorithm(
         raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
     if "recipe" not in section:
         _check_parts_only(section)
-        return Algorithm(**section)
+        return Algorithm(**section), None
     recipe = str(section["recipe"])
     known = recipes.summary(recipe).options
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
@@ -115,7 +120,8 @@ def decode_algorithm(
         tell(f"the recipe {recipe!r} does not have {names}: left out")
     over = {key: value for key, value in over.items() if key not in absent}
     _check_present(recipe, algorithm, over)
-    return Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
+    algorithm = Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
+    return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
 
 def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
@@ -184,18 +190,20 @@ def decode_run(
 ) -> RunConfig:
     """Turn a run file's content into a run; `load_run` says what the others are."""
     merged: dict[str, Any] = copy.deepcopy(dict(content))
-    for key in unset:
-        unset_setting(merged, key)
     given = [parse_setting(override, option="--set ")[0] for override in overrides]
     if "algorithm.recipe" in given:
         _make_room_for_recipe(merged)
+    for key in unset:
+        unset_setting(merged, key)
     written = merged.get("algorithm")
     written = dict(written) if isinstance(written, Mapping) else {}
     for override in overrides:
         override_setting(merged, override)
     check_no_secret(merged)
-    algorithm = decode_algorithm(merged, of_other=_list_of_other(written, merged, given), tell=tell)
-    return RunConfig(**{**merged, "algorithm": algorithm})
+    algorithm, made_by = _decode_section(merged, of_other=_list_of_other(written, merged, given), tell=tell)
+    if made_by is None and merged["algorithm"] == content.get("algorithm"):
+        made_by = merged.get("made_by")  # a run's own settings, whose parts nobody changed
+    return RunConfig(**{**merged, "algorithm": algorithm, "made_by": made_by})
 
 
 def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:
@@ -213,11 +221,12 @@ def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given:
 def _make_room_for_recipe(content: dict[str, Any]) -> None:
     """Another recipe takes the place of an algorithm that is spelled out, as a run's own config has it.
 
-    Its parts would otherwise outweigh every one of the recipe's, and the run would be what it was.
+    Its parts would otherwise outweigh every one of the recipe's, and the run would be what it was. What it was made by
+    is what its run file said.
     """
     section = content.get("algorithm")
     if isinstance(section, Mapping) and "recipe" not in section:
-        del content["algorithm"]
+        content["algorithm"] = content.pop("made_by", {})
 
 
 def _check_sections(content: Mapping[str, Any]) -> None:

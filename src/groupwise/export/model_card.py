@@ -9,7 +9,6 @@ from typing import Any
 from groupwise import __version__
 from groupwise.evaluation.summary import Evaluation
 from groupwise.export.choose_checkpoint import read_evaluations
-from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
 
 CARD = "README.md"
@@ -41,7 +40,7 @@ def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool
         "",
         f"# {run.name}, update {update}",
         "",
-        f"A policy trained with groupwise {__version__}: {describe_method(run)} in "
+        f"A policy trained with groupwise {__version__}: {run.describe_method()} in "
         f"the environment `{_name_kind(run.setting('env'))}`, {update} of {run.setting('training.updates')} updates, "
         f"seed {run.setting('seed') or 0}.",
         "",

@@ -176,6 +176,9 @@ class RunConfig(Part):
     """Root of the tree of seeds."""
     algorithm: Algorithm
     """What makes the method."""
+    made_by: Mapping[str, Any] | None = None
+    """The section [algorithm] as it was written, with a recipe's name and options: what reports call the method. Only
+    a run's own config.toml has it, and only [algorithm] is run."""
     device: str = "auto"
     """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
     threads: Annotated[int, Field(ge=0)] = 0

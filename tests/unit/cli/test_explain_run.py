@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -15,10 +16,10 @@ from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
 from tests.unit.reports.run_folders import play_update, settings, write_run
 
 
-def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int) -> Path:
+def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int, **changes: Any) -> Path:
     """A run of an algorithm whose updates differ, each with the credit that the algorithm gave that update."""
     folder.mkdir()
-    (folder / "config.toml").write_text(tomli_w.dumps(settings(algorithm)), encoding="utf-8")
+    (folder / "config.toml").write_text(tomli_w.dumps(settings(algorithm, **changes)), encoding="utf-8")
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, updates + 1):
             trajectories = play_update(number, tasks=3, attempts=4, skill=0.2 * number)
@@ -62,7 +63,8 @@ def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise:
 
 
 def test_another_recipe_is_said_not_to_be_what_trained(groupwise: Run, tmp_path: Path) -> None:
-    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=1)
+    written = {"recipe": "dr_grpo"}
+    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=1, made_by=written)
     task, attempt, index, credit = read_recorded(folder, 1)[0]
     step = ("--task", f"{task}@1", "--attempt", str(attempt), "--step", str(index))
     own = groupwise("explain", "run", *step).out

@@ -48,6 +48,8 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     ]
     folder = tmp_path / "runs" / "small"
     assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
+    assert '[made_by]\nrecipe = "dr_grpo"\n' in (folder / "config.toml").read_text(encoding="utf-8")
+    assert groupwise("inspect", "runs/small").out.startswith("small: dr_grpo on identity\n")
     with Journal(folder / "journal.sqlite") as journal:
         assert journal.last_number() == 2
         assert sorted({row.number for row in journal.evaluations()}) == [0, 2]
@@ -109,6 +111,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run,
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=3")
     assert ran.status == 0, ran.err
     assert ran.err == "changed since the run began: training.updates was 2, is 3\n"
+    assert load_run(tmp_path / "run").made_by == {"recipe": "dr_grpo"}, "the name is carried on"
     assert [line[:11] for line in ran.out.splitlines() if line.startswith("update")] == ["update    3"]
     assert load_run(tmp_path / "run" / "config.toml").training.updates == 3
 

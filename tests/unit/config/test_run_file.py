@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,44 @@ def test_what_was_given_for_the_other_recipe_itself_or_was_never_an_option_is_an
     with pytest.raises(ConfigError) as caught:
         decode_telling(written, *overrides)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "overrides", "made_by"),
+    [
+        ({"recipe": "hgpo", "depth": 4}, [], {"recipe": "hgpo", "depth": 4}),
+        ({"recipe": "hgpo", "depth": 2}, ["algorithm.depth=3"], {"recipe": "hgpo", "depth": 3}),
+        ({"recipe": "hgpo", "depth": 4, "gamma": 0.5}, ["algorithm.recipe=gigpo"], {"recipe": "gigpo", "gamma": 0.5}),
+        ({"recipe": "grpo"}, ["algorithm.loss.old=engine"], {"recipe": "grpo", "loss": {"old": "engine"}}),
+        (recipes.hgpo().config(), [], None),
+    ],
+)
+def test_what_was_written_for_the_algorithm_is_kept_beside_its_parts(
+    algorithm: dict[str, Any], overrides: list[str], made_by: dict[str, Any] | None
+) -> None:
+    config = decode_run(RUN | {"algorithm": algorithm}, overrides=overrides, tell=str)
+    assert config.made_by == made_by
+    assert config.config().get("made_by") == made_by
+    again = decode_run(tomllib.loads(tomli_w.dumps(config.config())))
+    assert again == config, "a run's own settings carry it on"
+
+
+def test_of_stored_settings_the_parts_count_and_what_they_were_made_by_is_a_name() -> None:
+    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}).config()
+    assert decode_run(stored | {"made_by": {"recipe": "grpo"}}).algorithm == recipes.hgpo(depth=4)
+    same = decode_run(stored, overrides=["algorithm.loss.old=learner", "seed=3"])
+    assert (same.algorithm, same.made_by) == (recipes.hgpo(depth=4), {"recipe": "hgpo", "depth": 4})
+    changed = decode_run(stored, overrides=["algorithm.loss.old=engine"])
+    assert changed.made_by is None, "these are nobody's parts"
+
+
+def test_another_recipe_takes_the_options_that_stored_settings_were_made_by() -> None:
+    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4, "gamma": 0.5}}).config()
+    notes: list[str] = []
+    config = decode_run(stored, overrides=["algorithm.recipe=gigpo"], tell=notes.append)
+    assert config == decode_run(RUN | {"algorithm": {"recipe": "gigpo", "gamma": 0.5}})
+    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
+    assert decode_run(stored, overrides=["algorithm.recipe=hgpo"]).config() == stored
 
 
 def test_a_setting_that_is_unset_has_its_default_before_others_are_set() -> None:

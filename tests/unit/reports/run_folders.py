@@ -146,6 +146,7 @@ def write_run(
 ) -> Path:
     """Write the folder of a run; `evaluations` are the updates after which the test panel was played."""
     method = algorithm or recipes.hgpo()
+    changes = ({"made_by": {"recipe": "hgpo"}} if algorithm is None else {}) | changes
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(tomli_w.dumps(settings(method, **changes)), encoding="utf-8")
     with Journal(folder / "journal.sqlite") as journal:

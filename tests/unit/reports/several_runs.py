@@ -31,6 +31,7 @@ def write_small_run(
     settings = {
         "seed": seed,
         "algorithm": recipes.build(recipe).config(),
+        "made_by": {"recipe": recipe},
         "env": {"kind": "household"},
         "model": {"kind": "tiny"},
         "training": {"updates": 3, "tasks": 2},

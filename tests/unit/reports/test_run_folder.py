@@ -29,6 +29,31 @@ def test_a_folder_has_its_settings_its_metrics_and_its_updates(run: RunFolder) -
     assert len(run.journal.attempts()) == 6 * 4 * 4
 
 
+@pytest.mark.parametrize(
+    ("made_by", "name"),
+    [
+        ({"recipe": "hgpo"}, "hgpo"),
+        ({"recipe": "hgpo", "depth": 4, "loss": {"old": "engine"}}, "hgpo (depth 4, loss.old engine)"),
+        ({"recipe": "grpo", "filters": [{"kind": "zero_spread"}]}, "grpo (filters[0].kind zero_spread)"),
+        ({"recipe": "hgpo", "depth": 4, "gamma": 0.5, "alpha": 3, "scale": "none"}, "hgpo (4 settings of its own)"),
+        ({}, "own parts"),
+        ("hgpo", "own parts"),
+        ({"recipe": "\x1b[2J" + "x" * 100}, "\\x1b[2J" + "x" * 72 + "…"),
+    ],
+)
+def test_a_run_is_called_by_the_recipe_that_it_was_made_by(tmp_path: Path, made_by: object, name: str) -> None:
+    with RunFolder(write_run(tmp_path / "run", updates=0, made_by=made_by)) as run:
+        assert run.describe_method() == name
+
+
+def test_an_algorithm_that_was_written_part_by_part_has_no_recipes_name(tmp_path: Path) -> None:
+    with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=recipes.grpo())) as run:
+        assert run.find_method() == ("own parts", "")
+    (tmp_path / "run" / "config.toml").write_text("")
+    with RunFolder(tmp_path / "run") as run:
+        assert run.find_method() == ("a run", "")
+
+
 def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     with Journal(folder / "journal.sqlite") as journal:

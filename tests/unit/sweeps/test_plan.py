@@ -50,6 +50,15 @@ def test_runs_come_seed_by_seed_and_their_files_say_everything(tmp_path: Path) -
     assert (config.seed, config.threads, config.training.updates) == (8, 3, 2)
 
 
+def test_runs_know_what_their_algorithm_was_made_by(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, RECIPES)
+    assert [arm.settings["made_by"] for arm in plan.arms] == [{"recipe": "dr_grpo"}, {"recipe": "rloo"}]
+    assert plan.load_config(plan.list_runs(tmp_path)[1]).made_by == {"recipe": "rloo"}
+    spelled = {name: value for name, value in plan.arms[0].settings.items() if name != "made_by"}
+    older = dataclasses.replace(plan, arms=(dataclasses.replace(plan.arms[0], settings=spelled), plan.arms[1]))
+    assert extend_plan(older, plan, tmp_path) == (older, ""), "how it was written is no other setting"
+
+
 def test_threads_of_the_run_file_stay(tmp_path: Path) -> None:
     [arm] = make_plan(tmp_path, text=f"threads = 2\n{SMALL}").arms
     assert arm.settings["threads"] == 2

@@ -275,6 +275,11 @@ def test_data_of_a_member_and_those_of_the_test_may_be_moved(tmp_path: Path) -> 
     assert [change.path for change in changes] == ["env.members[0].env.path", "env.members[0].env.test_path"]
 
 
+def test_how_the_algorithm_was_written_is_no_change(tmp_path: Path) -> None:
+    written, again = change(small_config(), made_by={"recipe": "hgpo"}), change(small_config(), made_by={"recipe": "x"})
+    assert check_changes(written, again, tmp_path) == check_changes(small_config(), again, tmp_path) == []
+
+
 def test_the_file_of_a_reward_function_may_be_moved(tmp_path: Path) -> None:
     def make_config(folder: str, name: str = "score") -> RunConfig:
         file = tmp_path / folder / "mine.py"

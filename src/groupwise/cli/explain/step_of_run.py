@@ -24,7 +24,6 @@ from groupwise.cli.terminal.screen import output, print_finite_json
 from groupwise.core.errors import RecordError, list_names, nearest
 from groupwise.core.task_ids import rank_match
 from groupwise.reports.run.explain_step import RunStepExplanation, explain_run_step
-from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
 
 
@@ -53,13 +52,13 @@ def print_run_step(folder: RunFolder, step: RunStepExplanation, *, as_json: bool
         more = extras_as_json(derived.algorithm, derived.table, derived.credit, step.token, step.pairs)
         print_finite_json(asdict(step.explanation) | own | trained | channels_as_json(step.channels) | more)
     else:
-        recipe = other or describe_method(folder)
+        recipe = other or folder.describe_method()
         print_explanation(derived.table, step.explanation, step.gap, recipe=recipe, position=step.position)
         if step.is_what_trained:
             print_recorded(step)
         else:
             output().print(
-                f"this is not what trained: the run trained under [bold]{escape(describe_method(folder))}[/], and its "
+                f"this is not what trained: the run trained under [bold]{escape(folder.describe_method())}[/], and its "
                 f"journal holds {step.recorded:+.9f}",
                 highlight=False,
                 soft_wrap=True,

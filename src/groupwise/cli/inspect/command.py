@@ -21,7 +21,6 @@ from groupwise.core.task_ids import find_task
 from groupwise.reports.run.differences import compare_runs
 from groupwise.reports.run.explain_step import explain_run_step
 from groupwise.reports.run.goals import GoalLookup
-from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.overview import read_update_lines
 from groupwise.reports.run.read_groups import read_groups
 from groupwise.reports.run.recorded_prompt import read_prompt
@@ -109,7 +108,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
         events = {"alarms": folder.journal.alarms(), "changes": folder.journal.changes()}
         print_finite_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts} | events)
     else:
-        views.print_overview(folder, describe_method(folder), lines, verdicts)
+        views.print_overview(folder, folder.describe_method(), lines, verdicts)
 
 
 def _show_groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:

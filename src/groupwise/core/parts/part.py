@@ -233,7 +233,9 @@ def _to_plain(value: object) -> Any:
         return {str(key): _to_plain(entry) for key, entry in value.items()}
     if isinstance(value, np.generic):
         return _to_plain(value.item())
-    if not isinstance(value, str | bool | int | float):
+    if isinstance(value, str):
+        return str(value)  # without the folder that a text of a run file knows
+    if not isinstance(value, bool | int | float):
         raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
     return value
 

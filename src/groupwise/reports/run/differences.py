@@ -88,8 +88,14 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Differences:
 
 
 def find_setting_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[SettingDifference]:
-    """The settings that differ, by path; a part of another kind counts by its kind alone, as the rest must differ."""
-    of_first, of_second = flatten_settings(first), flatten_settings(second)
+    """The settings that differ, by path; a part of another kind counts by its kind alone, as the rest must differ.
+
+    How an algorithm was written makes no difference: its parts tell all.
+    """
+    of_first, of_second = (
+        flatten_settings({name: value for name, value in settings.items() if name != "made_by"})
+        for settings in (first, second)
+    )
     paths = [*of_first, *(path for path in of_second if path not in of_first)]
     differing = [path for path in paths if of_first.get(path) != of_second.get(path)]
     replaced = [path.removesuffix("kind") for path in differing if path.endswith(".kind")]

@@ -12,11 +12,19 @@ from groupwise.core.algorithm import Algorithm
 from groupwise.core.errors import ConfigError, FileError
 from groupwise.core.journal.journal import Journal
 from groupwise.core.parts.part import Slot, check_may_open
+from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.core.parts.trust import WITHOUT_TRUST
 from groupwise.core.run_paths import CONFIG, JOURNAL
 from groupwise.core.text.files import parse_toml, read_text_file
+from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.environment import EnvironmentPart
 
+MAX_OPTIONS = 3
+"""How many options of a method are named; more are counted."""
+MAX_NAME = 80
+"""Characters of a method's name, and of its options."""
+OWN_PARTS = "own parts"
+"""What an algorithm is called that was written part by part."""
 WHAT_TO_GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
 
 
@@ -51,6 +59,21 @@ class RunFolder:
     def name(self) -> str:
         """What the folder is called."""
         return self.path.resolve().name
+
+    def find_method(self) -> tuple[str, str]:
+        """What the run's method is called, and the options that were written for it."""
+        section = self.settings.get("algorithm")
+        written = self.settings.get("made_by", section)
+        if not isinstance(written, dict) or "recipe" not in written:
+            return OWN_PARTS if isinstance(section, dict) else "a run", ""
+        options = [f"{path} {value}" for path, value in flatten_settings(written).items() if path != "recipe"]
+        note = ", ".join(options) if len(options) <= MAX_OPTIONS else f"{len(options)} settings of its own"
+        return quote_line(str(written["recipe"]), limit=MAX_NAME), quote_line(note, limit=MAX_NAME)
+
+    def describe_method(self) -> str:
+        """What the run's method is called, with its options."""
+        name, note = self.find_method()
+        return f"{name} ({note})" if note else name
 
     def read_algorithm(self) -> Algorithm:
         """The algorithm that gave the credit; an error where it cannot be decoded here."""

@@ -12,11 +12,10 @@ from typing import Any
 
 from groupwise.core.parts.setting_paths import flatten_settings
 from groupwise.evaluation.verdict import RunVerdict
-from groupwise.reports.run.method_name import describe_method
 from groupwise.reports.run.run_folder import RunFolder
 from groupwise.reports.run.verdict import find_verdict
 
-OWN_SETTINGS = ("seed", "threads", "device", "trackers")
+OWN_SETTINGS = ("seed", "threads", "device", "trackers", "made_by")
 """What runs of one arm may have each for itself."""
 MAX_SETTINGS = 3
 """How many settings name an arm."""
@@ -66,7 +65,7 @@ def read_run(path: Path) -> RunRecord:
         return RunRecord(
             path=path,
             seed=seed if isinstance(seed, int) else None,
-            method=describe_method(folder),
+            method=folder.describe_method(),
             settings=folder.settings,
             verdict=find_verdict(folder),
             metrics=folder.metrics,

@@ -113,8 +113,8 @@ def read_recorded(folder: Path) -> RunConfig | None:
 
 
 def flatten_config(config: RunConfig) -> dict[str, Any]:
-    """A run's settings by their paths."""
-    return flatten_settings(config.config())
+    """A run's settings by their paths; how its algorithm was written is none."""
+    return flatten_settings({name: value for name, value in config.config().items() if name != "made_by"})
 
 
 def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number: int = 0) -> list[SettingChange]:
