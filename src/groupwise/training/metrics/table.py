@@ -157,8 +157,8 @@ METRICS: dict[str, Metric] = {
         "fraction of the compared steps that have no other rollout in any of their groups: their advantage compares a "
         "rollout with itself",
         SHARE,
-        'High: rollouts go in circles, or hardly meet. `peers = "other_rollouts"` of `by_state` and `by_history` (an '
-        "option of `gigpo` and `hgpo`) counts such steps as not compared; coarser states let rollouts meet.",
+        'High: rollouts go in circles, or hardly meet. With `peers = "other_rollouts"` the groupers `by_state` and '
+        "`by_history` compare no such steps (docs/audit.md); coarser states let rollouts meet.",
     ),
     "credit/size": Metric(
         "mean absolute credit of a step",
