@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result_file import write_result
-from groupwise import StepTable, recipes
+from groupwise import StepTable, methods
 from tests.oracles import clustered_hgpo, history
 
 SIZES = (1_000, 10_000, 50_000, 100_000, 1_000_000)
-RECIPES = {"grpo": recipes.grpo(), "gigpo": recipes.gigpo(), "hgpo": recipes.hgpo(depth=4)}
+RECIPES = {"grpo": methods.grpo(), "gigpo": methods.gigpo(), "hgpo": methods.hgpo(depth=4)}
 STEPS_PER_ATTEMPT, ATTEMPTS_PER_TASK, STATES_PER_TASK = 25, 8, 30
 
 

@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.result_file import write_result
 from groupwise.envs import Household
-from groupwise.rollout.hosts.host import Host, open_host
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Host, open_host
+from groupwise.rollout.worker_pool import Workers
 
 NUM_ENVIRONMENTS = 128
 LIMIT_MEGABYTES = 1000

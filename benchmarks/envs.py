@@ -33,11 +33,11 @@ from typing import Any
 from benchmarks import stock_games as stock
 from benchmarks.result_file import write_result
 from benchmarks.stock_games import Attempts
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Slot
 from groupwise.envs import Alfworld, Scienceworld, Textworld, TextworldExpress
-from groupwise.envs.alfworld.game_folder import open_game
-from groupwise.rollout.hosts.host import Fault, open_host
+from groupwise.envs.alfworld.environment import open_game
+from groupwise.parts.part import Slot
+from groupwise.rollout.environment_runner import Fault, open_host
+from groupwise.system.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NUM_STEPS = 50
@@ -279,7 +279,7 @@ def measure_subject(name: str, make: Callable[[], Subject], seconds: float) -> d
 def openenv(seconds: float) -> dict[str, Any]:
     """OpenEnv's client against a server on this machine: what the way there and back costs."""
     try:
-        from tests.unit.envs.worlds.openenv_servers import server
+        from tests.unit.envs.openenv_servers import server
 
         up: AbstractContextManager[Any] = server(sessions=40)
         import openenv.core  # noqa: F401  # the server needs it

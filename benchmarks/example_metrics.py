@@ -51,10 +51,10 @@ def name_example(path: Path) -> str:
 
 def play_example(name: str) -> dict[str, Any]:
     """Run an example as it stands; its curves, and success on its panel by update with how many tasks there are."""
-    from groupwise.config.run_file import load_run
-    from groupwise.config.runs import train
-    from groupwise.core.journal.journal import Journal
-    from groupwise.core.run_paths import RunPaths
+    from groupwise.store.journal import Journal
+    from groupwise.store.run_folder import RunPaths
+    from groupwise.training.config.run_file import load_run
+    from groupwise.training.runs import train
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -24,12 +24,12 @@ import transformers
 from benchmarks.loop.ours import Clock
 from benchmarks.result_file import write_result
 from groupwise import train
-from groupwise.config.run_file import decode_run
-from groupwise.core.journal.journal import Update
 from groupwise.models.forward import Forward
+from groupwise.store.journal import Update
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RunConfig
 
 WARM = 2
 TASKS, ATTEMPTS = 16, 8

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import RunPaths
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
 
 RESULT = Path(__file__).parent / "results" / "history_index.json"
 NUM_STATES = 8

@@ -60,13 +60,13 @@ def learn_words(job: dict[str, Any]) -> dict[str, Any]:
     """Train one arm with one seed; its success every so many updates."""
     import torch
 
-    from groupwise.batching import count_totals
+    from groupwise.data.samples import count_totals
     from groupwise.engines.model_source import ModelSource
+    from groupwise.learner.config import LearnerConfig
+    from groupwise.learner.local import LocalLearner
     from groupwise.losses import PolicyLoss
     from groupwise.models import TinyModel
-    from groupwise.training.engine.config import LocalEngine
-    from groupwise.training.learner.config import LearnerConfig
-    from groupwise.training.learner.local import LocalLearner
+    from groupwise.training.config.engine_config import LocalEngine
 
     torch.set_num_threads(1)
     arm, rate, seed = job["arm"], job["rate"], job["seed"]
@@ -93,7 +93,7 @@ def learn_words(job: dict[str, Any]) -> dict[str, Any]:
 
 def play(engine: Any, prompts: Sequence[tuple[int, ...]], *, seed: int) -> list[Any]:
     """Attempts at prompts with their credit: 1 for the second word, compared within the prompt's attempts."""
-    from groupwise.core.sample import Sample
+    from groupwise.data.samples import Sample
     from groupwise.engines.engine import Request
 
     asked = [prompt for prompt in prompts for _ in range(ATTEMPTS)]
@@ -130,7 +130,7 @@ def measure_success(model: Any, prompts: Sequence[tuple[int, ...]]) -> float:
 @contextmanager
 def round_to_nearest(is_on: bool) -> Iterator[None]:
     """Take the chance out of stochastic rounding: the optimiser is the same otherwise."""
-    from groupwise.training.learner import lean_adamw
+    from groupwise.learner import optimisers as lean_adamw
 
     real = lean_adamw.step_weight
     if is_on:

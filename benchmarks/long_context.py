@@ -25,12 +25,11 @@ import transformers
 
 from benchmarks.prefix.shapes import SHAPES
 from benchmarks.result_file import write_result
-from groupwise.batching import count_totals, pack
-from groupwise.batching.chains import Chains
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample, count_totals
+from groupwise.learner.config import LearnerConfig
+from groupwise.learner.local import LocalLearner
 from groupwise.losses import PolicyLoss
-from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.local import LocalLearner
+from groupwise.models.pack import Chains, pack
 
 SEVEN_BILLION = {
     "hidden_size": 3584,

@@ -25,15 +25,15 @@ import transformers
 
 from benchmarks.result_file import write_result
 from groupwise import RunObserver, train
-from groupwise.config.run_file import decode_run
-from groupwise.core.parts.part import Part
-from groupwise.core.seeds import seed_of
+from groupwise.data.seeds import seed_of
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
+from groupwise.parts.part import Part
 from groupwise.rollout.actions import Action, Admissible
-from groupwise.training.doctor.memory.run_memory import estimate_memory
-from groupwise.training.doctor.sizes import plan_run_model
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.doctor.doctor import plan_run_model
+from groupwise.training.doctor.memory import estimate_memory
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 
 SHAPES: dict[str, tuple[str, dict[str, int]]] = {
     "tiny": ("LlamaConfig", {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

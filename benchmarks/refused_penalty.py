@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result_file import write_result
-from groupwise import recipes
-from groupwise.core.step_table import StepTable
-from groupwise.recordings.formats import open_rollouts
+from groupwise import methods
+from groupwise.data.step_table import StepTable
+from groupwise.store.formats import open_rollouts
 
 ROLLOUTS = Path(__file__).parent / "results" / "alfworld_first_update.jsonl.gz"
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,7 +48,7 @@ def attempts() -> tuple[StepTable, np.ndarray]:
 
 def measure_credit(table: StepTable, verb: np.ndarray, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Mean credit of lost attempts' steps and of some commands, and the share of credit where nothing succeeded."""
-    credit = recipes.build(name, **options).advantage(table).values
+    credit = methods.build(name, **options).advantage(table).values
     is_valid, has_won = table.column("valid").astype(bool), table.episode_return > 0
     without_success = ~np.isin(table.task, table.task[has_won])
     return {

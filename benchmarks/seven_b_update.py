@@ -34,23 +34,19 @@ import transformers
 from benchmarks.engine.shapes import make_config, make_model
 from benchmarks.prefix.recordings import DATA, Recording, num_tokens
 from benchmarks.result_file import read_commit, write_result
-from groupwise.batching import count_totals
-from groupwise.batching.chains import Chains
-from groupwise.batching.pack import pack
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample, count_totals
 from groupwise.engines.engine import Engine, Request
 from groupwise.engines.model_source import ModelSource
+from groupwise.learner.config import LearnerConfig
+from groupwise.learner.local import LocalLearner
+from groupwise.learner.weight_check import TOLERANCES, Canary
+from groupwise.learner.weight_sync import InMemory
 from groupwise.losses import PolicyLoss
 from groupwise.models.outline import ModelPlan
-from groupwise.training.doctor.memory.engine import estimate_engine
-from groupwise.training.doctor.memory.passes import MicroBatchShape
-from groupwise.training.doctor.memory.rehearsal import Rehearsal
-from groupwise.training.doctor.memory.run_memory import RunMemory, estimate_learner
-from groupwise.training.engine.config import LocalEngine
-from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.local import LocalLearner
-from groupwise.training.weight_transfer.canary import TOLERANCES, Canary
-from groupwise.training.weight_transfer.in_memory import InMemory
+from groupwise.models.pack import Chains, pack
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.doctor.memory import RunMemory, estimate_engine, estimate_learner
+from groupwise.training.doctor.memory_passes import MicroBatchShape, Rehearsal
 
 ATTEMPTS = 8
 SHIFT = 25_000

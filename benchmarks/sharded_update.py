@@ -25,12 +25,10 @@ import transformers
 
 from benchmarks.prefix.shapes import SHAPES
 from benchmarks.result_file import write_result
-from groupwise.batching import count_totals
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample, count_totals
+from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
+from groupwise.learner.protocol import Learner
 from groupwise.losses import PolicyLoss
-from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.protocol import Learner
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig
 
 TASKS, ATTEMPTS, STEPS = 16, 8, 10
 OPENING, SAMPLED, READ = 300, 20, 40

@@ -14,12 +14,12 @@ from io import StringIO
 from itertools import cycle
 from typing import Any
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import Alfworld, Openenv, Scienceworld, TextworldExpress
-from groupwise.envs.alfworld.game_folder import FILE, find_games_folder
+from groupwise.envs.alfworld.environment import FILE, find_games_folder
 from groupwise.envs.bfcl.environment import END_OF_TURN
-from groupwise.envs.bfcl.files import read_conversations
-from groupwise.envs.textworld.environment import SHOWN, Textworld
+from groupwise.envs.bfcl.services import read_conversations
+from groupwise.envs.textworld import SHOWN, Textworld
 
 Step = Callable[[str], tuple[tuple[str, ...], bool]]
 """Sends an action; what is possible then, and whether the attempt has ended."""

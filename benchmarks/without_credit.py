@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.result_file import write_result
 from groupwise import RunObserver, train
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Update
+from groupwise.store.journal import Update
+from groupwise.training.config.run_file import load_run
 from groupwise.training.open_run import open_run
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"

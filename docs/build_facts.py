@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from groupwise.envs import ENVS
 from groupwise.envs.kit.facts import FACTS
+from groupwise.parts.part import load_catalogue
 
 PAGE = Path(__file__).parent / "environments.md"
 BEGIN = "<!-- Written by docs/build_facts.py from the environments. Do not edit by hand. -->\n"
@@ -19,7 +19,9 @@ END = "<!-- end of the facts -->\n"
 
 def table() -> str:
     """Which environment tells which fact, then what each fact is."""
-    writes: dict[str, frozenset[str]] = {kind: part.writes for kind, part in ENVS.items() if hasattr(part, "writes")}
+    writes: dict[str, frozenset[str]] = {
+        kind: part.writes for kind, part in load_catalogue("env").items() if hasattr(part, "writes")
+    }
     kinds = sorted(writes)
     who = "".join(
         f"| `{name}` | {' | '.join('yes' if name in writes[kind] else '' for kind in kinds)} |\n" for name in FACTS

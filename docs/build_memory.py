@@ -20,13 +20,11 @@ from peft import LoraConfig
 from table_text import table
 from transformers import Qwen2Config
 
+from groupwise.learner.config import LearnerConfig
 from groupwise.models.outline import ModelPlan
-from groupwise.training.doctor.memory.engine import estimate_engine
-from groupwise.training.doctor.memory.passes import MicroBatchShape, PassBytes
-from groupwise.training.doctor.memory.rehearsal import Rehearsal
-from groupwise.training.doctor.memory.run_memory import RunMemory, rehearse_update
-from groupwise.training.engine.config import LocalEngine
-from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.doctor.memory import RunMemory, estimate_engine, rehearse_update
+from groupwise.training.doctor.memory_passes import MicroBatchShape, PassBytes, Rehearsal
 from groupwise.training.needed_memory import count_weights
 
 PAGE = Path(__file__).parent / "scale.md"

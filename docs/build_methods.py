@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tomli_w
 
-from groupwise import recipes
+from groupwise import methods
 
 FOLDER = Path(__file__).parent / "methods"
 RELATIONS = {
@@ -139,12 +139,12 @@ RELATIONS = {
 
 def page(name: str) -> str:
     """One recipe's page."""
-    summary = recipes.summary(name)
+    summary = methods.summary(name)
     options = "\n".join(f"| `{key}` | `{value!r}` |" for key, value in summary.options.items())
     relations = "".join(f"- {line}\n" for line in RELATIONS.get(name, []))
     notes = FOLDER / "notes" / f"{name}.md"
     depth = f"{notes.read_text(encoding='utf-8').strip()}\n\n" if notes.exists() else ""
-    config = tomli_w.dumps({"algorithm": recipes.build(name).config()})
+    config = tomli_w.dumps({"algorithm": methods.build(name).config()})
     return (
         f"# {name}\n\n<!-- Written by docs/build_methods.py from the recipe's docstring. Do not edit by hand. -->\n\n"
         f"```text\n{summary.text}\n```\n\n{depth}"
@@ -157,8 +157,8 @@ def page(name: str) -> str:
 def index() -> str:
     """The list of recipes."""
     rows = "\n".join(
-        f"| [{name}]({name}.md) | {recipes.summary(name).sentence} | {recipes.summary(name).citation} |"
-        for name in recipes.names()
+        f"| [{name}]({name}.md) | {methods.summary(name).sentence} | {methods.summary(name).citation} |"
+        for name in methods.names()
     )
     return (
         "# Methods\n\n<!-- Written by docs/build_methods.py. Do not edit by hand. -->\n\n"
@@ -169,7 +169,7 @@ def index() -> str:
 
 def pages() -> dict[Path, str]:
     """Every page and its text."""
-    pages = {FOLDER / f"{name}.md": page(name) for name in recipes.names()}
+    pages = {FOLDER / f"{name}.md": page(name) for name in methods.names()}
     return {FOLDER / "README.md": index(), **pages}
 
 

@@ -10,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from groupwise.training.metrics.table import EXTRA, METRICS
+from groupwise.training.metrics import EXTRA, METRICS
 
 PAGE = Path(__file__).parent / "metrics.md"
 SECTIONS = {

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.schema import make_run_schema
-from groupwise.core.parts.part import CATALOGUES
+from groupwise.parts.part import CATALOGUES
+from groupwise.training.config.schema import make_run_schema
 
 PAGE = Path(__file__).parent / "run_files.md"
 ALGORITHM = (

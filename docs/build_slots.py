@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.schema import make_run_schema
-from groupwise.core.parts.part import CATALOGUES
+from groupwise.parts.part import CATALOGUES
+from groupwise.training.config.schema import make_run_schema
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "your_own_method.md"

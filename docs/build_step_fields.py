@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from groupwise.core.step_fields.field import StepField
-from groupwise.core.step_fields.table import STEP_FIELDS
+from groupwise.data.field_kinds import StepField
+from groupwise.data.step_fields import STEP_FIELDS
 
 PAGE = Path(__file__).parent / "rollouts.md"
 BEGIN = "<!-- Written by docs/build_step_fields.py from core/step_fields/table.py. Do not edit by hand. -->\n"

@@ -80,7 +80,7 @@ def read_planted_bugs(folder: Path = MUTANTS) -> Iterator[PlantedBug]:
 def spell_bug(name: str, diff: str) -> str:
     """A planted bug by its function and what was planted, from mutmut's name and its unified diff.
 
-    >>> spell_bug("groupwise.groups.filters.xǁDropSolvedǁ__call____mutmut_3", "--- a\\n+++ b\\n-x = 1\\n+x = 2")
+    >>> spell_bug("groupwise.credit.filters.xǁDropSolvedǁ__call____mutmut_3", "--- a\\n+++ b\\n-x = 1\\n+x = 2")
     'groups.filters.DropSolved.__call__: x = 2'
     """
     function = re.sub(r"__mutmut_\d+$", "", name.removeprefix("groupwise."))

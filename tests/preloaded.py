@@ -9,11 +9,11 @@ for name in (
     "torch.utils.checkpoint",
     "transformers.models.llama.modeling_llama",
     "transformers.tokenization_utils_tokenizers",
-    "groupwise.config.runs",
+    "groupwise.training.runs",
     "groupwise.engines.open_engine",
     "groupwise.models.tiny",
     "groupwise.training.follow_run",
-    "groupwise.training.imitation.imitate",
-    "groupwise.training.learner.local",
+    "groupwise.learner.imitation",
+    "groupwise.learner.local",
 ):
     importlib.import_module(name)

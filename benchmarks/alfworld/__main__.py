@@ -44,9 +44,9 @@ from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIAN
 from benchmarks.alfworld.start import adopt_start, check_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from benchmarks.result_file import describe_command, read_commit
-from groupwise import recipes
-from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.run_paths import RunPaths
+from groupwise import methods
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError, nearest
 
 
 def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.model == "scratch" and options.frame != "dialogue":
         parser.error("--frame: `scratch` learns from whole dialogues; give a pretrained model, or leave --frame out")
     for method in options.methods:
-        if method not in (known := {*recipes.names(), *VARIANTS}):
+        if method not in (known := {*methods.names(), *VARIANTS}):
             parser.error(f"--methods: there is no {method!r}; {nearest(method, known)}")
     return options
 

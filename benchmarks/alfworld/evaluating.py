@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.alfworld.settings import SPLITS, TEMPERATURES, Sizes
-from groupwise.evaluation.intervals import Z_95, mean_over_clusters, student_quantile
+from groupwise.training.evaluation.summary import Z_95, mean_over_clusters, student_quantile
 
 Rows = Sequence[Mapping[str, Any]]
 """Attempts: split, task, type, seed, temperature, success, steps."""
@@ -18,8 +18,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[dict[str, Any]]:
     """Play both panels once with the engine's weights, each attempt with the official number of steps."""
-    from groupwise.rollout.hosts.host import open_host
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.rollout.environment_runner import open_host
+    from groupwise.training.evaluation.evaluate import evaluate_run
 
     env = run.config.env.model_copy(update={"max_steps": sizes.evaluation_steps})
     rows: list[dict[str, Any]] = []

@@ -6,8 +6,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from groupwise.core.errors import ConfigError
-from groupwise.envs.alfworld.game_folder import FILE, FOLDERS, find_games_folder
+from groupwise.envs.alfworld.environment import FILE, FOLDERS, find_games_folder
+from groupwise.system.errors import ConfigError
 
 
 def pack_games(source: Path, archive: Path) -> int:

@@ -70,7 +70,7 @@ def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
 
 def go_on(job: Mapping[str, Any]) -> None:
     """Train with a method until its time is up, then evaluate it at the last mark that all methods have reached."""
-    from groupwise.config.run_file import decode_run
+    from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
     folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
@@ -118,7 +118,7 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    from groupwise.training.checkpoints.run_checkpoints import resume_run
+    from groupwise.training.checkpoints import resume_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
@@ -165,7 +165,7 @@ def _mark_of(point: Mapping[str, float], sizes: Sizes) -> int:
 
 def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[str, Any]], sizes: Sizes) -> None:
     """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
-    from groupwise.training.checkpoints.run_checkpoints import save_run
+    from groupwise.training.checkpoints import save_run
 
     before = [run.paths.checkpoint(mark["update"]) for mark in marks]
     save_run(run, len(curve))
@@ -199,7 +199,7 @@ def common_updates(records: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 def _load(run: Any, number: int) -> None:
     """Give the engine the weights of a mark."""
-    from groupwise.training.learner.local_files import read_weights
+    from groupwise.learner.local_files import read_weights
 
     weights = read_weights(run.paths.checkpoint(number)) if number else run.learner.weights()
     run.weight_transfer.hand_over(weights, run.engine, version=number)

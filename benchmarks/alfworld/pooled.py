@@ -48,9 +48,9 @@ from benchmarks.alfworld.seed_records import (
 from benchmarks.alfworld.settings import METHODS, TEMPERATURES, VARIANTS
 from benchmarks.alfworld.summary import count_hours
 from benchmarks.result_file import describe_command, write_json
-from groupwise.core.errors import ConfigError
-from groupwise.evaluation.intervals import Z_95, student_quantile
-from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
+from groupwise.system.errors import ConfigError
+from groupwise.training.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
+from groupwise.training.evaluation.summary import Z_95, student_quantile
 
 SEEDS = Path(__file__).parents[1] / "results" / "alfworld_seeds"
 MIN_SEEDS = 4

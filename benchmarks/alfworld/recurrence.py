@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.settings import CREDIT, METHODS
-from groupwise.core.journal.journal import Journal
-from groupwise.core.step_fields.table import STEP_FIELDS
-from groupwise.recordings import write_rollouts
-from groupwise.recordings.formats import open_rollouts
+from groupwise.data.step_fields import STEP_FIELDS
+from groupwise.store import write_rollouts
+from groupwise.store.formats import open_rollouts
+from groupwise.store.journal import Journal
 
 MAX_ROWS = 100_000
 """Steps of a rollouts file, some 2 MB; where there are more, updates are left out, evenly."""
@@ -41,10 +41,10 @@ def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:
 
 def audit_rollouts(file: Path) -> dict[str, Any]:
     """The audit of a rollouts file, as `groupwise audit --json` prints it."""
-    from groupwise import recipes
-    from groupwise.reports.audit import audit_tables
+    from groupwise import methods
+    from groupwise.report.audit import audit_tables
 
-    algorithms = {name: recipes.build(name, **CREDIT.get(name, {})) for name in METHODS}
+    algorithms = {name: methods.build(name, **CREDIT.get(name, {})) for name in METHODS}
     return audit_tables((chunk.table() for chunk in open_rollouts(file).chunks()), algorithms, depth=DEPTH).as_json()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alfworld.settings import METHODS, SPLITS, VARIANTS
-from groupwise.core.errors import ConfigError
+from groupwise.system.errors import ConfigError
 
 SHARED = (
     *("model", "key", "sizes", "engine", "rollout", "training", "loss", "temperature"),

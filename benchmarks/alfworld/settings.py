@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from groupwise.core.errors import ConfigError, nearest
+from groupwise.system.errors import ConfigError, nearest
 
 METHODS = ("grpo", "gigpo", "hgpo")
 SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
@@ -254,7 +254,7 @@ def choose_key(arm: Arm, *, method: str) -> Key:
 
 def list_own_parts(arm: Arm, *, method: str) -> list[str]:
     """What a method has of its own beside its credit, as paths into the run file: GRPO has other values there."""
-    from groupwise.config.run_file import decode_run
+    from groupwise.training.config.run_file import decode_run
 
     mine, grpo = (
         decode_run(run_settings("tiny", "", arm, method=name, on_gpu=False)).config() for name in (method, "grpo")

@@ -16,9 +16,9 @@ from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_in_turn,
 from benchmarks.alfworld.records import read_record, start_record, write_record
 from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Arm, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach, weigh_observations
-from groupwise.core.errors import ConfigError
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
 
 START = "start"
 """The folder of the run, below the measurement's own."""
@@ -37,9 +37,9 @@ def start_checkpoint(folder: Path) -> Path:
 
 def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bool = False) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
-    from groupwise.config.run_file import decode_run
-    from groupwise.training.checkpoints.checkpoint import save_checkpoint
-    from groupwise.training.learner.local_files import read_weights
+    from groupwise.learner.local_files import read_weights
+    from groupwise.training.checkpoints import save_checkpoint
+    from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
     path = start_record(folder)
@@ -134,8 +134,8 @@ def _warm_start(run: Any, arm: Arm, clock: Clock) -> dict[str, Any]:
 
 def _imitate(run: Any, samples: Sequence[Sample], sizes: Sizes, clock: Clock) -> dict[str, Any]:
     """Let the model learn to say what a teacher said; what that was, and the losses."""
-    from groupwise.training.imitation.warm_start import imitate_samples
-    from groupwise.training.run_config import WarmStartConfig
+    from groupwise.training.config.run_config import WarmStartConfig
+    from groupwise.training.warm_start import imitate_samples
 
     games = len({sample.trajectory for sample in samples})
     config = WarmStartConfig(

@@ -16,14 +16,13 @@ from itertools import product
 from random import Random
 from typing import Any, NamedTuple
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.records import Task
-from groupwise.core.sample import Sample
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Task
+from groupwise.data.samples import Sample
+from groupwise.data.seeds import seed_of
+from groupwise.envs.alfworld.environment import find_games_folder, open_game
 from groupwise.envs.alfworld.expert import find_shortest_plan
-from groupwise.envs.alfworld.game_file import Game
-from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
-from groupwise.envs.alfworld.game_state import GameState
+from groupwise.envs.alfworld.game import Game, GameState
+from groupwise.system.errors import ConfigError
 
 UNHEARD_OF = 0.02
 """Weight of a place where no walkthrough finds things of the kind, beside the shares of the others."""

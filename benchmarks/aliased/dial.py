@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from groupwise.core.seeds import seed_of
+from groupwise.data.seeds import seed_of
 from groupwise.envs import Aliased
 from groupwise.lab import EnumeratedWorld, TabularPolicy, enumerate_task, remember
-from groupwise.lab.skill import make_skilled_policy
+from groupwise.lab.study import make_skilled_policy
 
 GAMMA = 0.95
 """The discount of HGPO, and of the truth that it is held against."""

@@ -13,14 +13,13 @@ import numpy as np
 from benchmarks.aliased.dial import GAMMA, Setting, draw_worlds
 from benchmarks.aliased.theory import foresee_level
 from groupwise import StepTable
-from groupwise.advantages import Blend, Deviation, EpisodeReturn, NoScale, Relative, ReturnToGo
-from groupwise.core.credit import Credit
-from groupwise.core.parts.slots import EstimatorPart, ScalePart
-from groupwise.core.seeds import seed_of
-from groupwise.core.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
-from groupwise.groups import ByHistory, ByTask
+from groupwise.credit import Blend, ByHistory, ByTask, Deviation, EpisodeReturn, NoScale, Relative, ReturnToGo
+from groupwise.data.credit import Credit
+from groupwise.data.seeds import seed_of
+from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
 from groupwise.lab import SampledAttempts, remember, sample_attempts, solve_exactly
-from groupwise.recipes.terms import make_history_terms
+from groupwise.methods.terms import make_history_terms
+from groupwise.parts.slots import EstimatorPart, ScalePart
 
 DEPTHS = (0, 1, 2, 4)
 ALPHAS = (0.0, 1.0, 4.0)

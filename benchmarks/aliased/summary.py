@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.aliased.measure import DEPTHS, SUMS, Measured, name_blend
-from groupwise.core.segments import FloatArray
+from groupwise.data.segments import FloatArray
 
 RESAMPLES = 2000
 DIGITS = 4

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.core.segments import BoolArray, FloatArray, IntArray
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.lab import EnumeratedWorld, ExactValues, TabularPolicy, remember, solve_exactly
 
 MAX_COMPANY = 200

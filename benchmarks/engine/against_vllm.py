@@ -28,7 +28,7 @@ import transformers
 from benchmarks.engine import loads, sides
 from benchmarks.engine.shapes import make_model
 from benchmarks.result_file import write_result
-from groupwise.core.errors import GroupwiseError
+from groupwise.system.errors import GroupwiseError
 
 BATCHES = ((256, 400), (256, 200))
 """Rows, and tokens of a prompt on average."""

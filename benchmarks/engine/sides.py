@@ -21,11 +21,11 @@ import transformers
 
 from benchmarks.engine.loads import Generate
 from benchmarks.engine.shapes import CONTEXT
-from groupwise.core.errors import EngineFault
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.open_engine import CompileParts, open_engine
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.vllm.in_process import VllmEngine
+from groupwise.system.errors import EngineFault
 
 OURS, COMPILED, PLAIN = "ours", "ours, compile_parts", "ours, model's code"
 SEEDED, UNSEEDED = "vLLM, a seed a request", "vLLM, no seeds"

@@ -14,9 +14,9 @@ from typing import Any
 from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.payloads import PAYLOADS, fill
 from benchmarks.faults.section import Section
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Slot
-from groupwise.rollout.hosts.host import Fault, call_guarded
+from groupwise.parts.part import Slot
+from groupwise.rollout.environment_runner import Fault, call_guarded
+from groupwise.system.errors import ConfigError
 
 EXAMPLES = ("bfcl", "textarena_frozen_lake", "gem_minesweeper", "search_qa", "storefront", "countdown")
 """Run files of the other environments that read what a model says."""

@@ -14,8 +14,8 @@ from benchmarks.faults.commands import judge_ended, watch_command
 from benchmarks.faults.endings import Ending
 from benchmarks.faults.section import Section
 from benchmarks.faults.troubled import BREAKS, CAME, ENDS, NUISANCES, SHOWN, VALUES
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import RunPaths
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
 from tests.end_to_end.killing import import_all
 
 PLACES = ("open", "observe", "act", "expert", "panel")

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.faults.endings import ROOT
 from groupwise.envs import Gridworld, Identity
-from groupwise.envs.kit.panel_file import PanelFile
-from groupwise.recordings import write_rollouts
+from groupwise.envs.kit.panel import PanelFile
+from groupwise.store import write_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 
 DUMPS = ROOT / "tests" / "unit" / "recordings" / "data"

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
-from groupwise.core.run_paths import LATEST, RunPaths
+from groupwise.store.run_folder import LATEST, RunPaths
 from tests.faults.mutations import mutate_bytes, mutate_json_lines, mutate_toml
 
 PAGE = 4096

@@ -16,7 +16,7 @@ from benchmarks.faults.commands import call_command, judge_printed
 from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.section import Section
 from groupwise.models import TinyModel
-from groupwise.rollout.hosts.host import Host, open_host
+from groupwise.rollout.environment_runner import Host, open_host
 from tests.faults.mutations import mutate_bytes, mutate_toml
 
 TINY_OPEN = TinyModel.open
@@ -155,8 +155,8 @@ def _paths(content: dict[str, Any], before: tuple[str, ...] = ()) -> list[tuple[
 
 
 def _import_all() -> None:
+    import groupwise.cli.live
     import groupwise.cli.main
-    import groupwise.cli.terminal.live
     import groupwise.training.loop
     import groupwise.training.run  # noqa: F401
 

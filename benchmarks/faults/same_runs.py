@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import LATEST, RunPaths
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import LATEST, RunPaths
 
 CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""

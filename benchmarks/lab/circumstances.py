@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from groupwise import recipes
-from groupwise.core.algorithm import Algorithm
+from groupwise import methods
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab.study import ListedCondition
+from groupwise.parts.algorithm import Algorithm
 
 LAKE = ListedCondition(env=Gridworld(size=4, num_holes=3, max_steps=12), skill=1.5)
 """Everything is seen: the text is the state."""
@@ -94,7 +94,7 @@ def _turn(
 ) -> Circumstance:
     variants: dict[str, Algorithm] = {}
     if depths:
-        variants = {f"hgpo, depth {depth}": recipes.hgpo(depth=depth) for depth in (0, 1, 3, 4, 6)}
+        variants = {f"hgpo, depth {depth}": methods.hgpo(depth=depth) for depth in (0, 1, 3, 4, 6)}
     if parts:
         variants = list_parts()
     return Circumstance(dial=dial, world=world, setting=setting, condition=condition, variants=variants)
@@ -103,17 +103,17 @@ def _turn(
 def list_parts() -> dict[str, Algorithm]:
     """What single settings of GiGPO and HGPO do: the discount, the division by a deviation, alpha, the episode term."""
     return {
-        "gigpo, no deviation": recipes.gigpo(scale="none"),
-        "gigpo, no discount": recipes.gigpo(gamma=1.0),
-        "gigpo, no deviation, no discount": recipes.gigpo(scale="none", gamma=1.0),
-        "hgpo, no deviation": recipes.hgpo(scale="none"),
-        "hgpo, no discount": recipes.hgpo(gamma=1.0),
-        "hgpo, no deviation, no discount": recipes.hgpo(scale="none", gamma=1.0),
-        "hgpo, alpha 0": recipes.hgpo(alpha=0.0),
-        "hgpo, alpha 2": recipes.hgpo(alpha=2.0),
-        "hgpo, with the episode's": recipes.hgpo(episode=True),
-        "hgpo, as released": recipes.hgpo(reference=True),
-        **{f"hgpo, depth {depth}": recipes.hgpo(depth=depth) for depth in (0, 1, 3, 4, 6)},
+        "gigpo, no deviation": methods.gigpo(scale="none"),
+        "gigpo, no discount": methods.gigpo(gamma=1.0),
+        "gigpo, no deviation, no discount": methods.gigpo(scale="none", gamma=1.0),
+        "hgpo, no deviation": methods.hgpo(scale="none"),
+        "hgpo, no discount": methods.hgpo(gamma=1.0),
+        "hgpo, no deviation, no discount": methods.hgpo(scale="none", gamma=1.0),
+        "hgpo, alpha 0": methods.hgpo(alpha=0.0),
+        "hgpo, alpha 2": methods.hgpo(alpha=2.0),
+        "hgpo, with the episode's": methods.hgpo(episode=True),
+        "hgpo, as released": methods.hgpo(reference=True),
+        **{f"hgpo, depth {depth}": methods.hgpo(depth=depth) for depth in (0, 1, 3, 4, 6)},
     }
 
 

@@ -27,12 +27,11 @@ from benchmarks.alfworld.games import unpack_games
 from benchmarks.alfworld.settings import TWO_CORES, Arm, Key, run_settings
 from benchmarks.alfworld.start import SCRATCH_START, start_checkpoint
 from benchmarks.result_file import describe_command, write_result
-from groupwise.config.run_file import decode_run, load_run
-from groupwise.core.errors import ConfigError
 from groupwise.lab.played_recording import PlayedCondition
-from groupwise.lab.run_study import record_run
-from groupwise.lab.study import list_algorithms, study_recording
-from groupwise.training.checkpoints.run_checkpoints import open_run_at
+from groupwise.lab.study import list_algorithms, record_run, study_recording
+from groupwise.system.errors import ConfigError
+from groupwise.training.checkpoints import open_run_at
+from groupwise.training.config.run_file import decode_run, load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run

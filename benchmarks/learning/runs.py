@@ -18,8 +18,8 @@ def make_start(job: Mapping[str, Any]) -> float:
     """Warm-start a model for a seed, where the run file says so; every method begins there. Success held out."""
     import torch
 
-    from groupwise.config.run_file import decode_run
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.config.run_file import decode_run
+    from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.loop import train
     from groupwise.training.open_run import open_run
 
@@ -36,7 +36,7 @@ def make_start(job: Mapping[str, Any]) -> float:
 
 def _settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """What the run file says, for a seed; a pretrained model is the one that was named."""
-    from groupwise.config.run_file import load_run
+    from groupwise.training.config.run_file import load_run
 
     over = [f"seed={job['seed']}", *([f'model.path="{job["model"]}"'] if job["model"] else [])]
     return load_run(Path(job["path"]), overrides=over).config()
@@ -46,7 +46,7 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
     """Train with a method from a start until its budget is spent, or the updates are made."""
     import torch
 
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
@@ -70,8 +70,8 @@ def go_on(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _open_job(job: Mapping[str, Any]) -> Any:
     """The run of a job: the run file's, but for the algorithm, the plan, and where the model comes from."""
-    from groupwise.config.run_file import decode_run
-    from groupwise.core.run_paths import RunPaths
+    from groupwise.store.run_folder import RunPaths
+    from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
     content = _settings(job)

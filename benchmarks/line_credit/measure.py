@@ -24,17 +24,17 @@ from rich.table import Table
 
 from benchmarks.line_credit.scripted_sums import ScriptedSums
 from benchmarks.result_file import write_result
-from groupwise import StepTable, recipes
-from groupwise.advantages.token_credit import TokenGae
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.records import Trajectory
-from groupwise.core.seeds import seed_of
-from groupwise.core.segments import FloatArray
-from groupwise.core.token_table import TokenTable
+from groupwise import StepTable, methods
+from groupwise.credit import TokenGae
+from groupwise.data.records import Trajectory
+from groupwise.data.seeds import seed_of
+from groupwise.data.segments import FloatArray
+from groupwise.data.token_table import TokenTable
 from groupwise.envs import WorkedSums
-from groupwise.envs.worked_sums.line_values import SlippingPolicy
-from groupwise.rollout.measures import SegmentValues
-from groupwise.training.attempts.measuring import add_facts
+from groupwise.envs.small.worked_sums import SlippingPolicy
+from groupwise.methods.spo_chain import SegmentValues
+from groupwise.parts.algorithm import Algorithm
+from groupwise.training.collect.measuring import add_facts
 
 RESAMPLES = 1000
 
@@ -43,15 +43,15 @@ def list_methods() -> dict[str, Algorithm]:
     """The methods that are compared, by what the table calls them."""
     chain = SegmentValues(uncertain_tokens=1)
     return {
-        "dr_grpo": recipes.dr_grpo(),
-        "gtpo": recipes.gtpo(),
-        "d3s, at its first shares": recipes.d3s(),
-        "dcpo": recipes.dcpo(),
-        "spae": recipes.spae(),
-        "after_vsrm": recipes.after_vsrm(min_tokens=1),
-        "spo_chain, 5 uncertain tokens": recipes.spo_chain(),
-        "spo_chain, 1 uncertain token": recipes.spo_chain(uncertain_tokens=1),
-        "token_gae, lam 0.95": recipes.rloo().model_copy(
+        "dr_grpo": methods.dr_grpo(),
+        "gtpo": methods.gtpo(),
+        "d3s, at its first shares": methods.d3s(),
+        "dcpo": methods.dcpo(),
+        "spae": methods.spae(),
+        "after_vsrm": methods.after_vsrm(min_tokens=1),
+        "spo_chain, 5 uncertain tokens": methods.spo_chain(),
+        "spo_chain, 1 uncertain token": methods.spo_chain(uncertain_tokens=1),
+        "token_gae, lam 0.95": methods.rloo().model_copy(
             update={"token_credit": TokenGae(lam=0.95), "measures": (chain,)}
         ),
     }

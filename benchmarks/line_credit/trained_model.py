@@ -21,13 +21,13 @@ import numpy as np
 
 from benchmarks.line_credit.measure import compare_methods, list_line_ends, print_table
 from benchmarks.result_file import write_result
-from groupwise.config.run_file import load_run
-from groupwise.core.seeds import seed_of
-from groupwise.rewards import score_trajectory
+from groupwise.credit import score_trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.measures import Continuation
-from groupwise.training.attempts.measuring import RunTools
-from groupwise.training.checkpoints.run_checkpoints import open_run_at
+from groupwise.training.checkpoints import open_run_at
+from groupwise.training.collect.measuring import RunTools
+from groupwise.training.config.run_file import load_run
 from groupwise.training.run import Run
 
 

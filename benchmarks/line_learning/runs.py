@@ -40,7 +40,7 @@ def make_start(job: Job) -> None:
     """Let a fresh model imitate the slipping teacher; every arm of the seed begins there. One that is there stays."""
     import torch
 
-    from groupwise.config.run_file import decode_run, load_run
+    from groupwise.training.config.run_file import decode_run, load_run
     from groupwise.training.loop import train
     from groupwise.training.open_run import open_run
 
@@ -58,8 +58,8 @@ def make_start(job: Job) -> None:
 
 def _find_start(job: Job) -> Path | None:
     """The checkpoint of a seed's start; None = there is none yet."""
-    from groupwise.core.run_paths import RunPaths
-    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+    from groupwise.store.checkpoint_files import find_latest_checkpoint
+    from groupwise.store.run_folder import RunPaths
 
     return find_latest_checkpoint(RunPaths(_name_start(job)).checkpoints)
 
@@ -72,7 +72,7 @@ def go_on(job: Job) -> None:
     """Train an arm from its start until its tokens are sampled or its time is over; go on where it was stopped."""
     import torch
 
-    from groupwise.training.checkpoints.run_checkpoints import resume_run
+    from groupwise.training.checkpoints import resume_run
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
@@ -103,9 +103,9 @@ def go_on(job: Job) -> None:
 
 def _open_arm(job: Job) -> Any:
     """The run of an arm: what all share, with its algorithm and the weights of its start."""
-    from groupwise.config.run_file import decode_run, load_run
-    from groupwise.core.run_paths import RunPaths
-    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+    from groupwise.store.checkpoint_files import find_latest_checkpoint
+    from groupwise.store.run_folder import RunPaths
+    from groupwise.training.config.run_file import decode_run, load_run
     from groupwise.training.open_run import open_run
 
     content = load_run(RUN_FILE, overrides=[f"seed={job['seed']}", *job["changes"]]).config()
@@ -144,8 +144,8 @@ def _count(record: dict[str, Any], metrics: Mapping[str, float], job: Job) -> bo
 
 def _evaluate(run: Any, record: dict[str, Any], path: Path) -> None:
     """Play the held-out panel; write the record down, then the checkpoint that goes with it."""
-    from groupwise.training.checkpoints.run_checkpoints import save_run
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.checkpoints import save_run
+    from groupwise.training.evaluation.evaluate import evaluate_run
 
     counts = {name: record[name] for name in (*COUNTS, "core_seconds")}
     record["evaluations"].append({**counts, "success": round(evaluate_run(run, write=False).success, 5)})

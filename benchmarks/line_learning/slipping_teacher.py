@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.core.records import Task
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Task
+from groupwise.data.seeds import seed_of
 from groupwise.envs import WorkedSums
-from groupwise.envs.worked_sums.environment import WorkedSumsEnvironment
-from groupwise.envs.worked_sums.line_values import SlippingPolicy
-from groupwise.envs.worked_sums.lines import write_answer
+from groupwise.envs.small.worked_sums import SlippingPolicy, WorkedSumsEnvironment, write_answer
 
 TEACHER = SlippingPolicy(slip=0.2, slip_at_carry=0.4, slip_in_copying=0.05)
 

@@ -36,7 +36,7 @@ from benchmarks.result_file import write_result
 from conformance.with_peers import ROOT, interpreter
 from groupwise.models import TinyModel
 from groupwise.rollout import Window
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 TASKS = 8
 WARM, UPDATES = 5, 10

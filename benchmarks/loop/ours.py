@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 
 import torch
 
-import groupwise.models.logps
+import groupwise.models.forward
 from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
 from benchmarks.loop.reward import score_mentions
 from groupwise import RunObserver, train
-from groupwise.config.run_file import decode_run
-from groupwise.core.journal.journal import Update
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Trajectory
+from groupwise.data.records import Trajectory
 from groupwise.models.forward import Forward
+from groupwise.parts.part import Part
+from groupwise.store.journal import Update
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RunConfig
 
 
 class Mentioned(Part, slot="reward"):
@@ -105,7 +105,7 @@ def watch(run: Run, model: Any, clock: Clock) -> None:
         clock.wrap(run.host, name, "environments")
     clock.wrap(Forward, "lay_out", "pack")
     clock.wrap(model.model, "forward", "model")
-    clock.wrap(groupwise.models.logps, "compute_head_logps", "model")
+    clock.wrap(groupwise.models.forward, "compute_head_logps", "model")
     clock.wrap(torch.Tensor, "backward", "model")
     clock.wrap(torch.optim.AdamW, "step", "model")
 

@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.overlap.processor import measure_children, measure_own
 from benchmarks.overlap.turns import TurnTaker
 from groupwise import train
-from groupwise.config.run_file import decode_run, load_run
-from groupwise.core.journal.journal import Update
-from groupwise.core.run_paths import RunPaths
-from groupwise.evaluation.summary import Evaluation
+from groupwise.store.journal import Update
+from groupwise.store.run_folder import RunPaths
+from groupwise.training.config.run_file import decode_run, load_run
+from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from groupwise.evaluation.intervals import Z_95, mean_over_clusters, student_quantile
+from groupwise.training.evaluation.summary import Z_95, mean_over_clusters, student_quantile
 
 Record = Mapping[str, Any]
 """A run: its arm and seed, its updates and its evaluations."""

@@ -18,9 +18,9 @@ from random import Random
 
 import torch
 
-from groupwise.batching import Pack, PaddedRows, pack, pad_rows, pad_within_budget
-from groupwise.batching.predictions import Predictions
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
+from groupwise.models.pack import Pack, Predictions, pack
+from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
 
 Layouts = Sequence[Pack | PaddedRows]
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.prefix.layouts import LAYOUTS, Layouts
-from groupwise.batching import spread_over_tokens
-from groupwise.core.sample import Sample
-from groupwise.models.logps import compute_token_logps
+from groupwise.data.samples import Sample
+from groupwise.models.forward import compute_token_logps
+from groupwise.models.pack import spread_over_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

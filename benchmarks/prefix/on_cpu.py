@@ -16,8 +16,9 @@ from benchmarks.prefix.layouts import LAYOUTS
 from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, processor_seconds, train
 from benchmarks.prefix.recordings import make_up, num_tokens, open_recording
 from benchmarks.prefix.shapes import llama
-from groupwise.batching import merge_samples, merge_sequences, pack
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
+from groupwise.models.forest import merge_samples, merge_sequences
+from groupwise.models.pack import pack
 
 BUDGETS = (1024, 4096)
 DEMO_BUDGETS = (2048,)

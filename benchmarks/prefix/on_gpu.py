@@ -34,11 +34,11 @@ from benchmarks.prefix.measure import (
 from benchmarks.prefix.on_cpu import forest_times
 from benchmarks.prefix.recordings import distinct, num_tokens, open_recording
 from benchmarks.prefix.shapes import as_trained, qwen, work
-from groupwise.batching import merge_samples, pack
-from groupwise.batching.chains import Chains
-from groupwise.core.sample import Sample
-from groupwise.models.attention import flash_chains
-from groupwise.models.attention.block_masks import fill_last_block, find_tree_keys
+from groupwise.data.samples import Sample
+from groupwise.models import attention_gpu as flash_chains
+from groupwise.models.attention_gpu import fill_last_block, find_tree_keys
+from groupwise.models.forest import merge_samples
+from groupwise.models.pack import Chains, pack
 
 PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)

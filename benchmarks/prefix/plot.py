@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.prefix.table import case_name, cases
-from groupwise.reports.run.page.markup import Html, tag
+from groupwise.report.markup import Html, tag
 
 WIDTH, HEIGHT = 640.0, 440.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 16.0, 16.0, 52.0

@@ -20,15 +20,14 @@ from random import Random
 from typing import Any
 
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, num_tokens, with_advantages
-from groupwise.batching import merge_samples
-from groupwise.core.records import Task
-from groupwise.core.sample import Sample
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Task
+from groupwise.data.samples import Sample
+from groupwise.data.seeds import seed_of
 from groupwise.envs import Alfworld, Household
 from groupwise.envs.environment import EnvironmentPart, Observation
+from groupwise.models.forest import merge_samples
 from groupwise.rollout import PromptTemplate, PublishedTemplate
-from groupwise.rollout.prompts.memory import Memory
-from groupwise.rollout.prompts.prompter import Exchange, Prompter, Template
+from groupwise.rollout.prompts import Exchange, Memory, Prompter, Template
 
 ATTEMPTS = 16
 TASKS = {"household": 32, "alfworld": 4}

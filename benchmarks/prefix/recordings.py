@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.core.sample import Sample
-from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Memory, Window
+from groupwise.data.samples import Sample
+from groupwise.rollout.prompts import AnchoredWindow, Full, Memory, Window
 
 DATA = Path(__file__).parent / "data"
 

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from benchmarks.prefix.layouts import Layouts, pairs
+from groupwise.learner.config import LearnerConfig
 from groupwise.models.forward import Forward
-from groupwise.training.learner.config import LearnerConfig
 
 SHAPES: dict[str, dict[str, int]] = {
     "1.5B": {

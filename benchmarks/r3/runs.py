@@ -43,8 +43,8 @@ def calibrate(job: Job) -> dict[str, Any]:
     """Judge limits by what the start answers to training questions where hardly anything is cut off."""
     import torch
 
-    from groupwise.config.run_file import decode_run
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.config.run_file import decode_run
+    from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.open_run import open_run
 
     torch.set_num_threads(1)
@@ -103,7 +103,7 @@ def go_on(job: Job) -> None:
 
 
 def _read_settings(job: Job) -> dict[str, Any]:
-    from groupwise.config.run_file import load_run
+    from groupwise.training.config.run_file import load_run
 
     content: dict[str, Any] = load_run(
         RUN_FILE, overrides=[f"seed={job['seed']}", f'model.path="{START}"', *job["changes"]]
@@ -113,7 +113,7 @@ def _read_settings(job: Job) -> dict[str, Any]:
 
 def _open_arm(job: Job) -> Any:
     """The run of an arm: what all share, with its algorithm and its plan."""
-    from groupwise.config.run_file import decode_run
+    from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
     content = _read_settings(job)
@@ -133,8 +133,8 @@ def _measure(
     run: Any, record: dict[str, Any], job: Job, spent: Mapping[str, float], way: Sequence[Mapping[str, float]]
 ) -> None:
     """Play held-out questions and training ones, and write the record down."""
-    from groupwise.evaluation.settings import EvaluationConfig
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.config.evaluation_settings import EvaluationConfig
+    from groupwise.training.evaluation.evaluate import evaluate_run
 
     limit = run.config.rollout.max_tokens
     held_out = measure_answers(evaluate_run(run, write=False).trajectories, limit)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.r3.arms import BASELINE
-from groupwise.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
+from groupwise.training.evaluation.over_seeds import Estimate, estimate_improvement, estimate_interquartile_mean
 
 POINTS = 5
 """Points of a curve after its beginning."""

@@ -11,14 +11,14 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Task
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Task
+from groupwise.data.seeds import seed_of
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import split_words, vocabulary_of
+from groupwise.parts.part import Part
 
 ENV = "written_search"
 SIZES = {"train": 4000, "validation": 200, "test": 400}

@@ -33,10 +33,10 @@ from benchmarks.vllm_update.arms import CONTEXT, GPU_SHARE, PHASES, Shape, descr
 from benchmarks.vllm_update.model import list_shapes, write_model
 from benchmarks.vllm_update.phase import JOB
 from benchmarks.vllm_update.summary import summarise
-from groupwise.config.run_file import decode_run
-from groupwise.engines.remote.processes import Command, ServerProcess
-from groupwise.engines.remote.server.command import groupwise_command
+from groupwise.engines.server.command import groupwise_command
+from groupwise.engines.server_processes import Command, ServerProcess
 from groupwise.engines.vllm.command import find_vllm, vllm_command
+from groupwise.training.config.run_file import decode_run
 
 STARTED = time.monotonic()
 ON_GPU = ["--attention-backend", "FLASH_ATTN", "--kv-cache-memory-bytes", "4G", "--max-num-seqs", "128"]

@@ -10,10 +10,10 @@ import transformers
 
 from benchmarks.prefix.shapes import SHAPES
 from benchmarks.vllm_update.arms import CONTEXT
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Trajectory
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
+from groupwise.parts.part import Part
 
 REHEARSAL = {
     **SHAPES["tiny"],

@@ -20,8 +20,8 @@ from benchmarks.overlap.arms import Recorder
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
 from benchmarks.vllm_update.watch import watch_parts
 from groupwise import train
-from groupwise.config.run_file import decode_run
-from groupwise.core.journal.journal import Update
+from groupwise.store.journal import Update
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 

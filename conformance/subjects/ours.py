@@ -6,11 +6,11 @@ from importlib import metadata
 
 import groupwise
 from conformance.case import Columns, Options
-from groupwise import recipes
+from groupwise import methods
 
 
 class Ours:
-    """`StepTable.from_columns`, then `recipes.NAME(**options).advantage(table)`."""
+    """`StepTable.from_columns`, then `methods.NAME(**options).advantage(table)`."""
 
     def __init__(self) -> None:
         self.versions = {"groupwise": groupwise.__version__, "numpy": metadata.version("numpy")}
@@ -21,5 +21,5 @@ class Ours:
 
     def advantage(self, method: str, options: Options, columns: Columns) -> list[float]:
         table = groupwise.StepTable.from_columns(**columns)
-        credit = getattr(recipes, method)(**options).advantage(table)
+        credit = getattr(methods, method)(**options).advantage(table)
         return [float(value) for value in credit.values]

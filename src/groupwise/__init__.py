@@ -1,9 +1,9 @@
 """groupwise: group-based reinforcement learning of language-model agents.
 
-from groupwise import StepTable, recipes
+from groupwise import StepTable, methods
 
 table = StepTable.from_columns(task=..., attempt=..., index=..., state=..., reward=...)
-credit = recipes.hgpo(depth=2).advantage(table)
+credit = methods.hgpo(depth=2).advantage(table)
 credit.values, credit.compared
 
 Training, which needs torch, is loaded when it is first asked for:
@@ -16,22 +16,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groupwise import recipes
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Credit
-from groupwise.core.errors import ConfigError, FileError, GroupwiseError, RecordError
-from groupwise.core.lazy_names import import_when_asked
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
-from groupwise.core.step_table import StepTable
+from groupwise import methods
+from groupwise.data.credit import Credit
+from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.data.step_table import StepTable
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, FileError, GroupwiseError, RecordError
+from groupwise.system.lazy_names import import_when_asked
 
 if TYPE_CHECKING:
-    from groupwise.config.run_file import load_run
-    from groupwise.config.runs import open_run, train
-    from groupwise.export.write_folder import export_run
-    from groupwise.reports.run.recorded_run import read_run
+    from groupwise.report.recorded_run import read_run
+    from groupwise.training.config.run_config import RunConfig
+    from groupwise.training.config.run_file import load_run
+    from groupwise.training.export import export_run
     from groupwise.training.observer import RunObserver
-    from groupwise.training.run_config import RunConfig
+    from groupwise.training.runs import open_run, train
 
 __version__ = "0.1.0"
 
@@ -39,12 +39,12 @@ __getattr__ = import_when_asked(
     __name__,
     {
         "RunObserver": "groupwise.training.observer:RunObserver",
-        "RunConfig": "groupwise.training.run_config:RunConfig",
-        "export_run": "groupwise.export.write_folder:export_run",
-        "load_run": "groupwise.config.run_file:load_run",
-        "open_run": "groupwise.config.runs:open_run",
-        "read_run": "groupwise.reports.run.recorded_run:read_run",
-        "train": "groupwise.config.runs:train",
+        "RunConfig": "groupwise.training.config.run_config:RunConfig",
+        "export_run": "groupwise.training.export:export_run",
+        "load_run": "groupwise.training.config.run_file:load_run",
+        "open_run": "groupwise.training.runs:open_run",
+        "read_run": "groupwise.report.recorded_run:read_run",
+        "train": "groupwise.training.runs:train",
     },
 )
 
@@ -67,8 +67,8 @@ __all__ = [
     "__version__",
     "export_run",
     "load_run",
+    "methods",
     "open_run",
     "read_run",
-    "recipes",
     "train",
 ]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from groupwise.core.parts.part import CATALOGUES, load_catalogue
+from groupwise.parts.part import CATALOGUES, load_catalogue
 from tests.architecture.sources import PACKAGE, name_of, python_files, tree_of
 
 RECORD_PACKAGES = (
@@ -103,9 +103,9 @@ def test_a_catalogue_holds_parts_of_the_package_only(slot: str) -> None:
 
 
 def test_a_part_that_is_in_no_catalogue_would_be_seen() -> None:
-    assert is_catalogued(PlacedPart("groupwise.groups.by_task", "ByTask", "grouper"))
-    assert not is_catalogued(PlacedPart("groupwise.groups.by_task", "ByColour", "grouper"))
-    assert not is_catalogued(PlacedPart("groupwise.groups.by_task", "ByTask", "filter"))
+    assert is_catalogued(PlacedPart("groupwise.credit.groupers", "ByTask", "grouper"))
+    assert not is_catalogued(PlacedPart("groupwise.credit.groupers", "ByColour", "grouper"))
+    assert not is_catalogued(PlacedPart("groupwise.credit.groupers", "ByTask", "filter"))
 
 
 def test_every_part_is_exported_by_the_package_of_its_catalogue() -> None:

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from conformance.cases import CASES
-from groupwise import Algorithm, recipes
-from groupwise.config.run_file import load_algorithm
+from groupwise import Algorithm, methods
+from groupwise.training.config.run_file import load_algorithm
 from tests.architecture.sources import ROOT, name_of, text_files
 
 README = ROOT / "README.md"
@@ -48,7 +48,7 @@ def test_the_readme_gives_the_numbers_that_come_out() -> None:
 def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
     text = README.read_text(encoding="utf-8")
     counted = re.findall(r"of the same parts; there are (\d+)\.|\*\*(\d+) recipes, of", text)
-    assert [int(first or second) for first, second in counted] == [len(recipes.names())] * 2
+    assert [int(first or second) for first, second in counted] == [len(methods.names())] * 2
     oracles = (ROOT / "tests" / "oracles" / "test_recipes_equal_oracles.py").read_text(encoding="utf-8")
     num_tables = re.search(r"^NUM_TABLES = (\d+)$", oracles, re.MULTILINE)
     assert num_tables is not None

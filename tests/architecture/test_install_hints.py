@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.doctor.machine import ALONE, EXTRAS
-from groupwise.core.parts.part import find_part_class
+from groupwise.cli.doctor import ALONE, EXTRAS
+from groupwise.parts.part import find_part_class
 from tests.architecture.sources import PACKAGE, ROOT, name_of, python_files, text_files, tree_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -156,7 +156,7 @@ def test_the_tables_of_results_are_all_on_a_page_and_changed_numbers_are_found()
 
 
 def test_the_table_of_slots_has_every_slot() -> None:
-    from groupwise.core.parts.part import CATALOGUES
+    from groupwise.parts.part import CATALOGUES
 
     asked = load_script("build_slots").protocols_of_slots()
     assert set(asked) == set(CATALOGUES)

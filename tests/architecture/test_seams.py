@@ -1,4 +1,4 @@
-"""`groupwise.seams` has what a package from outside needs, and the code on the pages under docs/seams runs."""
+"""`groupwise.extend` has what a package from outside needs, and the code on the pages under docs/seams runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise import seams
+from groupwise import extend as seams
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.fresh_interpreter import fresh, without
 
@@ -26,9 +26,9 @@ def test_every_name_is_there_and_is_listed() -> None:
 def test_what_parts_are_declared_with_needs_no_torch() -> None:
     names = [name for name in seams.__all__ if name != "check_engine"]  # it compares tensors
     code = (
-        without("torch", "transformers") + f"from groupwise.seams import {', '.join(names)}\nprint(Part.__module__)\n"
+        without("torch", "transformers") + f"from groupwise.extend import {', '.join(names)}\nprint(Part.__module__)\n"
     )
-    assert fresh(code) == "groupwise.core.parts.part\n"
+    assert fresh(code) == "groupwise.parts.part\n"
 
 
 def test_a_name_means_one_thing() -> None:
@@ -63,5 +63,5 @@ def test_the_blocks_of_a_page_run_one_after_another(page: Path) -> None:
 def test_every_page_with_code_says_where_names_come_from() -> None:
     coded = [page for page in PAGES if "slot=" in "".join(BLOCK.findall(page.read_text(encoding="utf-8")))]
     assert len(coded) >= 7
-    lacking = [page.name for page in coded if "from groupwise.seams import" not in page.read_text(encoding="utf-8")]
+    lacking = [page.name for page in coded if "from groupwise.extend import" not in page.read_text(encoding="utf-8")]
     assert lacking == []

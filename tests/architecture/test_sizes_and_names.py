@@ -15,9 +15,9 @@ LARGEST_FUNCTION = 50
 LARGEST_RECIPE = 40
 
 EXCEPTIONS: dict[str, str] = {
-    "src/groupwise/advantages/__init__.py": "a catalogue, with three lines for each part",
-    "src/groupwise/advantages/temporal_differences.py": "a part with its trace, which says what the part compared",
-    "src/groupwise/reports/explain/step.py": "one topic: how each kind of trace is explained",
+    "src/groupwise/credit/__init__.py": "a catalogue, with three lines for each part",
+    "src/groupwise/credit/estimators.py": "a part with its trace, which says what the part compared",
+    "src/groupwise/report/explain.py": "one topic: how each kind of trace is explained",
     "tests/oracles/history.py:hgpo": "one method, read off its paper in one loop",
 }
 """What may exceed its budget ("path" or "path:function"), each with the reason."""

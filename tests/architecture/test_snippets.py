@@ -14,7 +14,7 @@ import tomli_w
 import typer
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import load_run
+from groupwise.training.config.run_file import load_run
 from tests.architecture.markdown import Block, blocks_of, current_pages, inline_code_of
 from tests.architecture.sources import PACKAGE, ROOT
 
@@ -26,7 +26,7 @@ PYTHON_RUN_BY = {
     "docs/idea_to_model.md": "tests/end_to_end/idea_to_model.py",
     "docs/mixtures.md": "tests/end_to_end/test_mixture.py",
     "docs/python.md": "tests/unit/training/test_python_runs.py",
-    "docs/rollouts.md": "tests/unit/recordings/test_format_page.py",
+    "docs/rollouts.md": "tests/unit/store/test_format_page.py",
     "docs/seams": "tests/architecture/test_seams.py",
     "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
     "docs/your_own_data.md": "tests/end_to_end/test_your_own_data.py",

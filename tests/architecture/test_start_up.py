@@ -29,9 +29,9 @@ def takes_under(seconds: float, code: str, bytecode: Path) -> bool:
 
 def test_credit_needs_numpy_and_pydantic_only() -> None:
     code = without("torch", "typer", "rich", "tomli_w", "pyarrow", "click") + (
-        "from groupwise import StepTable, recipes\n"
+        "from groupwise import StepTable, methods\n"
         "table = StepTable.from_columns(task=['t', 't'], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])\n"
-        "print(recipes.dr_grpo().advantage(table).values.tolist())\n"
+        "print(methods.dr_grpo().advantage(table).values.tolist())\n"
     )
     assert fresh(code) == "[0.5, -0.5]\n"
 
@@ -75,8 +75,8 @@ def test_what_reads_files_needs_no_torch_and_no_pyarrow(arguments: list[str], sh
 
 def test_the_sections_of_a_run_file_need_no_torch() -> None:
     code = without("torch", "transformers") + (
-        "from groupwise.core.parts.part import Slot\n"
-        "from groupwise.training.run_config import RunConfig\n"
+        "from groupwise.parts.part import Slot\n"
+        "from groupwise.training.config.run_config import RunConfig\n"
         "print(Slot('engine').fill({'rows': 8}).config())\n"
     )
     assert fresh(code).startswith(
@@ -142,7 +142,7 @@ def test_training_is_loaded_when_it_is_asked_for() -> None:
         "from groupwise import open_run, train\n"
         "print(before, between, open_run.__module__, train.__module__)\n"
     )
-    assert fresh(code) == "False False groupwise.config.runs groupwise.config.runs\n"
+    assert fresh(code) == "False False groupwise.training.runs groupwise.training.runs\n"
 
 
 def test_training_without_torch_says_what_to_install() -> None:

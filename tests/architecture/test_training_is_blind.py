@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise import recipes
+from groupwise import methods
 from tests.architecture.sources import PACKAGE, name_of, python_files
 
 BLIND = ("training", "evaluation", "models", "batching", "engines", "tasks")
@@ -16,7 +16,7 @@ BLIND = ("training", "evaluation", "models", "batching", "engines", "tasks")
 
 def find_recipe_names(files: list[Path]) -> list[str]:
     """Every line that names a recipe, as a word by itself or as one of a longer name."""
-    names = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(recipes.names())})(?![A-Za-z0-9])", re.IGNORECASE)
+    names = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(methods.names())})(?![A-Za-z0-9])", re.IGNORECASE)
     return [
         f"{name_of(path)}:{number}: {line.strip()}"
         for path in files

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
-from groupwise.envs.alfworld.game_folder import FILE, find_games_folder
+from groupwise.envs.alfworld.environment import FILE, find_games_folder
 from groupwise.envs.kit.words import split_words
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
-from tests.unit.envs.worlds.alfworld_data import all_games, few_games, games
+from groupwise.rollout.environment_runner import InProcess
+from groupwise.rollout.worker_pool import Workers
+from tests.unit.envs.alfworld_data import all_games, few_games, games
 from tests.unit.rollout.worker_processes import has_ended
 
 # Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4

@@ -13,14 +13,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.rules import NotTestedError, RuleResult
-from groupwise.engines.conformance.rounding import find_difference
-from groupwise.engines.conformance.suite import RULES, check_engine
+from groupwise.engines.conformance import RULES, check_engine, find_difference
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import ConfigError
+from groupwise.system.quoted_errors import NotTestedError, RuleResult
 from tests.conformance.wrong_engines import (
     BREAKS,
     IN_FEW_DIGITS,

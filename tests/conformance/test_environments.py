@@ -14,23 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.core.parts.part import Slot, kind_of, load_catalogue
-from groupwise.envs import (
-    ENVS,
-    SPLITS,
-    Gymnasium,
-    Household,
-    check_environment,
-    panel_hash,
-)
+from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, panel_hash
+from groupwise.envs.checker import rules as checker
 from groupwise.envs.checker import rules as checker_rules
-from groupwise.envs.checker import suite as checker
 from groupwise.envs.checker.subject import Subject
-from groupwise.envs.household.tasks import FAMILIES
-from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.household.home import FAMILIES
+from groupwise.envs.kit.draws import Draws
+from groupwise.parts.part import Slot, kind_of, load_catalogue
 from tests.conformance.built_in import BUILT_IN, hash_transcripts
-from tests.unit.envs.worlds.broken_corridors import BREAKS, Straight, part_of
-from tests.unit.envs.worlds.corridor import CorridorPart
+from tests.unit.envs.broken_corridors import BREAKS, Straight, part_of
+from tests.unit.envs.corridor import CorridorPart
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,8 +115,8 @@ def test_every_rule_says_why_it_matters() -> None:
 
 
 def test_the_catalogue_fills_the_slot() -> None:
-    assert load_catalogue("env") is ENVS
-    for kind, part in ENVS.items():
+    assert load_catalogue("env") is load_catalogue("env")
+    for kind, part in load_catalogue("env").items():
         assert kind_of(part) == kind == re.sub(r"(?<!^)(?=[A-Z])", "_", part.__name__).lower()
         assert part.slot == "env"
     filled = Slot("env").fill({"kind": "household", "families": ["heat"], "num_objects": 3})

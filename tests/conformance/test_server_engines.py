@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.engines.conformance.suite import check_engine
+from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import SubmittingEngine
-from tests.unit.engines.remote.own_server import move_weights, open_client, serve_model
+from tests.unit.engines.own_server import move_weights, open_client, serve_model
 from tests.unit.engines.small_models import VOCABULARY, family
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.parts.part import Part
 from groupwise.envs import Babyai, Bfcl, Sokoban, check_environment
+from groupwise.parts.part import Part
 
 PARTS: dict[str, tuple[str, Part]] = {
     "bfcl": ("bfcl_eval", Bfcl()),

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.parts.slots import GIFTS
 
 VOCABULARY = 12
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from groupwise.config.run_file import decode_run
-from groupwise.core.records import Trajectory
-from groupwise.training.run_config import RunConfig
+from groupwise.data.records import Trajectory
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 
 HERE = __name__
 WORLD: dict[str, Any] = {

@@ -133,11 +133,11 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
 
 def import_all(file: Path) -> None:
     """Import what a run imports, and draw the panels, which are kept; nothing of it starts a thread."""
+    import groupwise.cli.live
     import groupwise.cli.main
-    import groupwise.cli.terminal.live
     import groupwise.training.loop  # noqa: F401
     import tests.preloaded  # noqa: F401
-    from groupwise.config.run_file import load_run
+    from groupwise.training.config.run_file import load_run
 
     config = load_run(file)
     config.env.panel("train")

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.small_runs import HGPO, R3
-from groupwise.config.run_file import decode_run
-from groupwise.core.journal.journal import Journal
-from groupwise.core.text.files import parse_toml
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.journal import Journal
+from groupwise.system.files import parse_toml
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 
 UPDATES = 5
 _PRIOR = {"kind": "above_prior"}

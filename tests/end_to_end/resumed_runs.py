@@ -10,11 +10,11 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM
 
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.journal.journal import Journal
-from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.training.checkpoints.state_file import find_latest_checkpoint
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.parts.algorithm import Algorithm
+from groupwise.report.derived_credit import DerivedCredit
+from groupwise.store.checkpoint_files import find_latest_checkpoint
+from groupwise.store.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 UPDATES = 8

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from groupwise import recipes
+from groupwise import methods
 from groupwise.envs import Identity
-from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
 from groupwise.rollout import Flat
-from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
 
 
 def config(
@@ -28,7 +28,7 @@ def config(
     }
     return RunConfig(
         seed=seed,
-        algorithm=recipes.build(recipe),
+        algorithm=methods.build(recipe),
         model=TinyModel(hidden=32, layers=2),
         training=TrainingConfig(
             updates=updates,

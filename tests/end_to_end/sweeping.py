@@ -69,9 +69,10 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 def start_sweep(file: Path, folder: Path) -> ForkedProcess:
     """Begin or go on with a sweep, whose runs are forks too; the id of each is beside its folder."""
+    from groupwise.cli import sweep as command
+    from groupwise.cli import sweep as processes
     from groupwise.cli.main import main
-    from groupwise.cli.sweep import command, processes
-    from groupwise.core.confinement.parent_death import die_with_parent
+    from groupwise.system.sandbox import die_with_parent
 
     for path in folder.glob("*/seed*.pid"):  # of a sweep that was killed
         path.unlink()
@@ -131,7 +132,7 @@ def kill_run(file: Path, folder: Path) -> dict[str, Any]:
 
 
 def run_all(file: Path, folder: Path) -> dict[str, Any]:
-    import groupwise.reports.runs.results  # noqa: F401
+    import groupwise.report.runs  # noqa: F401
 
     import_all(file)
     whole, killed = folder / "whole", folder / "killed"

@@ -12,15 +12,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal.alarms import Alarm
-from groupwise.core.journal.journal import Update
-from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.checkpoints.progress import is_finished
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.journal import Alarm, Update
+from groupwise.training.alarm_watch import is_finished
+from groupwise.training.alarms import AlarmsConfig
+from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 from tests.end_to_end.deserved_alarms import DESERVED, TWINS, lay_over, make_deserving
 
 SENTENCE = re.compile(r"[^;]*\bupdates? \d+[^;]*, so that [^;]+; [^;]+[a-z)]")

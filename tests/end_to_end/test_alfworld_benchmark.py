@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.alfworld.__main__ import main
-from groupwise.recordings.formats import open_rollouts
-from tests.unit.envs.worlds.alfworld_data import games
+from groupwise.store.formats import open_rollouts
+from tests.unit.envs.alfworld_data import games
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from groupwise.cli.main import app
-from groupwise.core.journal.journal import Journal
 from groupwise.envs.kit.words import split_words
+from groupwise.store.journal import Journal
 from tests.equivalence.example_runs import EXAMPLES, play_example
 
 FACTS = {

@@ -8,17 +8,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import EnvironmentFault, RecordError, TrainingError
-from groupwise.core.records import Trajectory
-from groupwise.evaluation.settings import EvaluationConfig
-from groupwise.rewards import EnvironmentReward
+from groupwise.credit import EnvironmentReward
+from groupwise.data.records import Trajectory
+from groupwise.learner.protocol import hash_weights
 from groupwise.rollout import Flat
-from groupwise.training.attempts import rounds
-from groupwise.training.learner.weights import hash_weights
+from groupwise.system.errors import EnvironmentFault, RecordError, TrainingError
+from groupwise.training.collect import rounds
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig
 from tests.end_to_end.runs import config
 from tests.end_to_end.unruly import TROUBLE_AT, Unruly
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from groupwise.parts.part import load_catalogue
+
 pytest.importorskip("torch")
 
-from groupwise import recipes
-from groupwise.envs import ENVS
+from groupwise import methods
 from tests.equivalence.example_runs import EXAMPLES, FILES, content_of, name_of
 
 
 def test_every_environment_and_every_recipe_has_an_example() -> None:
     shown = {content_of(path)["env"]["kind"] for path in EXAMPLES.glob("*.toml")}
-    assert shown >= set(ENVS) - {"household"}  # the demonstration of the whole
-    assert {path.stem for path in EXAMPLES.glob("recipes/*.toml")} == set(recipes.names())
+    assert shown >= set(load_catalogue("env")) - {"household"}  # the demonstration of the whole
+    assert {path.stem for path in EXAMPLES.glob("recipes/*.toml")} == set(methods.names())
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

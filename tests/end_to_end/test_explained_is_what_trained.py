@@ -13,22 +13,22 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, recipes
+from groupwise import Algorithm, methods
 from groupwise.cli.main import app
-from groupwise.core.sample import Sample
-from groupwise.core.token_table import TokenTable
-from groupwise.reports.explain.token import explain_token
-from groupwise.reports.run.derived_credit import DerivedCredit
-from groupwise.reports.run.read_groups import read_groups
-from groupwise.reports.run.response_text import TokenTexts, make_response_decoder
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise.data.samples import Sample
+from groupwise.data.token_table import TokenTable
+from groupwise.learner.local import LocalLearner
+from groupwise.report.derived_credit import DerivedCredit
+from groupwise.report.explain_token import explain_token
+from groupwise.report.groups import read_groups
+from groupwise.report.prompts import TokenTexts, make_response_decoder
 from groupwise.training import loop
-from groupwise.training.learner.local import LocalLearner
+from groupwise.training.run_reader import RunFolder
 from groupwise.training.samples import CreditedBatch, make_samples
 from tests.equivalence.example_runs import EXAMPLES, UPDATES, play_example
 
-INSIDE = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
-PAIRED = [name for name in recipes.names() if recipes.build(name).pairing is not None]
+INSIDE = [name for name in methods.names() if methods.build(name).token_credit is not None]
+PAIRED = [name for name in methods.names() if methods.build(name).pairing is not None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal
 from groupwise.envs import Lookup
 from groupwise.envs.kit.facts import FACTS
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 

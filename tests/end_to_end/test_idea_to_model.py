@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM
 
-from tests.architecture.markdown import blocks_of, text_of  # noqa: E402
-from tests.end_to_end.idea_to_model import PAGE, PYTHON_FILES, RUN_FILES, Reader  # noqa: E402
+from tests.architecture.markdown import blocks_of, text_of
+from tests.end_to_end.idea_to_model import PAGE, PYTHON_FILES, RUN_FILES, Reader
 
 
 def test_the_page_leads_from_the_readers_files_to_a_folder_that_says_the_same(

@@ -16,13 +16,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.errors import EngineFault
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
+from groupwise.system.errors import EngineFault
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.equivalence.example_runs import EXAMPLES, overrides_of
-from tests.unit.rollout.judges.fake_endpoint import FakeEndpoint, say_digest, serve
+from tests.unit.rollout.fake_endpoint import FakeEndpoint, say_digest, serve
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -59,7 +59,7 @@ tasks = 0
 """
 JUDGES = {
     "rule": '{ kind = "phrase_judge", phrases = [["alpha", 1.0], ["bravo", 0.5]] }',
-    "function": '{ kind = "function_judge", function = "tests.unit.rollout.judges.graders:count_words" }',
+    "function": '{ kind = "function_judge", function = "tests.unit.rollout.graders:count_words" }',
     "endpoint": '{ kind = "endpoint_judge", url = "URL", model = "m", api_key = "${SOME_JUDGE_KEY}", retries = 0 }',
 }
 KEY = "very-secret-value"
@@ -207,7 +207,7 @@ def test_a_server_that_dies_ends_the_run_with_a_sentence_and_the_run_goes_on_lat
 
 def start_training(file: Path, folder: Path) -> subprocess.Popen[bytes]:
     code = (
-        "import sys, pathlib; from groupwise.config.run_file import load_run; "
+        "import sys, pathlib; from groupwise.training.config.run_file import load_run; "
         "from groupwise.training.open_run import open_run; from groupwise.training.loop import train; "
         "train(open_run(load_run(pathlib.Path(sys.argv[1])), sys.argv[2]))"
     )

@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 
 from benchmarks.faults.small_runs import HGPO, R3, REMEMBERING
 from benchmarks.faults.small_runs import UPDATES as FEWER
-from groupwise.config.run_file import load_run
-from groupwise.training.checkpoints.state_file import read_state
+from groupwise.store.checkpoint_files import read_state
+from groupwise.training.config.run_file import load_run
 from tests.end_to_end.resumed_runs import (
     UPDATES,
     check_attempts,

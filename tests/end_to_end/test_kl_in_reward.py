@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.equivalence.example_runs import EXAMPLES, overrides_of

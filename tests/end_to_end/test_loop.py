@@ -8,12 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.evaluation.summary import Evaluation  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.end_to_end.runs import config, run_to_end  # noqa: E402
+from groupwise.learner.protocol import hash_weights
+from groupwise.system.errors import TrainingError
+from groupwise.training.evaluation.summary import Evaluation
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.end_to_end.runs import config, run_to_end
 
 
 def test_a_policy_learns_to_repeat_a_word(tmp_path: Path) -> None:

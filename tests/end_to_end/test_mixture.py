@@ -9,10 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal
-from groupwise.evaluation.summary import Evaluation
-from groupwise.evaluation.verdict import make_verdict
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_file import load_run
+from groupwise.training.evaluation.summary import Evaluation, make_verdict
 from groupwise.training.open_run import open_run
 from tests.architecture.markdown import blocks_of
 from tests.end_to_end.resumed_runs import (

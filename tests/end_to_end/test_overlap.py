@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.errors import TrainingError
-from groupwise.core.journal.attempt_index import PastAttempts
-from groupwise.core.journal.journal import Journal
-from groupwise.training.attempts import rounds
+from groupwise.store.attempt_index import PastAttempts
+from groupwise.store.journal import Journal
+from groupwise.system.errors import TrainingError
+from groupwise.training.collect import rounds
+from groupwise.training.config.run_file import load_run
 from groupwise.training.observer import RunObserver
 from tests.end_to_end.overlapping_runs import KINDS, UPDATES, describe_end, make_config, play, read_versions
 
@@ -131,7 +131,7 @@ def test_what_fails_while_it_is_played_ahead_is_raised_before_anything_of_the_up
             return play_rounds(run, number, *more)  # type: ignore[arg-type]
 
         play_rounds = rounds.play_rounds
-        broken.setattr("groupwise.training.attempts.playing_thread.play_rounds", fail)
+        broken.setattr("groupwise.training.collect.ahead.play_rounds", fail)
         with pytest.raises(TrainingError, match="the roof fell in"):
             play(tmp_path / "cut", make_config(), observers=[Noting()])
     assert stages[-2:] == [("learn", 3), ("wait", 3)]

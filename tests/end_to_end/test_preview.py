@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Update
-from groupwise.core.records import Trajectory
-from groupwise.reports.run.recorded_prompt import read_prompt
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise.data.records import Trajectory
+from groupwise.report.prompts import read_prompt
+from groupwise.store.journal import Update
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import load_run
+from groupwise.training.doctor.preview import preview_run
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
-from groupwise.training.preview.preview_run import preview_run
-from groupwise.training.run_config import RunConfig
+from groupwise.training.run_reader import RunFolder
 from tests.equivalence.example_runs import EXAMPLES, find_obstacle, overrides_of
 
 SHOWN = ("household", "gridworld", "boxes", "lookup", "worked_sums", "storefront")

@@ -12,15 +12,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.training.checkpoints import run_checkpoints  # noqa: E402
-from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoints.state_file import find_latest_checkpoint  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from tests.end_to_end.runs import config, run_to_end  # noqa: E402
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.checkpoint_files import find_latest_checkpoint
+from groupwise.system.errors import TrainingError
+from groupwise.training import checkpoints as run_checkpoints
+from groupwise.training.checkpoints import save_checkpoint
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.end_to_end.runs import config, run_to_end
 
 
 def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.envs.grids.gridworld import Gridworld
-from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.envs.small.gridworld import Gridworld
 from groupwise.rollout import Flat
 from groupwise.training import ServerEngineConfig
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end.runs import config, run_to_end
 from tests.equivalence.run_digests import digest_run
 

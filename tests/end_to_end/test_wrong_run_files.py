@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 import transformers
 
 from groupwise.cli.main import main
-from groupwise.core.parts.part import Part
 from groupwise.models import TinyModel
+from groupwise.parts.part import Part
 
 ROOT = Path(__file__).parents[2]
 SOUND = """

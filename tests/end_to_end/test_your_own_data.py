@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import groupwise as library
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
 from tests.architecture.markdown import blocks_of
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.conftest import groupwise as groupwise

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal, Update
+from groupwise.store.journal import Journal, Update
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run

@@ -10,11 +10,11 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Part, load_catalogue
-from groupwise.core.parts.slots import Loss
 from groupwise.losses import Plain, PolicyLoss
-from groupwise.recipes import RECIPES
+from groupwise.methods import RECIPES
+from groupwise.parts.part import Part, load_catalogue
+from groupwise.parts.slots import Loss
+from groupwise.system.errors import ConfigError
 
 PIECES = ("ratio", "surrogate", "aggregate", "correction", "penalty")
 """Slots of a policy loss."""

@@ -14,15 +14,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config.run_file import load_run
-from groupwise.envs.webshop.storefront import draw_catalogue
+from groupwise.envs.small.storefront import draw_catalogue
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from tests.unit.envs.worlds.alfworld_data import few_games
-from tests.unit.envs.worlds.math_sets import gsm8k, write_lines
-from tests.unit.envs.worlds.openenv_servers import server
-from tests.unit.envs.worlds.shops import describe_item, item, publish
-from tests.unit.rollout.judges.fake_endpoint import serve
+from tests.unit.envs.alfworld_data import few_games
+from tests.unit.envs.math_sets import gsm8k, write_lines
+from tests.unit.envs.openenv_servers import server
+from tests.unit.envs.shops import describe_item, item, publish
+from tests.unit.rollout.fake_endpoint import serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.toml"))

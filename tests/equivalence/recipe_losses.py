@@ -9,14 +9,14 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, PaddedRows, count_totals, spread_over_tokens
-from groupwise.core.pairs import Pair
-from groupwise.core.parts.slots import Loss
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Pair, Sample, count_totals
+from groupwise.learner.local import has_first_pass, merge_summaries
+from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.losses.token_columns import ENTROPY, PAIRS, SPANS, TokenColumns
-from groupwise.models.logps import compute_token_logps
-from groupwise.training.learner.first_pass import has_first_pass, merge_summaries
-from groupwise.training.learner.micro_batches import MicroBatch, make_micro_batches
+from groupwise.models.forward import compute_token_logps
+from groupwise.models.pack import Pack, spread_over_tokens
+from groupwise.models.padded_rows import PaddedRows
+from groupwise.parts.slots import Loss
 from groupwise.training.loss_context import get_declared
 
 ChangeColumns = Callable[[TokenColumns], TokenColumns]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
 
 VOCABULARY = 29
 

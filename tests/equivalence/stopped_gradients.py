@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from groupwise.core.parts.part import Part
-from groupwise.losses import Cispo, EntropyShare, Kl, P3o, Rec, Regression, SequenceRatio
+from groupwise.losses import EntropyShare, Kl, SequenceRatio
+from groupwise.methods.cispo import Cispo
+from groupwise.methods.p3o import P3o
+from groupwise.methods.rec import Rec
+from groupwise.methods.reg_grpo import Regression
+from groupwise.parts.part import Part
 
 STOPPED: dict[str, Callable[[Part], bool]] = {
     "the ratio of a unit is a constant beside each token's own": lambda part: isinstance(part, SequenceRatio),

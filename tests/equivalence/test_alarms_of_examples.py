@@ -16,12 +16,11 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.example_metrics import digest_file
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.alarms import Alarm
-from groupwise.evaluation.verdict import RunVerdict, make_verdict
-from groupwise.training.alarms.rule import RunHistory
-from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.alarms.watch import list_raised
+from groupwise.store.journal import Alarm
+from groupwise.training.alarm_watch import list_raised
+from groupwise.training.alarms import AlarmsConfig, RunHistory
+from groupwise.training.config.run_file import load_run
+from groupwise.training.evaluation.summary import RunVerdict, make_verdict
 from tests.equivalence.example_runs import EXAMPLES, FILES, name_of
 from tests.equivalence.golden_files import WITHOUT_GOLDEN, read_golden
 from tests.unit.evaluations import make_evaluated

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.batching import Pack, pack, pad_rows
-from groupwise.batching.chains import Chains
-from groupwise.models import logps
-from groupwise.models.attention import flash_chains
-from groupwise.models.attention import on_gpu as gpu_attention
+from groupwise.methods import RECIPES
+from groupwise.models import attention_gpu as flash_chains
+from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models import forward as logps
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import _checkpoint_layers
-from groupwise.recipes import RECIPES
+from groupwise.models.pack import Chains, Pack, pack
+from groupwise.models.padded_rows import pad_rows
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update

@@ -18,19 +18,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from groupwise.batching import Pack, PaddedRows, count_totals, pack, pad_rows, pad_within_budget
-from groupwise.core.parts.part import load_catalogue
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample, count_totals
+from groupwise.learner.local import has_first_pass
+from groupwise.learner.micro_batches import split_into_stages
 from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, TokenColumns
-from groupwise.models import logps
-from groupwise.training.learner.first_pass import has_first_pass
-from groupwise.training.learner.micro_batches import split_into_stages
+from groupwise.models import forward as logps
+from groupwise.models.pack import Pack, pack
+from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.parts.part import load_catalogue
 from tests.equivalence.catalogue_losses import PIECES, list_losses
 from tests.equivalence.models import VOCABULARY, build
 from tests.equivalence.recipe_losses import apart, give_context, pair_up, update
 from tests.equivalence.rollouts import make_tangled_samples, with_token_credit
 from tests.equivalence.stopped_gradients import STOPPED, HoldingConstants, find_stop
-from tests.unit.training.learners import learner
+from tests.unit.learner.learners import learner
 
 Layouts = Sequence[Pack | PaddedRows]
 LOSSES: dict[str, Any] = list_losses()

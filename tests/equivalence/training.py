@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from groupwise.batching import Pack, PaddedRows, count_totals, spread_over_tokens
-from groupwise.core.sample import Sample
-from groupwise.models.logps import compute_token_logps
+from groupwise.data.samples import Sample, count_totals
+from groupwise.models.forward import compute_token_logps
+from groupwise.models.pack import Pack, spread_over_tokens
+from groupwise.models.padded_rows import PaddedRows
 
 CLIP, ENTROPY_WEIGHT = 0.2, 0.05
 

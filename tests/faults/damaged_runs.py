@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import GroupwiseError
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.system.errors import GroupwiseError
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run

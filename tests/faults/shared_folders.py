@@ -14,8 +14,8 @@ PROCESS = """
 import fcntl, sys, time
 from pathlib import Path
 from groupwise.core import file_system, run_lease
-from groupwise.core.run_lock import RunLock
-from groupwise.core.errors import TrainingError
+from groupwise.store.lock import RunLock
+from groupwise.system.errors import TrainingError
 file_system.MOUNTS = Path(MOUNTS)
 run_lease.BEAT_SECONDS, run_lease.WATCH_SECONDS, run_lease.SETTLE_SECONDS = 0.1, 2.0, 0.3
 if MACHINE:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import FileError
-from groupwise.recordings.foreign import verifiers_nodes
-from groupwise.recordings.formats import open_rollouts
+from groupwise.store import verifiers as verifiers_nodes
+from groupwise.store.formats import open_rollouts
+from groupwise.system.errors import FileError
 
-DATA = Path(__file__).parents[1] / "unit" / "recordings" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "store" / "data"
 EPISODE = json.loads((DATA / "verifiers_traces.jsonl").read_text().splitlines()[0])
 GENERATION = {"input": "What is 2 + 2?", "output": "4", "score": 1.0, "step": 3}
 STEP = {"uid": "g", "traj_uid": "t", "rewards": 1.0}

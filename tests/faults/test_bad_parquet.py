@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import FileError
-from groupwise.recordings import RolloutsFile, write_rollouts
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.system.errors import FileError
 from tests.faults.mutations import mutate_bytes
-from tests.unit.recordings.rows import HEADER, ROW
+from tests.unit.store.rows import HEADER, ROW
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

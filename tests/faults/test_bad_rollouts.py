@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import FileError, GroupwiseError
-from groupwise.recordings import RolloutsFile, lines, reduced_rows, write_rollouts
-from groupwise.recordings.formats import open_rollouts
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.store import rollout_lines as lines
+from groupwise.store import rollouts_file as reduced_rows
+from groupwise.store.formats import open_rollouts
+from groupwise.system.errors import FileError, GroupwiseError
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
-from tests.unit.recordings.rows import HEADER, ROW, write_lines
+from tests.unit.store.rows import HEADER, ROW, write_lines
 
-DATA = Path(__file__).parents[1] / "unit" / "recordings" / "data"
+DATA = Path(__file__).parents[1] / "unit" / "store" / "data"
 TAKES = "it takes text, finite numbers, true, false, null, and lists and objects of these"
 
 

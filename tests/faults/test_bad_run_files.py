@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import decode_run, load_algorithm, load_run
-from groupwise.core.errors import ConfigError, FileError, GroupwiseError
-from groupwise.core.journal.journal import Journal
-from groupwise.core.text.files import MAX_TEXT_BYTES, parse_value, read_text_file
 from groupwise.envs.identity import Identity
-from groupwise.envs.kit.panel_file import PanelFile
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.rollout.plans.reflection import Reflection
+from groupwise.envs.kit.panel import PanelFile
+from groupwise.methods.r3 import Reflection
+from groupwise.store.journal import Journal
+from groupwise.system.errors import ConfigError, FileError, GroupwiseError
+from groupwise.system.files import MAX_TEXT_BYTES, parse_value, read_text_file
+from groupwise.training.config.run_file import decode_run, load_algorithm, load_run
+from groupwise.training.run_reader import RunFolder
 from tests.faults.mutations import mutate_toml
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from groupwise import StepTable
-from groupwise.core.errors import FileError, RecordError
-from groupwise.core.journal.blobs import pack_blob
-from groupwise.recordings import write_rollouts
-from groupwise.recordings.formats import open_rollouts
-from tests.unit.recordings.rows import ROW
+from groupwise.store import write_rollouts
+from groupwise.store.formats import open_rollouts
+from groupwise.store.journal_file import pack_blob
+from groupwise.system.errors import FileError, RecordError
+from tests.unit.store.rows import ROW
 
 COLUMNS: dict[str, Any] = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
 

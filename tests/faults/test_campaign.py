@@ -22,7 +22,7 @@ from benchmarks.faults.endings import INTOLERABLE, Ending, summarise, without_pa
 from benchmarks.faults.environments import Trouble, judge_success
 from benchmarks.faults.payloads import PAYLOADS
 from benchmarks.faults.same_runs import find_lost_updates
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
 from tests.end_to_end.runs import config, run_to_end
 
 ROOT = Path(__file__).parents[2]

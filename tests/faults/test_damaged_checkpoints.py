@@ -11,21 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.digests import digest_value  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.models import TinyModel  # noqa: E402
-from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from groupwise.training.learner.local_files import read_weights  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from tests.faults.damaged_runs import copy_run, flip_bit, follow, go_on, make_run, refusal, weights_of  # noqa: E402
-from tests.unit.cli.conftest import Run as Command  # noqa: E402
-from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.cli.run_files import small  # noqa: E402
-from tests.unit.training.learners import learner, tiny  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.learner.local_files import read_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.models import TinyModel
+from groupwise.system.errors import TrainingError
+from groupwise.system.files import digest_value
+from groupwise.training.checkpoints import load_checkpoint, save_checkpoint
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.faults.damaged_runs import copy_run, flip_bit, follow, go_on, make_run, refusal, weights_of
+from tests.unit.cli.conftest import Run as Command
+from tests.unit.cli.conftest import groupwise  # noqa: F401
+from tests.unit.cli.run_files import small
+from tests.unit.learner.learners import learner, tiny
+from tests.unit.training.runs import small_config
 
 FILES = ["config.json", "model.safetensors", "optimiser.safetensors", "tokenizer.json", "tokenizer_config.json"]
 

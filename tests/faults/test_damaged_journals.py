@@ -12,17 +12,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import FileError  # noqa: E402
-from groupwise.core.journal.journal import Journal, Update  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.observer import RunObserver  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of  # noqa: E402
-from tests.unit.cli.conftest import Run as Command  # noqa: E402
-from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.cli.run_files import small  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.store.journal import Journal, Update
+from groupwise.system.errors import FileError
+from groupwise.training.loop import train
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.faults.damaged_runs import copy_run, follow, go_on, make_run, refusal, weights_of
+from tests.unit.cli.conftest import Run as Command
+from tests.unit.cli.conftest import groupwise  # noqa: F401
+from tests.unit.cli.run_files import small
+from tests.unit.training.runs import small_config
 
 PAGE = 4096
 R3 = "r3"

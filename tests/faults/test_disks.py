@@ -12,21 +12,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal.evaluations import EvaluatedAttempt  # noqa: E402
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.faults.damaged_runs import go_on, make_run, weights_of  # noqa: E402
-from tests.faults.full_disks import no_space  # noqa: E402
-from tests.read_only_folders import read_only  # noqa: E402
-from tests.unit.cli.conftest import Run as Command  # noqa: E402
-from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.cli.run_files import small  # noqa: E402
-from tests.unit.training.learners import learner, tiny  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.store.journal import EvaluatedAttempt, Journal
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import FileError, TrainingError
+from groupwise.training.checkpoints import save_checkpoint
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.faults.damaged_runs import go_on, make_run, weights_of
+from tests.faults.full_disks import no_space
+from tests.read_only_folders import read_only
+from tests.unit.cli.conftest import Run as Command
+from tests.unit.cli.conftest import groupwise  # noqa: F401
+from tests.unit.cli.run_files import small
+from tests.unit.learner.learners import learner, tiny
+from tests.unit.training.runs import small_config
 
 
 def test_a_tokenizer_that_cannot_be_written_leaves_the_earlier_checkpoint(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from groupwise.rollout.hosts.host import Fault
-from groupwise.rollout.hosts.messages import MAX_ANSWER_BYTES, read_answer
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Fault
+from groupwise.rollout.worker_messages import MAX_ANSWER_BYTES, read_answer
+from groupwise.rollout.worker_pool import Workers
 from tests.faults.bad_teachers import Forking
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

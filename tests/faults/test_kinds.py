@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, Part
-from groupwise.core.parts.part import Slot, find_part_class
+from groupwise.parts.part import Slot, find_part_class
 from tests.unit.cli.conftest import Run, groupwise
 
 __all__ = ["groupwise"]

@@ -12,15 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
-from groupwise.core.seeds import seed_of  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from tests.faults.damaged_runs import flip_bit  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.data.seeds import seed_of
+from groupwise.learner.protocol import hash_weights
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.faults.damaged_runs import flip_bit
+from tests.unit.training.runs import small_config
 
 WORDS = ("alpha", "bravo", "charlie", "delta", "say")
 

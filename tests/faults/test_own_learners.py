@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.training.learner import Learned
-from groupwise.training.learner.answers import check_opened
+from groupwise.learner import Learned
+from groupwise.learner.protocol import check_opened
+from groupwise.learner.weight_check import Canary
+from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.loop import train
-from groupwise.training.metrics.table import check_metrics
-from groupwise.training.weight_transfer.canary import Canary
+from groupwise.training.metrics import check_metrics
 from tests.unit.training.runs import small_run
 
 

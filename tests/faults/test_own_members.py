@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from groupwise import ConfigError, Part, StepTable
-from groupwise.core.errors import TrainingError
-from groupwise.core.parts.members import MEMBERS, OPENED, check_methods
-from groupwise.core.parts.part import CATALOGUES, Slot, load_catalogue
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
+from groupwise.data.credit import TokenCredit
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.members import MEMBERS, OPENED, check_methods
+from groupwise.parts.part import CATALOGUES, Slot, load_catalogue
+from groupwise.system.errors import TrainingError
 
 TABLE = StepTable.from_columns(task=["t"] * 2, attempt=[0, 1], index=[0, 0], reward=[0.0, 1.0])
 TOKENS = TokenTable.from_rows(TABLE, [{"response_ids": [5]}] * 2)

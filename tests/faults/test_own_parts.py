@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, Credit, Part, Step, StepTable, StopReason, Task, Trajectory
-from groupwise.advantages import EpisodeReturn, Relative
-from groupwise.core.pairs import Pair
-from groupwise.core.parts.attempt_results import check_drawn_tasks
-from groupwise.core.parts.part import CATALOGUES, Slot
-from groupwise.core.parts.required_results import REQUIRED_RESULTS
-from groupwise.core.segments import Segments
-from groupwise.core.text.value_words import describe_value
-from groupwise.core.token_table import TokenTable
-from groupwise.groups import ByTask
+from groupwise.credit import ByTask, EpisodeReturn, Relative
+from groupwise.data.samples import Pair
+from groupwise.data.segments import Segments
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.checks import REQUIRED_RESULTS, check_drawn_tasks
+from groupwise.parts.part import CATALOGUES, Slot
+from groupwise.system.text import describe_value
 
 TABLE = StepTable.from_columns(task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
 VALUES, GROUPS = np.array([1.0, 0.0]), Segments.of(np.array([0, 0]))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 ROOT = Path(__file__).parents[2]
 PARENT = """
 import os, sys, threading, time
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.worker_pool import Workers
 from tests.faults.stubborn import Stubborn
 
 def play():

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core import file_system, run_lease
-from groupwise.core.errors import TrainingError
-from groupwise.core.run_lock import RunLock
-from groupwise.core.run_paths import LOCK
+from groupwise.store import lock as run_lease
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import LOCK
+from groupwise.system import files as file_system
+from groupwise.system.errors import TrainingError
 from tests.faults.shared_folders import go_on, hear, list_mounts, writer
 
 

@@ -17,23 +17,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core import run_lock  # noqa: E402
-from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_lock import RunLock  # noqa: E402
-from groupwise.core.run_paths import LOCK  # noqa: E402
-from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.unit.cli.conftest import Run, groupwise  # noqa: E402, F401
-from tests.unit.cli.run_files import small  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.store import lock as run_lock
+from groupwise.store.journal import Journal
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import LOCK
+from groupwise.system.errors import FileError, TrainingError
+from groupwise.training.evaluation.evaluate import evaluate_run
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.unit.cli.conftest import Run, groupwise  # noqa: F401
+from tests.unit.cli.run_files import small
+from tests.unit.training.runs import small_config
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from groupwise.core.run_lock import RunLock
+from groupwise.store.lock import RunLock
 sys.argv = ["/usr/bin/groupwise", "train", "secret.toml", "--set", "env.key=SECRET"]
 lock = RunLock(Path(FOLDER))
 lock.acquire()

@@ -11,20 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core import file_system, run_lease  # noqa: E402
-from groupwise.core.errors import FileError, TrainingError  # noqa: E402
-from groupwise.core.journal.journal import Journal, Update  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.faults.shared_folders import ROOT, list_mounts  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.store import lock as run_lease
+from groupwise.store.journal import Journal, Update
+from groupwise.store.run_folder import RunPaths
+from groupwise.system import files as file_system
+from groupwise.system.errors import FileError, TrainingError
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.faults.shared_folders import ROOT, list_mounts
+from tests.unit.training.runs import small_config
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from groupwise.core import file_system
-from groupwise.core.journal.file import connect
+from groupwise.store.journal_file import connect
 file_system.MOUNTS = Path(sys.argv[2])
 database = connect(Path(sys.argv[1]))
 database.execute("PRAGMA cache_size = 1")  # so that pages are written before the transaction ends

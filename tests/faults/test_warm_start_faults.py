@@ -13,21 +13,20 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import recipes
-from groupwise.cli.terminal.streams import CHATTY
-from groupwise.core.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
+from groupwise import methods
+from groupwise.cli.screen import CHATTY
 from groupwise.envs import Identity
-from groupwise.evaluation.settings import EvaluationConfig
 from groupwise.models import TinyModel
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
-from groupwise.training.imitation.recorded_attempts import make_recorded_samples
-from groupwise.training.imitation.warm_start import make_expert_samples
+from groupwise.rollout.environment_runner import InProcess
+from groupwise.rollout.worker_pool import Workers
+from groupwise.system.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
+from groupwise.training.warm_start import make_expert_samples, make_recorded_samples
 from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +35,7 @@ TASKS = 8
 
 def run_of(folder: Path, env: Any, workers: int | str, **more: Any) -> Run:
     config = RunConfig(
-        algorithm=recipes.build("grpo"),
+        algorithm=methods.build("grpo"),
         env=env,
         model=TinyModel(hidden=16, layers=1, heads=2),
         rollout=RolloutConfig(max_tokens=2, workers=workers, env_timeout=0.5),  # type: ignore[arg-type]

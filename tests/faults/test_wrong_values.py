@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason, Task
-from groupwise.core.journal.blobs import pack_blob, unpack_blob
-from groupwise.core.step_table import StepTable
+from groupwise.data.step_table import StepTable
 from groupwise.envs import Observation, Outcome
-from groupwise.rollout.hosts.host import Fault, Host, InProcess, NoExpert
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Fault, Host, InProcess, NoExpert
+from groupwise.rollout.worker_pool import Workers
+from groupwise.store.journal_file import pack_blob, unpack_blob
 from tests.faults.wrong_values import MENDED, SEEN, WRONG, WrongValues
 from tests.unit.rollout.troublesome import Troublesome
 from tests.unit.rollout.troublesome import task as walk

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import groupwise
-from groupwise import recipes
+from groupwise import methods
 
 T1 = (1, 0, 0, 1, 0, 0, 0, 0)
 T2 = (1, 1, 1, 1, 1, 1, 0, 0)
@@ -44,10 +44,10 @@ def three_attempts() -> groupwise.StepTable:
 
 def credit(table: groupwise.StepTable, recipe: str, **hyper: object) -> list[float]:
     """The recipe's credit for each row."""
-    algorithm = getattr(recipes, recipe)(**hyper)
+    algorithm = getattr(methods, recipe)(**hyper)
     return [float(value) for value in np.asarray(algorithm.advantage(table).values)]
 
 
 def comparison_flags(table: groupwise.StepTable, recipe: str, **hyper: object) -> list[bool]:
     """Whether each row had anybody to be compared with."""
-    return [bool(flag) for flag in getattr(recipes, recipe)(**hyper).advantage(table).compared]
+    return [bool(flag) for flag in getattr(methods, recipe)(**hyper).advantage(table).compared]

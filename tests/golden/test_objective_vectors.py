@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise import recipes
+from groupwise import methods
 from tests.golden.tables import T0, T1, T2, TF, attempts, comparison_flags, credit
 
 Group = tuple[int, ...]
@@ -102,7 +102,7 @@ def test_a_lone_attempt_of_ngrpo_meets_its_virtual_peer_and_keeps_its_reward_in_
 
 def test_ngrpo_trains_on_failed_tasks_and_leaves_out_solved_ones() -> None:
     """numbers, NGRPO: groups that are all correct are filtered out, all-wrong groups are kept."""
-    kept = recipes.ngrpo().keep(attempts(T0, TF, T1))
+    kept = methods.ngrpo().keep(attempts(T0, TF, T1))
     assert [bool(flag) for flag in kept] == [True] * 8 + [False] * 8 + [True] * 8
 
 
@@ -112,7 +112,7 @@ def test_mc_grpo_measures_from_the_median_in_median_deviations() -> None:
     expected = [-0.748130, 1.246883, -1.246883, 0.997506, 0.0]
     assert credit(table, "mc_grpo") == near(expected)
     assert credit(table, "mc_grpo", reference=True) == near(expected)
-    assert [bool(flag) for flag in recipes.mc_grpo().keep(table)] == [True, True, True, True, False]
+    assert [bool(flag) for flag in methods.mc_grpo().keep(table)] == [True, True, True, True, False]
 
 
 def test_mc_grpo_falls_back_to_the_deviation_where_the_release_explodes() -> None:
@@ -120,7 +120,7 @@ def test_mc_grpo_falls_back_to_the_deviation_where_the_release_explodes() -> Non
     table = attempts((1, 0, 0))
     assert credit(table, "mc_grpo") == near([1.732051, 0.0, 0.0])
     assert credit(table, "mc_grpo", reference=True) == near([1000.0, 0.0, 0.0])
-    assert [bool(flag) for flag in recipes.mc_grpo().keep(table)] == [True, False, True]
+    assert [bool(flag) for flag in methods.mc_grpo().keep(table)] == [True, False, True]
 
 
 DQW_PAIR = [1.124353, 0.875647]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from groupwise import Trajectory, recipes
-from groupwise.advantages import FixedUnlessSolved, Relative
-from groupwise.core.algorithm import Algorithm
-from groupwise.rewards import EntropyRanking, shape_group
+from groupwise import Trajectory, methods
+from groupwise.credit import FixedUnlessSolved, Relative, shape_group
+from groupwise.methods.r3 import EntropyRanking
+from groupwise.parts.algorithm import Algorithm
 from groupwise.training.samples import credit_batch
 from tests.golden.cut_answers import answer, near
 from tests.golden.tables import attempts, credit
@@ -28,7 +28,7 @@ def make_ranked_group(num_cut: int, num: int = 8) -> list[Trajectory]:
 
 def compute_credit(group: list[Trajectory], ranking: EntropyRanking, algorithm: Algorithm | None = None) -> list[float]:
     shaped = shape_group(group, [ranking])
-    return credit_batch(algorithm or recipes.r3(), shaped, version=0).values.tolist()
+    return credit_batch(algorithm or methods.r3(), shaped, version=0).values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_deviation_cancels_the_size_of_ranked_rewards(returns: tuple[float, 
 
 def use_fixed_scale(**settings: Any) -> Algorithm:
     """R^3 whose groups without success are divided by a number."""
-    algorithm = recipes.r3()
+    algorithm = methods.r3()
     assert isinstance(algorithm.advantage, Relative)
     scale = FixedUnlessSolved(ddof=0, **settings)
     return algorithm.model_copy(update={"advantage": algorithm.advantage.model_copy(update={"scale": scale})})
@@ -85,7 +85,7 @@ def test_a_fixed_scale_leaves_groups_with_a_success_to_their_deviation() -> None
     recalled = replace(answer(8, 1.0), off_policy=True)
     for members in (group, [*make_ranked_group(8), recalled]):
         fixed, usual = (
-            compute_credit(members, EntropyRanking(), algorithm) for algorithm in (use_fixed_scale(), recipes.r3())
+            compute_credit(members, EntropyRanking(), algorithm) for algorithm in (use_fixed_scale(), methods.r3())
         )
         assert fixed == usual
 

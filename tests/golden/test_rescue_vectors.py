@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from groupwise import Trajectory, recipes
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.groups import SelectiveBuffer
-from groupwise.rewards import EntropyRanking, Unlikeliness, shape_group
-from groupwise.rewards.entropy_ranking import compute_ranking_rewards
+from groupwise import Trajectory, methods
+from groupwise.credit import shape_group
+from groupwise.methods.r3 import EntropyRanking, compute_ranking_rewards
+from groupwise.methods.selective_buffer import SelectiveBuffer
+from groupwise.methods.unlikeliness import Unlikeliness
+from groupwise.store.journal import Journal, Update
 from groupwise.training.samples import credit_batch
 from tests.golden.cut_answers import answer, near
 from tests.golden.tables import attempts, credit
@@ -77,7 +78,7 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
     # By global entropy alone (all peaks higher the lower it is): 0 beats 3 beats 1.
     entropies = ((3.0,) + (0.0,) * 9, (0.6,) * 10, (9.0,) * 10, (1.0,) + (0.3,) * 9)
     zero = EntropyRanking(finished="zero")  # as the paper has it; the default pays the mean of the ranked
-    algorithm = recipes.r3(alpha=alpha).model_copy(update={"shapers": (zero,)})
+    algorithm = methods.r3(alpha=alpha).model_copy(update={"shapers": (zero,)})
     group = [answer(i, entropy=entropies[i], cut=i != 2) for i in range(4)]
     chosen = shape_group(group, algorithm.shapers)
     assert [one.steps[0].shaped for one in chosen] == near([0.5, 0.0, 0.0, 0.25])
@@ -96,9 +97,9 @@ def test_unlikely_right_answers_are_worth_more() -> None:
     ]
     shaped = shape_group(group, [Unlikeliness()])
     assert [one.steps[0].reward + one.steps[0].shaped for one in shaped] == [0.8125, 1.0, 0.0, 0.875]
-    values = credit_batch(recipes.grpo(), shaped, version=0).values.tolist()
+    values = credit_batch(methods.grpo(), shaped, version=0).values.tolist()
     assert values == pytest.approx([0.309304, 0.721709, -1.477785, 0.446772], abs=1e-6)
-    assert credit_batch(recipes.grpo(), group, version=0).values[2] == pytest.approx(-1.499997, abs=1e-6)
+    assert credit_batch(methods.grpo(), group, version=0).values[2] == pytest.approx(-1.499997, abs=1e-6)
 
 
 def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path) -> None:

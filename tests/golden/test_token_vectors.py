@@ -7,31 +7,25 @@ import math
 import numpy as np
 import pytest
 
-from groupwise import recipes
-from groupwise.advantages.token_credit import (
-    ConflictTokens,
-    DualDownSampling,
-    JudgedCredit,
-    LineGains,
-    PotentialCredit,
-    RankBonus,
-    RankCredit,
-    SegmentCredit,
-    SparedSegments,
-    TemperedCredit,
-)
-from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
-from groupwise.advantages.token_credit.rank_memory import LEVELS, RANKS
-from groupwise.core.token_credit import TokenCredit
+from groupwise import methods
+from groupwise.data.credit import TokenCredit
 from groupwise.losses import PolicyLoss
-from groupwise.rollout.measures.answer_potential import compute_potential
-from groupwise.rollout.measures.effective_rank import compute_effective_rank, measure_growth
+from groupwise.methods.after_vsrm import LineGains
+from groupwise.methods.bcpg_nsa import SparedSegments
+from groupwise.methods.d3s import DualDownSampling, choose_max_variance
+from groupwise.methods.dcpo import TemperedCredit
+from groupwise.methods.gtpo import ConflictTokens
+from groupwise.methods.prorag import JudgedCredit
+from groupwise.methods.rank_grpo import RankCredit
+from groupwise.methods.spae import PotentialCredit, compute_potential
+from groupwise.methods.spo_chain import SegmentCredit
+from groupwise.methods.verl import LEVELS, RANKS, RankBonus, compute_effective_rank, measure_growth
 from tests.oracles.losses import Token
 from tests.oracles.random_answers import by_answer, masks_by_answer, tables_of
 from tests.oracles.token_batches import columns_of, run, totals_of
 from tests.oracles.token_methods import Answer
 
-DR_GRPO = recipes.dr_grpo().advantage
+DR_GRPO = methods.dr_grpo().advantage
 
 
 def answer(reward: float, ids: list[int], *, entropy: float = 0.0, group: int = 0) -> Answer:
@@ -99,7 +93,7 @@ def test_d3s_picks_tokens_by_credit_times_entropy() -> None:
         Answer(group=0, reward=1.0, ids=[4], entropy=[0.9], logp=[-0.1]),
     ]
     table, tokens = tables_of(answers)
-    alone = recipes.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
+    alone = methods.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
     part = DualDownSampling(first_samples=1.0, first_tokens=0.5)
     assert masks_by_answer(part(table, alone.by_step(), tokens), tokens, answers) == [[False, True], [False], [True]]
 
@@ -152,7 +146,7 @@ def test_dcpo_mixes_a_second_ratio_in() -> None:
     table, tokens = tables_of(answers)
     part = TemperedCredit()
     assert part.find_weight(0.42, 0.25) == pytest.approx(0.242424, abs=1e-6)
-    values = part(table, recipes.grpo(eps=0.0).advantage(table).by_step(), tokens).values
+    values = part(table, methods.grpo(eps=0.0).advantage(table).by_step(), tokens).values
     assert values[[0, 1]].tolist() == pytest.approx([1.446765, -0.409137], abs=1e-5)
 
 
@@ -207,7 +201,7 @@ def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
     deviations = dict(zip(RANKS, (0.25, -0.5, acceleration), strict=True))
     made.facts = {name: 2.0 * (1 + deviation) for name, deviation in deviations.items()} | dict.fromkeys(LEVELS, 2.0)
     table, tokens = tables_of([made])
-    credit = recipes.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
+    credit = methods.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
     values = RankBonus()(table, credit.by_step(), tokens).values
     assert values.tolist() == pytest.approx([shaped] * 2, abs=1e-6)
     last = RankBonus(placement="last")(table, credit.by_step(), tokens).values
@@ -232,7 +226,7 @@ def prorag_answers() -> list[Answer]:
 )
 def test_prorag_adds_how_steps_were_judged(options: dict[str, str], first: tuple[float, float], last: float) -> None:
     """numbers, ProRAG: 3 tokens with logit 2, 2 with -1, and 4 with 0 in another answer."""
-    algorithm, answers = recipes.prorag(**options), prorag_answers()
+    algorithm, answers = methods.prorag(**options), prorag_answers()
     table, tokens = tables_of(answers)
     steps = algorithm.advantage(table)
     assert steps.values.tolist() == pytest.approx([1.191613, 0.032206, 0.032206, -1.256025], abs=1e-6)
@@ -245,7 +239,7 @@ def test_prorag_adds_how_steps_were_judged(options: dict[str, str], first: tuple
 def test_prorag_compares_what_answers_earned() -> None:
     """numbers, ProRAG: F1 of 1, .5, .1, 0 with a malformed last one earn 3, 2, 1, -1."""
     table, _ = tables_of([answer(reward, [1]) for reward in (3.0, 2.0, 1.0, -1.0)])
-    values = recipes.prorag().advantage(table).values.tolist()
+    values = methods.prorag().advantage(table).values.tolist()
     assert values == pytest.approx([1.0246, 0.4391, -0.1464, -1.3174], abs=1e-4)
 
 
@@ -298,7 +292,7 @@ def test_bcpg_nsa_blames_right_steps_of_wrong_answers_less(
     beta: float, tau: float, objective: float, second: list[float], others: tuple[float, float, float]
 ) -> None:
     """numbers, BCPG-NSA: the objective that is maximised, and its slope by each log-prob."""
-    algorithm, answers = recipes.bcpg_nsa(beta=beta, tau=tau), bcpg_answers()
+    algorithm, answers = methods.bcpg_nsa(beta=beta, tau=tau), bcpg_answers()
     table, tokens = tables_of(answers)
     assert algorithm.token_credit is not None
     credit = algorithm.token_credit(table, algorithm.advantage(table).by_step(), tokens)
@@ -320,5 +314,5 @@ def test_the_step_weight_composes_with_grpo(beta: float, spared: float) -> None:
     """numbers, BCPG-NSA: z-scores of the same rewards are +-0.866025."""
     answers = bcpg_answers()
     table, tokens = tables_of(answers)
-    credit = SparedSegments(beta=beta)(table, recipes.grpo().advantage(table).by_step(), tokens)
+    credit = SparedSegments(beta=beta)(table, methods.grpo().advantage(table).by_step(), tokens)
     assert by_answer(credit, tokens, answers)[1] == pytest.approx([spared] * 2 + [-0.866025] * 2, abs=2e-6)

@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.batching import pack, pad_rows, pad_within_budget
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
 from groupwise.losses import Plain, PolicyLoss
-from groupwise.models.attention import block_masks
-from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.masks import make_dense_mask
+from groupwise.methods import RECIPES
+from groupwise.models import attention_gpu as block_masks
+from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models.attention import make_dense_mask
 from groupwise.models.forward import _checkpoint_layers
-from groupwise.recipes import RECIPES
+from groupwise.models.pack import pack
+from groupwise.models.padded_rows import pad_rows, pad_within_budget
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
 from tests.equivalence.rollouts import VOCABULARY, make_stepwise_samples, make_tangled_samples, with_token_credit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.training.learner import eight_bit
-from groupwise.training.learner.lean_adamw import LeanAdamW
+from groupwise.learner import eight_bit
+from groupwise.learner.optimisers import LeanAdamW
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.engines.conformance.suite import check_engine  # noqa: E402
-from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.engines.static_cache.attention import has_kernel  # noqa: E402
-from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines import layer_kernel_cases  # noqa: E402
-from tests.unit.engines.kernel_cases import CASES, measure_gap  # noqa: E402
-from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests  # noqa: E402
+from groupwise.engines.conformance import check_engine
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.open_engine import open_engine
+from groupwise.engines.static_cache.attention import has_kernel
+from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import ConfigError
+from tests.unit.engines import layer_kernel_cases
+from tests.unit.engines.kernel_cases import CASES, measure_gap
+from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 COMPILER_WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

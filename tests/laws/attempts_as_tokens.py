@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from groupwise import StepTable
-from groupwise.core.pairs import Pair
-from groupwise.core.segments import FloatArray
-from groupwise.training.learner.first_pass import has_first_pass
+from groupwise.data.samples import Pair
+from groupwise.data.segments import FloatArray
+from groupwise.learner.local import has_first_pass
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, totals_of
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 import groupwise
-from groupwise import recipes
+from groupwise import methods
 from tests.oracles.variants import Variant
 from tests.strategies import DYADIC, UNIT_REWARDS, Row, columns_of, step_rows
 
@@ -18,7 +18,7 @@ def table_of(rows: Sequence[Row]) -> groupwise.StepTable:
 
 
 def credit(rows: Sequence[Row], recipe: str, **hyper: object) -> groupwise.Credit:
-    return getattr(recipes, recipe)(**hyper).advantage(table_of(rows))
+    return getattr(methods, recipe)(**hyper).advantage(table_of(rows))
 
 
 def values(rows: Sequence[Row], recipe: str, **hyper: object) -> np.ndarray:

@@ -9,11 +9,10 @@ from typing import Any
 import hypothesis.strategies as st
 
 from groupwise import Step, StopReason, Task, Trajectory
-from groupwise.core.records import SAMPLED_ELSEWHERE, Origin
-from groupwise.core.step_fields import kinds
-from groupwise.core.step_fields.field import StepField
-from groupwise.core.step_fields.kinds import Kind
-from groupwise.core.step_fields.table import STEP_FIELDS
+from groupwise.data import field_kinds as kinds
+from groupwise.data.field_kinds import Kind, StepField
+from groupwise.data.records import SAMPLED_ELSEWHERE, Origin
+from groupwise.data.step_fields import STEP_FIELDS
 
 _TEXT = st.text(max_size=5)
 _NUMBER = st.floats(-1e6, 1e6)

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from groupwise import Part, Task, recipes
-from groupwise.core.journal.journal import Journal
-from groupwise.core.records import Trajectory
-from groupwise.core.seeds import seed_of
+from groupwise import Part, Task, methods
+from groupwise.data.records import Trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs import Observation, Outcome
-from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
 from groupwise.rollout import Flat
-from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.attempts.stepped import PlayedNow
-from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.metrics.speed import Stopwatch
+from groupwise.store.journal import Journal
+from groupwise.training.collect.ahead import PlayedNow
+from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.speed import Stopwatch
 
 QUICK, SLOW = 1, 10
 """Steps of an attempt."""
@@ -144,7 +144,7 @@ class AnsweringEngine:
 def make_config(lag: int | str, *, updates: int, **rollout: Any) -> RunConfig:
     """A small run over quick and slow tasks."""
     return RunConfig(
-        algorithm=recipes.build("dr_grpo"),
+        algorithm=methods.build("dr_grpo"),
         env=Walks(),
         model=TinyModel(hidden=16, layers=1, heads=2),
         engine=AnsweringOn(outlasts=lag == "free"),

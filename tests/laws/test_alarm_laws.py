@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.journal.alarms import Alarm
-from groupwise.training.alarms.rule import AlarmRule, RunHistory
-from groupwise.training.alarms.rules import (
+from groupwise.store.journal import Alarm
+from groupwise.training.alarm_watch import list_raised
+from groupwise.training.alarms import (
+    AlarmRule,
+    AlarmsConfig,
     CutOff,
     EntropyCollapse,
     EntropyExplosion,
@@ -17,10 +19,9 @@ from groupwise.training.alarms.rules import (
     LengthCollapse,
     LengthGrowth,
     NoSignal,
+    RunHistory,
     SamplerGap,
 )
-from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.alarms.watch import list_raised
 
 AMOUNTS = {
     "rollout/entropy": 4.0,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groupwise
-from groupwise import recipes
+from groupwise import methods
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, TokenColumns
 from tests.laws.calls import table_of
 from tests.oracles.losses import Token
@@ -37,7 +37,7 @@ drawn_updates = st.integers(0, 10**9).map(lambda seed: random_update(random.Rand
 
 
 def economy_of(rows: list[Row], **hyper: object) -> groupwise.Credit:
-    return recipes.hdpo(**hyper).channel_credit(table_of(rows))["economy"]
+    return methods.hdpo(**hyper).channel_credit(table_of(rows))["economy"]
 
 
 @given(rows=drawn_rows, calls=st.sampled_from([None, "calls"]), above=st.sampled_from([-1.0, 0.2, 0.5, 2.0]))
@@ -113,7 +113,7 @@ def test_where_no_ratio_is_clipped_two_channels_are_one_of_their_sum(tokens: lis
 def test_a_token_without_credit_in_any_channel_adds_nothing(tokens: list[Token]) -> None:
     idle = [dataclasses.replace(token, advantage=0.0) if token.trains else token for token in tokens]
     channel = dict.fromkeys((token.trajectory for token in tokens), 0.0)
-    loss = recipes.hdpo().loss
+    loss = methods.hdpo().loss
     assert loss is not None
     assert loss.ignores_zero_credit  # type: ignore[attr-defined]
     result = run(loss, columns_with(idle, channel), totals_of(idle))

@@ -15,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from groupwise.core.totals import Totals
-from groupwise.losses import Disco, Kl, Llds, Plain, PolicyLoss, Regression, TokenColumns
-from groupwise.training.learner.first_pass import merge_summaries
+from groupwise.data.samples import Totals
+from groupwise.learner.local import merge_summaries
+from groupwise.losses import Kl, Plain, PolicyLoss, TokenColumns
+from groupwise.methods.disco import Disco
+from groupwise.methods.llds import Llds
+from groupwise.methods.reg_grpo import Regression
 from tests.oracles import context_losses as oracle
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groupwise
-from groupwise import recipes
+from groupwise import methods
 from tests.laws.calls import credit, map_columns, one_walk, rows_for, table_of, values
 from tests.oracles.variants import LAW_VARIANTS, Variant
 from tests.strategies import WILD, Row
@@ -20,7 +20,7 @@ every_variant = pytest.mark.parametrize("variant", LAW_VARIANTS, ids=str)
 
 
 def test_every_recipe_is_under_these_laws() -> None:
-    assert {variant.recipe for variant in LAW_VARIANTS} == set(recipes.names())
+    assert {variant.recipe for variant in LAW_VARIANTS} == set(methods.names())
 
 
 @every_variant
@@ -40,7 +40,7 @@ def test_permuting_rows_permutes_credit_bit_for_bit(variant: Variant, drawn: st.
 def test_permuting_rows_permutes_the_rows_that_are_kept(recipe: str, drawn: st.DataObject) -> None:
     rows = drawn.draw(rows_for(Variant(recipe)))
     order = drawn.draw(st.permutations(range(len(rows))))
-    algorithm = getattr(recipes, recipe)()
+    algorithm = getattr(methods, recipe)()
     kept = np.asarray(algorithm.keep(table_of(rows)))
     assert np.array_equal(algorithm.keep(table_of([rows[position] for position in order])), kept[order])
 
@@ -75,7 +75,7 @@ def constant_table(constant: float, length: int) -> groupwise.StepTable:
 @pytest.mark.parametrize("constant", SPECIAL)
 def test_equal_returns_give_exactly_zero_for_groups_of_2_to_64(variant: Variant, constant: float) -> None:
     table = constant_table(in_range(variant, constant), 1)
-    algorithm = getattr(recipes, variant.recipe)(**variant.hyper)
+    algorithm = getattr(methods, variant.recipe)(**variant.hyper)
     assert not np.any(algorithm.advantage(table).values)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.losses import Clip, EntropyShare, PolicyLoss
-from groupwise.rollout.measures.right_diversity import measure_distinctness, share_out
+from groupwise.methods.after_dsdr import measure_distinctness, share_out
 from tests.oracles import diversity as oracle
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of

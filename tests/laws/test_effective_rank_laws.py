@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from groupwise import Step, Task, Trajectory
-from groupwise.rollout.measures import EffectiveRank
-from groupwise.rollout.measures.effective_rank import compute_effective_rank, measure_growth, rank_prefixes
+from groupwise.methods.verl import EffectiveRank, compute_effective_rank, measure_growth, rank_prefixes
 from tests.oracles import effective_rank as oracle
 
 

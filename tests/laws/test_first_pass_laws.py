@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.pairs import Pair
-from groupwise.core.totals import Totals
-from groupwise.losses import Simpo, TokenColumns
-from groupwise.training.learner.first_pass import merge_summaries
+from groupwise.data.samples import Pair, Totals
+from groupwise.learner.local import merge_summaries
+from groupwise.losses import TokenColumns
+from groupwise.methods.simpo import Simpo
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, totals_of
 

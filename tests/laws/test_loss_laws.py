@@ -15,17 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import (
-    Cispo,
     Clip,
     EntropyBonus,
     Kl,
     Plain,
     PolicyLoss,
-    Rec,
-    Reinforce,
-    Sapo,
     SequenceMean,
     SequenceRatio,
     StepMean,
@@ -35,6 +31,9 @@ from groupwise.losses import (
     TokenRatio,
     TrajectoryMean,
 )
+from groupwise.methods.cispo import Cispo
+from groupwise.methods.rec import Rec, Reinforce
+from groupwise.methods.sapo import Sapo
 from tests.oracles.loss_parts import AGGREGATES, CORRECTIONS, RATIOS, SURROGATES
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of

@@ -12,13 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.observer import RunObserver  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.run_config import WarmStartConfig  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise.learner.protocol import hash_weights
+from groupwise.training.config.run_config import WarmStartConfig
+from groupwise.training.loop import train
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.unit.training.runs import small_config
 
 CALLS = {"stage", "warm start epoch", "warm start", "evaluation", "update"}
 

@@ -12,10 +12,9 @@ from groupwise import Trajectory
 from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
+from groupwise.rollout.environment_runner import InProcess, Waiting
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 
 ENV = Gridworld(size=3, num_holes=1, max_steps=4)

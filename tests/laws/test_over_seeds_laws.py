@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.evaluation.over_seeds import (
+from groupwise.training.evaluation.over_seeds import (
     Estimate,
     estimate_improvement,
     estimate_interquartile_mean,

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import TrainingError
-from groupwise.core.journal.journal import Journal
-from groupwise.training.attempts.playing_thread import PlayingThread
+from groupwise.store.journal import Journal
+from groupwise.system.errors import TrainingError
+from groupwise.training.collect.ahead import PlayingThread
 from groupwise.training.loop import make_update, train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run

@@ -14,10 +14,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.core.pairs import Pair
-from groupwise.core.totals import Totals
-from groupwise.losses import Dpo, P3o, Rpo, Simpo, StepApo
-from groupwise.training.learner.first_pass import merge_summaries
+from groupwise.data.samples import Pair, Totals
+from groupwise.learner.local import merge_summaries
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.p3o import P3o
+from groupwise.methods.rpo import Rpo
+from groupwise.methods.simpo import Simpo
+from groupwise.methods.step_apo import StepApo
 from tests.oracles import pair_losses as oracle
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, totals_of

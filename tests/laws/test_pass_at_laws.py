@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.evaluation.intervals import mean_over_clusters, mean_pass_at, pass_at
+from groupwise.training.evaluation.summary import mean_over_clusters, mean_pass_at, pass_at
 from tests.oracles import pass_at as oracle
 
 TASK = st.lists(st.booleans(), min_size=1, max_size=9)

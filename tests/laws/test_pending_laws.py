@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from groupwise.core.journal.blobs import unpack_blob
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.attempts.pending import read_pending, write_pending
+from groupwise.rollout.environment_runner import Waiting
+from groupwise.store.journal import Journal, Update
+from groupwise.store.journal_file import unpack_blob
+from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.collect.pending import read_pending, write_pending
 from tests.laws.update_attempts import update_attempts
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import Task
-from groupwise.advantages import AbovePrior
-from groupwise.core.parts.stateful import ObservedUpdate
+from groupwise.credit import AbovePrior
+from groupwise.parts.stateful import ObservedUpdate
 from tests.oracles.priors import beta_tracker
-from tests.unit.advantages.observed_updates import attempt, make_update
+from tests.unit.credit.observed_updates import attempt, make_update
 
 RETURNS = st.lists(st.lists(st.integers(0, 1), max_size=5), max_size=6)
 

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.advantages.gate_share import GateShare
-from groupwise.core.records import Task
-from groupwise.losses import EntropyCorridor
+from groupwise.data.records import Task
+from groupwise.methods.epo import EntropyCorridor
+from groupwise.methods.gardo import GateShare
 from tests.unit.losses.entropies import Attempt, make_update
 
 entropies = st.lists(st.floats(0, 3), max_size=3)

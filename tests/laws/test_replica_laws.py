@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.engines.client import open_server_engine
 from groupwise.engines.engine import Request
-from groupwise.engines.remote.engine import open_server_engine
-from groupwise.engines.remote.replicas import choose_replica
-from tests.unit.engines.remote.scripted_server import ScriptedServer, Trouble, break_off, die, say
-from tests.unit.engines.remote.toy_model import ToyModel, make_source, make_weights
+from groupwise.engines.replicas import choose_replica
+from tests.unit.engines.scripted_server import ScriptedServer, Trouble, break_off, die, say
+from tests.unit.engines.toy_model import ToyModel, make_source, make_weights
 
 NUM_SERVERS = 3
 TURNS = 2

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise import Step, StepTable, StopReason, Task, Trajectory, recipes
-from groupwise.advantages import Deviation, FixedUnlessSolved, Relative
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.parts.slots import ScalePart
-from groupwise.rewards import EntropyRanking
-from groupwise.rewards.entropy_ranking import compute_ranking_rewards
+from groupwise import Step, StepTable, StopReason, Task, Trajectory, methods
+from groupwise.credit import Deviation, FixedUnlessSolved, Relative
+from groupwise.methods.r3 import EntropyRanking, compute_ranking_rewards
+from groupwise.parts.slots import ScalePart
+from groupwise.store.journal import Journal, Update
 from tests.laws.calls import credit
 from tests.strategies import CONDUCT, WILD, Row, step_rows
 
@@ -78,7 +77,7 @@ def credit_ranked(failed: list[tuple[list[float], bool]], ranking: EntropyRankin
     table = StepTable.from_columns(
         task=["t"] * len(paid), attempt=list(range(len(paid))), index=[0] * len(paid), reward=paid
     )
-    estimator = recipes.r3().advantage
+    estimator = methods.r3().advantage
     assert isinstance(estimator, Relative)
     return np.asarray(estimator.model_copy(update={"scale": scale})(table).values)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
+from groupwise import methods
 from tests.laws.calls import map_columns, values, with_last_rewards
 from tests.strategies import Row, step_rows
 
@@ -198,7 +198,7 @@ def with_accuracy(rows: list[Row]) -> list[Row]:
 
 
 def test_the_tables_declare_every_recipe() -> None:
-    assert set(SHIFT) == set(SCALE) == set(recipes.names())
+    assert set(SHIFT) == set(SCALE) == set(methods.names())
 
 
 @pytest.mark.parametrize("recipe", of_kind(SHIFT, "outcome"))
@@ -272,7 +272,7 @@ def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
 def test_a_constant_in_units_of_the_reward_scales_with_it(
     recipe: str, hyper: dict[str, object], unit: str, rows: list[Row], factor: float
 ) -> None:
-    scaled = factor * recipes.summary(recipe).options[unit]
+    scaled = factor * methods.summary(recipe).options[unit]
     after = values(scale_rewards(rows, factor), recipe, **hyper | {unit: scaled})
     np.testing.assert_allclose(after, factor * values(rows, recipe, **hyper), rtol=1e-12, atol=1e-12)
 

@@ -16,10 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.core.pairs import Pair
-from groupwise.core.parts.part import Part
-from groupwise.losses import Clip, ElasticClip, Llds, OffPolicyMask, P3o, Regression, TokenColumns
-from groupwise.training.learner.first_pass import has_first_pass
+from groupwise.data.samples import Pair
+from groupwise.learner.local import has_first_pass
+from groupwise.losses import Clip, OffPolicyMask, TokenColumns
+from groupwise.methods.after_etr import ElasticClip
+from groupwise.methods.llds import Llds
+from groupwise.methods.p3o import P3o
+from groupwise.methods.reg_grpo import Regression
+from groupwise.parts.part import Part
 from groupwise.training.loss_context import get_declared
 from tests.equivalence.catalogue_losses import list_losses, list_losses_at_zero
 from tests.equivalence.stopped_gradients import HoldingConstants, find_stop

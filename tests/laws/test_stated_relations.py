@@ -16,23 +16,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import StepTable, recipes
-from groupwise.losses import (
-    AllPairs,
-    Clip,
-    Disco,
-    Dpo,
-    ElasticClip,
-    EntropyBonus,
-    Kl,
-    LastTurnFirst,
-    Plain,
-    PolicyLoss,
-    Rec,
-    Regression,
-    SequenceMean,
-    Simpo,
-)
+from groupwise import StepTable, methods
+from groupwise.losses import AllPairs, Clip, EntropyBonus, Kl, Plain, PolicyLoss, SequenceMean
+from groupwise.methods.after_etr import ElasticClip
+from groupwise.methods.disco import Disco
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.rec import Rec
+from groupwise.methods.reg_grpo import Regression
+from groupwise.methods.seeupo import LastTurnFirst
+from groupwise.methods.simpo import Simpo
 from tests.laws.attempts_as_tokens import Attempts, draw_attempts, learn_whole
 from tests.laws.calls import table_of, values
 from tests.laws.stated import Statements, check_page, make_states, name_statements
@@ -55,10 +47,10 @@ drawn_attempts = SEEDS.map(draw_attempts)
 @given(attempts=drawn_attempts)
 def test_p3o_over_all_pairs_without_a_clip_is_proportional_to_rloo(attempts: Attempts) -> None:
     """Sum over pairs of (R_i - R_j) / 2 (g_i - g_j) = (n - 1) / 2 x sum over attempts of A_i g_i."""
-    paired = recipes.p3o(clip="none")
+    paired = methods.p3o(clip="none")
     assert paired.pairing is not None
     pairs = paired.pairing(attempts.table)
-    assert paired.advantage == recipes.rloo().advantage
+    assert paired.advantage == methods.rloo().advantage
     credit = paired.advantage(attempts.table).values
     _, slopes = learn_whole(paired.loss, attempts.with_pairs(pairs))
     factor = -(attempts.size - 1) / 2 / max(len(pairs), 1)
@@ -70,7 +62,7 @@ def test_p3o_over_all_pairs_without_a_clip_is_proportional_to_rloo(attempts: Att
 def test_simpo_without_a_margin_is_dpo_without_a_reference_where_all_are_equally_long(
     attempts: Attempts, beta: float
 ) -> None:
-    paired = attempts.with_pairs(recipes.simpo(pairs="all").pairing(attempts.table))  # type: ignore[misc]
+    paired = attempts.with_pairs(methods.simpo(pairs="all").pairing(attempts.table))  # type: ignore[misc]
     length = len(attempts.tokens) / attempts.num
     value, slopes = learn_whole(Simpo(beta=beta, margin=0.0), paired)
     total, others = learn_whole(Dpo(beta=beta / length, reference=False), paired)
@@ -82,10 +74,10 @@ def test_simpo_without_a_margin_is_dpo_without_a_reference_where_all_are_equally
 @states("step_apo", "`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`")
 @given(attempts=drawn_attempts, beta=st.floats(0.1, 10))
 def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempts, beta: float) -> None:
-    paired = attempts.with_pairs(recipes.dpo().pairing(attempts.table))  # type: ignore[misc]
-    plain = learn_whole(recipes.dpo(beta=beta).loss, paired)
-    assert learn_whole(recipes.rpo(beta=beta, eta=0.0).loss, paired) == plain
-    assert learn_whole(recipes.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
+    paired = attempts.with_pairs(methods.dpo().pairing(attempts.table))  # type: ignore[misc]
+    plain = learn_whole(methods.dpo(beta=beta).loss, paired)
+    assert learn_whole(methods.rpo(beta=beta, eta=0.0).loss, paired) == plain
+    assert learn_whole(methods.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
 
 
 @states("w_dpo", "Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
@@ -93,11 +85,11 @@ def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempt
 def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts: Attempts, seed: int) -> None:
     rng = random.Random(seed)
     distinct = dataclasses.replace(attempts, rewards=rng.sample(range(attempts.num), attempts.num))
-    method = recipes.w_dpo()
+    method = methods.w_dpo()
     table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(attempts.num)])
     assert method.pairing is not None
     judged = learn_whole(method.loss, distinct.with_pairs(method.pairing(table)))
-    plain = learn_whole(recipes.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
+    plain = learn_whole(methods.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
     assert judged == plain
 
 
@@ -115,11 +107,11 @@ def test_disco_for_large_tau_counts_all_failures_the_same(attempts: Attempts) ->
 def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(attempts: Attempts) -> None:
     """0/1 rewards: 1 / (n p) = (1 - p) / (n p (1 - p)) for a solved attempt, -1 / (n (1 - p)) for a failed one."""
     binary = attempts.with_binary_rewards()
-    credit = recipes.dr_grpo().advantage(binary.table).values
+    credit = methods.dr_grpo().advantage(binary.table).values
     share = binary.table.tasks.mean(binary.table.episode_return)[binary.table.task]
     spread = np.where(share * (1 - share) > 0, share * (1 - share), 1.0)
     length = len(binary.tokens) / binary.num
-    _, slopes = learn_whole(recipes.disco(negatives="mean").loss, binary)
+    _, slopes = learn_whole(methods.disco(negatives="mean").loss, binary)
     expected = -(credit / spread) / (binary.num * length)
     assert slopes == pytest.approx([expected[token.trajectory] for token in binary.tokens], abs=1e-12)
 
@@ -127,8 +119,8 @@ def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(attempts:
 @states("reg_grpo", "At the first optimiser step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of")
 @given(attempts=drawn_attempts, floor=st.floats(0.1, 2))
 def test_reg_grpo_begins_as_reinforce_on_the_credit_of_grpo(attempts: Attempts, floor: float) -> None:
-    method = recipes.reg_grpo(floor=floor, kl=0.0)
-    credit = recipes.grpo().advantage(attempts.table).values
+    method = methods.reg_grpo(floor=floor, kl=0.0)
+    credit = methods.grpo().advantage(attempts.table).values
     _, slopes = learn_whole(method.loss, attempts.with_credit(credit))
     expected = -2 / floor * credit / attempts.num
     assert slopes == pytest.approx([expected[token.trajectory] for token in attempts.tokens], abs=1e-9)
@@ -138,8 +130,8 @@ def test_reg_grpo_begins_as_reinforce_on_the_credit_of_grpo(attempts: Attempts, 
 @states("llds", "`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight")
 @given(attempts=drawn_attempts, weight=st.floats(0, 10))
 def test_llds_on_policy_is_grpo_to_the_bit(attempts: Attempts, weight: float) -> None:
-    fresh = attempts.with_credit(recipes.grpo().advantage(attempts.table).values)
-    assert learn_whole(recipes.llds(weight=weight).loss, fresh) == learn_whole(recipes.grpo().loss, fresh)
+    fresh = attempts.with_credit(methods.grpo().advantage(attempts.table).values)
+    assert learn_whole(methods.llds(weight=weight).loss, fresh) == learn_whole(methods.grpo().loss, fresh)
 
 
 # Policy losses
@@ -149,8 +141,8 @@ def test_llds_on_policy_is_grpo_to_the_bit(attempts: Attempts, weight: float) ->
 @given(tokens=drawn_updates)
 def test_opmd_without_tau_is_reinforce_to_the_bit(tokens: list[Token]) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
-    held: Any = recipes.opmd(tau=0.0).loss
-    assert run(held, columns, totals) == run(recipes.asymre(shift=0.0).loss, columns, totals)  # type: ignore[arg-type]
+    held: Any = methods.opmd(tau=0.0).loss
+    assert run(held, columns, totals) == run(methods.asymre(shift=0.0).loss, columns, totals)  # type: ignore[arg-type]
     by_hand = [-token.advantage / max(totals.tokens, 1) if token.trains else 0.0 for token in tokens]
     assert run(held, columns, totals).by_logp == pytest.approx(by_hand, abs=1e-12)
 
@@ -161,8 +153,8 @@ def test_rec_on_one_side_has_the_gradient_of_clip_on_the_credit_of_dr_grpo(
     tokens: list[Token], low: float, high: float
 ) -> None:
     """A ratio beyond e^20 is out: there the clamped ratio of `Clip` has no gradient at all."""
-    method = recipes.rec(weighted=True, low=low, high=high)
-    assert method.advantage == recipes.dr_grpo().advantage
+    method = methods.rec(weighted=True, low=low, high=high)
+    assert method.advantage == methods.dr_grpo().advantage
     near = [dataclasses.replace(t, behaviour=t.logp) if abs(t.logp - t.behaviour) > 19 else t for t in tokens]
     columns, totals = columns_of(near), totals_of(near)
     clip = run(PolicyLoss(surrogate=Clip(low=low, high=high), old="engine"), columns, totals)
@@ -175,8 +167,8 @@ def test_rec_on_one_side_has_the_gradient_of_clip_on_the_credit_of_dr_grpo(
 def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
     nothing = dataclasses.replace(columns, named={"ratio_multiplier": torch.zeros(len(tokens), dtype=torch.float64)})
-    method = recipes.r2vpo(first=0.0)
-    assert method.advantage == recipes.grpo().advantage
+    method = methods.r2vpo(first=0.0)
+    assert method.advantage == methods.grpo().advantage
     plain = run(PolicyLoss(surrogate=Plain()), columns, totals)
     assert run(method.loss, nothing, totals) == plain  # type: ignore[arg-type]
 
@@ -184,8 +176,8 @@ def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) 
 @states("epo", "`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit")
 @given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
 def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token], weight: float) -> None:
-    columns, totals, base = columns_of(tokens), totals_of(tokens), recipes.grpo()
-    method, plain = recipes.epo(smoothing=0.0, weight=weight), base.loss
+    columns, totals, base = columns_of(tokens), totals_of(tokens), methods.grpo()
+    method, plain = methods.epo(smoothing=0.0, weight=weight), base.loss
     assert method.advantage == base.advantage
     assert isinstance(plain, PolicyLoss)
     bonus = plain.model_copy(update={"penalties": (*plain.penalties, EntropyBonus(weight=weight))})
@@ -195,8 +187,8 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
 @states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
 @given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
 def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
-    method = recipes.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
-    assert method.advantage == recipes.dr_grpo().advantage
+    method = methods.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
+    assert method.advantage == methods.dr_grpo().advantage
     assert method.channels is not None
     table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
     assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
@@ -218,7 +210,7 @@ def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float
 @states("copo", "`copo(mode='off')` = `grpo`'s credit, to the bit")
 @given(rows=step_rows())
 def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
-    method = recipes.copo(mode="off")
+    method = methods.copo(mode="off")
     assert np.array_equal(values(rows, "copo", mode="off"), values(rows, "grpo"))
     assert method.channels is None
     assert method.loss == PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
@@ -228,7 +220,7 @@ def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
 @given(tokens=drawn_updates, between=st.floats(-2, 2), weight=st.floats(0, 1))
 def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], between: float, weight: float) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
-    method: Any = recipes.copo().loss
+    method: Any = methods.copo().loss
     plain = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
     of_tasks = torch.full((len(tokens),), between, dtype=torch.float64)
     weighed = dataclasses.replace(
@@ -258,7 +250,7 @@ def test_gspo_on_answers_of_one_token_is_the_clipped_loss(tokens: list[Token]) -
     single = [dataclasses.replace(token, sample=number, step=number) for number, token in enumerate(tokens)]
     near = [dataclasses.replace(t, old=t.logp) if abs(t.logp - t.old) > 10 else t for t in single]
     columns, totals = columns_of(near), totals_of(near)
-    gspo: Any = recipes.gspo().loss
+    gspo: Any = methods.gspo().loss
     by_token = gspo.model_copy(update={"ratio": PolicyLoss().ratio})
     assert run(gspo, columns, totals) == run(by_token, columns, totals)
 
@@ -270,7 +262,7 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
     still = [dataclasses.replace(token, old=token.logp) for token in tokens]
     columns, totals = columns_of(still), totals_of(still)
     for name in ("cispo", "sapo"):
-        loss: Any = recipes.build(name).loss
+        loss: Any = methods.build(name).loss
         plain = loss.model_copy(update={"surrogate": Plain()})
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
 
@@ -293,7 +285,7 @@ def test_without_their_constants_the_credits_are_that_of_dr_grpo(rows: list[Row]
     np.testing.assert_allclose(values(rows, "red_weight", temperature=1e12), plain, rtol=1e-9, atol=0)
     soft = values(rows, "opmd", baseline="log_mean_exp", temperature=1e9)
     np.testing.assert_allclose(soft, plain, atol=1e-5)
-    compared = np.asarray(recipes.asymre(shift=shift).advantage(table_of(rows)).compared)
+    compared = np.asarray(methods.asymre(shift=shift).advantage(table_of(rows)).compared)
     np.testing.assert_allclose(values(rows, "asymre", shift=shift), plain + shift * compared, rtol=1e-12, atol=1e-12)
 
 
@@ -304,11 +296,11 @@ def test_regions_of_rec_become_one_another_at_their_bounds(
     columns, totals = columns_of(tokens), totals_of(tokens)
 
     def of(**settings: Any) -> object:
-        base: Any = recipes.rec(by_answer=by_answer).loss
+        base: Any = methods.rec(by_answer=by_answer).loss
         return run(base.model_copy(update={"surrogate": Rec(**settings, weighted=False)}), columns, totals)
 
-    base: Any = recipes.rec(by_answer=by_answer).loss
-    reinforce: Any = recipes.asymre().loss
+    base: Any = methods.rec(by_answer=by_answer).loss
+    reinforce: Any = methods.asymre().loss
     plain = base.model_copy(update={"surrogate": reinforce.surrogate})
     assert of(region="two_side", low=1.0, high=1e300) == run(plain, columns, totals)
     without_far = of(region="ring", low=low, high=high, far_low=1e9, far_high=1e300)
@@ -321,8 +313,8 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
     tokens: list[Token], rows: list[Row]
 ) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
-    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), recipes.grpo()
-    held, whole = recipes.hdpo(tool_weight=0.0), recipes.hdpo(calls=None, solved_above=1e300)
+    plain, base = PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()), methods.grpo()
+    held, whole = methods.hdpo(tool_weight=0.0), methods.hdpo(calls=None, solved_above=1e300)
     assert (held.loss, held.channels, held.advantage, whole.advantage) == (plain, None, base.advantage, base.advantage)
     silent = whole.channel_credit(table_of(rows))["economy"]
     assert not silent.values.any()
@@ -336,9 +328,9 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
 )
 @given(tokens=drawn_updates)
 def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
-    """How the learner goes on from turn to turn is in tests/unit/training/test_stages.py."""
-    held, plain = recipes.seeupo(), recipes.gspo(low=0.2, high=0.2)
-    assert held.advantage == recipes.dr_grpo().advantage
+    """How the learner goes on from turn to turn is in tests/unit/learner/test_stages.py."""
+    held, plain = methods.seeupo(), methods.gspo(low=0.2, high=0.2)
+    assert held.advantage == methods.dr_grpo().advantage
     assert isinstance(held.loss, LastTurnFirst)
     assert held.loss.order_turns(1) == [range(1)]
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -349,7 +341,7 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
 @given(returns=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=64))
 def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float]) -> None:
     rows = [{"task": "q", "attempt": n, "index": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
-    plain = recipes.after_dsdr(bonus=0.0, entropy=0.0)
+    plain = methods.after_dsdr(bonus=0.0, entropy=0.0)
     assert np.array_equal(values(rows, "after_dsdr"), values(rows, "grpo"))
     assert plain.loss == PolicyLoss(surrogate=Clip(), aggregate=SequenceMean())
     assert [part.weight for part in plain.shapers] == [0.0]  # type: ignore[attr-defined]
@@ -377,10 +369,10 @@ def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blame
     rng = random.Random(seed)
     table = table_of([{**row, "step_score": rng.uniform(0, 10)} for row in rows])
     for above, sign in ((-1.0, 1), (10.0, -1)):
-        method = recipes.after_webstar(above=above)
+        method = methods.after_webstar(above=above)
         credit = method.credit(table)
-        assert np.array_equal(credit.values, recipes.grpo().credit(table).values)
-        assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & recipes.grpo().keep(table))
+        assert np.array_equal(credit.values, methods.grpo().credit(table).values)
+        assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & methods.grpo().keep(table))
 
 
 @pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))

@@ -12,26 +12,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import recipes
-from groupwise.advantages.token_credit import (
-    DiscountedTokens,
-    DualDownSampling,
-    FirstTokens,
-    JudgedCredit,
-    LineGains,
-    PotentialCredit,
-    RankBonus,
-    RankCredit,
-    SparedSegments,
-    TemperedCredit,
-)
-from groupwise.advantages.token_credit.dual_down_sampling import choose_max_variance
-from groupwise.advantages.token_credit.rank_memory import LEVELS
-from groupwise.batching import pad_rows
+from groupwise import methods
+from groupwise.credit import DiscountedTokens, FirstTokens
 from groupwise.losses import (
     PolicyLoss,
     SequenceRatio,
 )
+from groupwise.methods.after_vsrm import LineGains
+from groupwise.methods.bcpg_nsa import SparedSegments
+from groupwise.methods.d3s import DualDownSampling, choose_max_variance
+from groupwise.methods.dcpo import TemperedCredit
+from groupwise.methods.prorag import JudgedCredit
+from groupwise.methods.rank_grpo import RankCredit
+from groupwise.methods.spae import PotentialCredit
+from groupwise.methods.verl import LEVELS, RankBonus
+from groupwise.models.padded_rows import pad_rows
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
@@ -81,7 +76,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 @given(seed=SEEDS)
 def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
     table, tokens = tables_of(draw_answers(seed))
-    steps = recipes.dr_grpo().advantage(table).by_step()
+    steps = methods.dr_grpo().advantage(table).by_step()
     made = WEIGHTS_OF_ONE[name](table, steps, tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
     assert made.trains.all()
@@ -90,7 +85,7 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
 @states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
 @given(tokens=drawn_updates)
 def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
-    part, plain = recipes.bcpg_nsa(beta=1.0, tau=0.0).loss, recipes.asymre(shift=0.0).loss
+    part, plain = methods.bcpg_nsa(beta=1.0, tau=0.0).loss, methods.asymre(shift=0.0).loss
     assert isinstance(part, PolicyLoss)
     assert isinstance(plain, PolicyLoss)
     alike = plain.model_copy(update={"aggregate": part.aggregate})
@@ -98,12 +93,12 @@ def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) ->
     assert run(part, columns, totals) == run(alike, columns, totals)
 
 
-BY_TOKEN = [name for name in recipes.names() if recipes.build(name).token_credit is not None]
+BY_TOKEN = [name for name in methods.names() if methods.build(name).token_credit is not None]
 
 
 @pytest.mark.parametrize("name", ["grpo", *BY_TOKEN])
 def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: str) -> None:
-    loss: Any = recipes.build(name).loss
+    loss: Any = methods.build(name).loss
     samples = [dataclasses.replace(sample, advantage=0.3 * n - 1.0) for n, sample in enumerate(make_tangled_samples())]
     by_token = [
         dataclasses.replace(sample, advantage=(0.3 * n - 1.0,) * len(sample.response_ids))
@@ -125,9 +120,9 @@ def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int)
         answer.ids = [1000 * number + place for place in range(len(answer.ids))]
         answer.facts["initial_entropy"] = 99.0  # the run began unsure: none is left out for being so
     table, tokens = tables_of(answers)
-    method = recipes.gtpo(boost=1.0, entropy_weight=0.0)
-    steps = recipes.dr_grpo().advantage(table).by_step()
-    assert method.advantage == recipes.dr_grpo().advantage
+    method = methods.gtpo(boost=1.0, entropy_weight=0.0)
+    steps = methods.dr_grpo().advantage(table).by_step()
+    assert method.advantage == methods.dr_grpo().advantage
     assert method.token_credit is not None
     assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.step])
 
@@ -139,8 +134,8 @@ def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> Non
     for answer in answers:
         answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
     table, tokens = tables_of(answers)
-    algorithm = recipes.spo_chain(whiten=False)
-    assert algorithm.advantage == recipes.rloo().advantage
+    algorithm = methods.spo_chain(whiten=False)
+    assert algorithm.advantage == methods.rloo().advantage
     assert algorithm.token_credit is not None
     steps = algorithm.advantage(table).by_step()
     made = algorithm.token_credit(table, steps, tokens)
@@ -158,8 +153,8 @@ def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: in
         answer.reward = rng.choice([0.0, 1.0, 2.5, 0.1])
         answer.facts = {**places, "item_relevance": [answer.reward]}
     table, tokens = tables_of(answers)
-    steps = recipes.grpo(eps=1e-4).advantage(table).by_step()
-    made = RankCredit(reward=reward)(table, recipes.rank_grpo().advantage(table).by_step(), tokens)
+    steps = methods.grpo(eps=1e-4).advantage(table).by_step()
+    made = RankCredit(reward=reward)(table, methods.rank_grpo().advantage(table).by_step(), tokens)
     assert np.array_equal(made.values, steps.values[tokens.step])
 
 
@@ -168,7 +163,7 @@ def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: in
 def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_bit(tokens: list[Token]) -> None:
     kept = [token for token in tokens if token.trains]
     near = [dataclasses.replace(t, old=t.logp) if abs(t.logp - t.old) > 10 else t for t in kept]
-    loss: Any = recipes.rank_grpo().loss
+    loss: Any = methods.rank_grpo().loss
     by_token = loss.model_copy(update={"ratio": PolicyLoss().ratio})
     by_answer = loss.model_copy(update={"ratio": SequenceRatio(unit="step")})
     totals = totals_of(near)
@@ -202,8 +197,8 @@ def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: fl
         known = {name: fact for name, fact in answer.facts.items() if name not in LEVELS}
         answer.facts = known if level is None else known | dict.fromkeys(LEVELS, level)
     table, tokens = tables_of(answers)
-    algorithm = recipes.verl(weight=0.0 if level == 2.0 else 1.0)
-    assert algorithm.advantage == recipes.grpo().advantage
+    algorithm = methods.verl(weight=0.0 if level == 2.0 else 1.0)
+    assert algorithm.advantage == methods.grpo().advantage
     assert isinstance(algorithm.token_credit, RankBonus)
     steps = algorithm.advantage(table).by_step()
     assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])

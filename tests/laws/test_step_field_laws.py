@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.step_fields.kinds import make_hashable
-from groupwise.core.step_fields.table import STEP_FIELDS
-from groupwise.core.trajectory_rows import make_rows, read_step
-from groupwise.recordings import KEYS, RolloutsFile, Row, write_rollouts
-from groupwise.recordings.row import REQUIRED, find_row_fault
-from groupwise.reports.run.derived_credit import make_step_table
+from groupwise.data.field_kinds import make_hashable
+from groupwise.data.step_columns import make_rows, read_step
+from groupwise.data.step_fields import STEP_FIELDS
+from groupwise.report.derived_credit import make_step_table
+from groupwise.store import KEYS, RolloutsFile, Row, write_rollouts
+from groupwise.store.journal import Journal, Update
+from groupwise.store.rollout_rows import REQUIRED, find_row_fault
 from tests.laws.recorded_steps import HELD, attempts
 
 VERSION = 9

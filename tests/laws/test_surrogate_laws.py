@@ -6,12 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given
+from hypothesis import strategies as st
 
-from groupwise.core.parts.part import Part, load_catalogue  # noqa: E402
-from groupwise.losses.surrogates import Clip  # noqa: E402
-from groupwise.losses.token_columns import TokenColumns  # noqa: E402
+from groupwise.losses.surrogates import Clip
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.parts.part import Part, load_catalogue
 
 SURROGATES = [*(part() for part in load_catalogue("surrogate").values()), Clip(low=0.1, high=0.3, dual=3.0)]
 

@@ -12,16 +12,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from groupwise import recipes
-from groupwise.batching import Pack, PaddedRows, count_totals, pack, pad_rows, pad_within_budget, unpack
-from groupwise.core.parts.slots import Loss
-from groupwise.core.sample import Sample
+from groupwise import methods
+from groupwise.data.samples import Sample, count_totals
+from groupwise.learner.micro_batches import make_micro_batches
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.models import TinyModel
-from groupwise.models.logps import compute_token_logps
-from groupwise.training.learner.micro_batches import make_micro_batches
-from tests.unit.batching.samples import samples
-from tests.unit.training.learners import attempts, gradient, learner
+from groupwise.models.forward import compute_token_logps
+from groupwise.models.pack import Pack, pack, unpack
+from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.parts.slots import Loss
+from tests.unit.learner.learners import attempts, gradient, learner
+from tests.unit.models.samples import samples
 
 MAX_TOKENS = 4
 LAYOUTS = {
@@ -102,7 +103,7 @@ def by_hand(listed: Sequence[Sample]) -> torch.Tensor:
 @given(listed=samples_with_masks())
 @settings(max_examples=10, deadline=None)
 def test_every_layout_and_split_gives_one_gradient(name: str, listed: list[Sample]) -> None:
-    loss = PolicyLoss(aggregate=TokenMean()) if name == "plain" else recipes.build(name).loss
+    loss = PolicyLoss(aggregate=TokenMean()) if name == "plain" else methods.build(name).loss
     assert loss is not None
     if not count_totals(listed, max_tokens=MAX_TOKENS).tokens:
         assert all(make(listed) == [] for make in LAYOUTS.values())

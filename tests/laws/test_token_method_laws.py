@@ -13,32 +13,38 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from groupwise import Credit, Part, RecordError, StepTable, recipes
-from groupwise.advantages import EpisodeReturn, Mean, NoBaseline, NoScale, Relative, Sum, Term, Whitened
-from groupwise.advantages.token_credit import (
-    ConflictTokens,
-    DualDownSampling,
-    JudgedCredit,
-    LineGains,
-    PotentialCredit,
-    RankBonus,
-    RankCredit,
-    SegmentCredit,
-    SparedSegments,
-    TemperedCredit,
+from groupwise import Credit, Part, RecordError, StepTable, methods
+from groupwise.credit import (
+    ByTask,
+    EpisodeReturn,
+    Mean,
+    NoBaseline,
+    NoScale,
+    Relative,
+    Sum,
+    Term,
     TokenGae,
     TokenReturn,
+    Whitened,
     WhitenedTokens,
 )
-from groupwise.advantages.token_credit.rank_memory import LEVELS, UNKNOWN
-from groupwise.core.parts.slots import TokenCreditPart
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
-from groupwise.groups import ByTask
+from groupwise.data.credit import TokenCredit
+from groupwise.data.token_table import TokenTable
+from groupwise.methods.after_vsrm import LineGains
+from groupwise.methods.bcpg_nsa import SparedSegments
+from groupwise.methods.d3s import DualDownSampling
+from groupwise.methods.dcpo import TemperedCredit
+from groupwise.methods.gtpo import ConflictTokens
+from groupwise.methods.prorag import JudgedCredit
+from groupwise.methods.rank_grpo import RankCredit
+from groupwise.methods.spae import PotentialCredit
+from groupwise.methods.spo_chain import SegmentCredit
+from groupwise.methods.verl import LEVELS, UNKNOWN, RankBonus
+from groupwise.parts.slots import TokenCreditPart
 from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer
 
-DR_GRPO, RLOO = recipes.dr_grpo().advantage, recipes.rloo().advantage
+DR_GRPO, RLOO = methods.dr_grpo().advantage, methods.rloo().advantage
 SEEDS = st.integers(0, 10_000)
 PARTS: dict[str, Any] = {
     "conflict_tokens": ConflictTokens(),
@@ -126,7 +132,7 @@ def test_gtpo_leaves_even_groups_their_entropy_alone(seed: int) -> None:
     for answer, row in zip(answers, values, strict=True):
         assert row == pytest.approx([-0.1 * np.mean(answer.entropy)] * len(answer.ids), abs=1e-12)
     table, _ = tables_of(answers)
-    assert not recipes.gtpo().keep(table).any()
+    assert not methods.gtpo().keep(table).any()
 
 
 @pytest.mark.parametrize("name", ["conflict_tokens", "dual_down_sampling"])
@@ -217,7 +223,7 @@ def test_gae_without_values_is_the_return(seed: int) -> None:
 def test_whitened_returns_without_a_discount_are_reinforce_pp(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     table, tokens = tables_of(answers)
-    steps = recipes.reinforce_pp().advantage(table).by_step()
+    steps = methods.reinforce_pp().advantage(table).by_step()
     made = WhitenedTokens(of=TokenReturn())(table, steps, tokens).values
     np.testing.assert_allclose(made, steps.values[tokens.step], rtol=1e-9, atol=1e-9)
 
@@ -244,7 +250,7 @@ def test_credit_that_was_divided_is_refused(part: Any) -> None:
     answers = draw_answers(random.Random(1))
     table, tokens = tables_of(answers)
     with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
-        part(table, recipes.grpo().advantage(table).by_step(), tokens)
+        part(table, methods.grpo().advantage(table).by_step(), tokens)
 
 
 @pytest.mark.parametrize("value", [None, "high", math.nan])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.losses import LastTurnFirst
+from groupwise.methods.seeupo import LastTurnFirst
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, totals_of
 from tests.oracles.turns import factor_of_turns

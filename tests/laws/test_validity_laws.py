@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise import Step, StepTable, Task, Trajectory
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.trajectory_rows import make_rows
-from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.reports.run.derived_credit import make_step_table
+from groupwise.data.step_columns import make_rows
+from groupwise.report.derived_credit import make_step_table
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.store.journal import Journal, Update
 from tests.strategies import CONDUCT
 
 SAID = ("well_formed", "accepted", "valid")

@@ -8,11 +8,11 @@ import hypothesis.strategies as st
 import numpy as np
 
 from groupwise import Task, Trajectory
-from groupwise.core.journal.states import StateBefore
-from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
-from groupwise.core.records import SetAside
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.training.attempts.collect import UpdateAttempts
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.records import SetAside
+from groupwise.parts.stateful import StateBefore
+from groupwise.rollout.environment_runner import Waiting
+from groupwise.training.collect.collect import UpdateAttempts
 from tests.laws.recorded_steps import attempts
 
 _TEXT = st.text(max_size=5)

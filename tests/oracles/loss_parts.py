@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from groupwise.core.parts.part import Part
 from groupwise.losses import (
-    Cispo,
     Clip,
     ConstantLength,
     Mask,
     OffPolicyMask,
     Plain,
-    Rec,
-    Reinforce,
     Reject,
-    Sapo,
     SequenceMean,
     SequenceRatio,
     SequenceSum,
@@ -25,6 +20,10 @@ from groupwise.losses import (
     TrajectoryMean,
     Truncate,
 )
+from groupwise.methods.cispo import Cispo
+from groupwise.methods.rec import Rec, Reinforce
+from groupwise.methods.sapo import Sapo
+from groupwise.parts.part import Part
 from tests.oracles import losses as oracle
 
 LENGTH = 7

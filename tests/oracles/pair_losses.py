@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from groupwise.core.pairs import Pair
+from groupwise.data.samples import Pair
 from tests.oracles.losses import Token
 
 Member = Callable[[str], Tensor]

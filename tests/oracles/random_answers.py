@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from groupwise import StepTable
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
+from groupwise.data.credit import TokenCredit
+from groupwise.data.token_table import TokenTable
 from tests.oracles.token_methods import Answer
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from groupwise import StepTable, recipes
+from groupwise import StepTable, methods
 from tests.oracles.rows import Row, by_attempt, steps_of
 from tests.oracles.temporal import gagpo, hgae, shrunk_hgae
 from tests.strategies import MODERATE, columns_of, random_rows
@@ -31,10 +31,10 @@ def test_what_follows_a_limit_is_nothing_or_the_last_value_again(recipe: str, la
         rows = cut_some_off(rng, random_rows(rng, regimes=MODERATE, max_rows=30))
         hyper = {"lam": lam, "gamma": rng.choice((0.0, 0.5, 0.95)), "scale_by": "none", "truncated": truncated}
         table = StepTable.from_columns(**columns_of(rows))
-        credit = recipes.build(recipe, **hyper).advantage(table)
+        credit = methods.build(recipe, **hyper).advantage(table)
         expected, compared = ORACLES[recipe](rows, **hyper)
         assert credit.values.tolist() == pytest.approx(expected, abs=1e-9)
         assert credit.compared.tolist() == compared
-        plain = recipes.build(recipe, **hyper | {"truncated": "zero"}).advantage(table)
+        plain = methods.build(recipe, **hyper | {"truncated": "zero"}).advantage(table)
         has_differed |= bool((plain.values != credit.values).any())
     assert has_differed == (truncated == "value")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import RecordError, Step, Task, Trajectory, recipes
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.step_table import StepTable
-from groupwise.core.token_table import TokenTable
-from groupwise.reports.explain.token import explain_token
-from groupwise.rewards import shape_group
+from groupwise import RecordError, Step, Task, Trajectory, methods
+from groupwise.credit import shape_group
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.algorithm import Algorithm
+from groupwise.report.explain_token import explain_token
 from groupwise.training.samples import credit_tokens
 from tests.oracles import kl_in_reward as oracle
 from tests.oracles.kl_in_reward import Sampled
@@ -74,7 +74,7 @@ def credit_each_token(method: Algorithm, attempts: Sequence[Sampled], **fields: 
 @given(seed=SEEDS, beta=st.floats(0.001, 1.0))
 def test_rloo_and_the_gaps_of_p3o(seed: int, beta: float) -> None:
     attempts = draw_attempts(random.Random(seed))
-    rloo, p3o = recipes.rloo(kl_in_reward=beta), recipes.p3o(kl_in_reward=beta)
+    rloo, p3o = methods.rloo(kl_in_reward=beta), methods.p3o(kl_in_reward=beta)
     assert (rloo.shapers, rloo.measures) == (p3o.shapers, p3o.measures)
     table, _ = shape(rloo, attempts)
     assert rloo.credit(table).values.tolist() == pytest.approx(oracle.rloo(attempts, beta), abs=1e-9)
@@ -89,7 +89,7 @@ def test_rloo_and_the_gaps_of_p3o(seed: int, beta: float) -> None:
 @given(seed=SEEDS, beta=st.floats(0.001, 1.0), gamma=st.sampled_from([1.0, 0.9]))
 def test_reinforce_pp_takes_it_off_each_token(seed: int, beta: float, gamma: float) -> None:
     attempts = draw_attempts(random.Random(seed))
-    method = recipes.reinforce_pp(gamma=gamma, kl_in_reward=beta)
+    method = methods.reinforce_pp(gamma=gamma, kl_in_reward=beta)
     expected = oracle.reinforce_pp(attempts, beta, gamma)
     for own, wanted in zip(credit_each_token(method, attempts), expected, strict=True):
         assert own == pytest.approx(wanted, abs=1e-7)
@@ -98,7 +98,7 @@ def test_reinforce_pp_takes_it_off_each_token(seed: int, beta: float, gamma: flo
 def test_reinforce_pp_by_hand_and_derived_again() -> None:
     """Reward 1, log-ratios 0.5 and -0.5 at beta 0.1: token rewards -0.05 and 1.05, returns 1 and 1.05."""
     attempts = [Sampled(0, 1.0, [-0.5, -1.0], [-1.0, -0.5]), Sampled(0, 0.0, [-0.5], [-0.5])]
-    method = recipes.reinforce_pp(kl_in_reward=0.1)
+    method = methods.reinforce_pp(kl_in_reward=0.1)
     mean, spread = (1 + 1.05 + 0) / 3, np.std([1, 1.05, 0], ddof=1)
     first, second = credit_each_token(method, attempts)
     assert first == pytest.approx([(1 - mean) / spread, (1.05 - mean) / spread])
@@ -116,11 +116,11 @@ def test_a_policy_that_is_the_reference_pays_nothing(seed: int) -> None:
         attempt.logp = [round(4 * value) / 4 for value in attempt.logp]  # sums of quarters are exact
         attempt.ref = list(attempt.logp)
     for name in ("rloo", "p3o"):
-        method = recipes.build(name, kl_in_reward=0.3)
-        with_kl, without = shape(method, attempts)[0], shape(recipes.build(name), attempts)[0]
+        method = methods.build(name, kl_in_reward=0.3)
+        with_kl, without = shape(method, attempts)[0], shape(methods.build(name), attempts)[0]
         assert np.array_equal(with_kl.reward, without.reward)
-    charged = credit_each_token(recipes.reinforce_pp(kl_in_reward=0.3), attempts)
-    plain = recipes.reinforce_pp().credit(shape(recipes.reinforce_pp(), attempts)[0]).values
+    charged = credit_each_token(methods.reinforce_pp(kl_in_reward=0.3), attempts)
+    plain = methods.reinforce_pp().credit(shape(methods.reinforce_pp(), attempts)[0]).values
     for own, value in zip(charged, plain.tolist(), strict=True):
         assert own == pytest.approx([value] * len(own), abs=1e-9)
 
@@ -130,7 +130,7 @@ def test_a_level_of_a_task_cancels_in_what_compares_attempts(seed: int, beta: fl
     """Answers of a task that are all likelier by as many nats: RLOO and P3O compare, REINFORCE++ does not."""
     attempts = draw_attempts(random.Random(seed))
     moved = [replace(attempt, ref=[attempt.ref[0] - 3.0, *attempt.ref[1:]]) for attempt in attempts]
-    method = recipes.rloo(kl_in_reward=beta)
+    method = methods.rloo(kl_in_reward=beta)
     before, after = (method.credit(shape(method, sampled)[0]).values for sampled in (attempts, moved))
     np.testing.assert_allclose(after, before, atol=1e-9)
 
@@ -138,7 +138,7 @@ def test_a_level_of_a_task_cancels_in_what_compares_attempts(seed: int, beta: fl
 @pytest.mark.parametrize("name", ["rloo", "p3o", "reinforce_pp"])
 def test_attempts_of_another_policy_are_charged_nothing(name: str) -> None:
     attempts = draw_attempts(random.Random(3))
-    method = recipes.build(name, kl_in_reward=0.3)
+    method = methods.build(name, kl_in_reward=0.3)
     table, recorded = shape(method, attempts, off_policy=True)
     assert table.reward.tolist() == [attempt.reward for attempt in attempts]
     if method.token_credit is not None:
@@ -148,7 +148,7 @@ def test_attempts_of_another_policy_are_charged_nothing(name: str) -> None:
 
 
 def test_log_probs_that_were_not_measured_by_token_are_asked_for() -> None:
-    method = recipes.reinforce_pp(kl_in_reward=0.1)
+    method = methods.reinforce_pp(kl_in_reward=0.1)
     short = [
         replace(t, steps=(replace(t.steps[0], facts={"reference_token_logps": [0.0]}),))
         for t in record([Sampled(0, 1.0, [-0.5, -1.0], [-1.0, -0.5])])

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import EntropyBonus, Kl, Plain, PolicyLoss, TokenColumns, TokenRatio
 from tests.oracles import losses as oracle
 from tests.oracles.loss_parts import AGGREGATES, CORRECTIONS, LENGTH, RATIOS, SURROGATES

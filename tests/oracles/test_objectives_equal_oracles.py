@@ -11,7 +11,8 @@ import random
 
 import pytest
 
-from groupwise.losses import PolicyLoss, Reinforce, SquaredChange, SquaredDrift
+from groupwise.losses import PolicyLoss, SquaredChange, SquaredDrift
+from groupwise.methods.rec import Reinforce
 from tests.oracles import losses as oracle
 from tests.oracles.loss_parts import RECS
 from tests.oracles.losses import Counted, Token

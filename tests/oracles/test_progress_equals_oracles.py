@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise import StepTable, recipes
-from groupwise.rollout.measures.prover_values import find_best_of
+from groupwise import StepTable, methods
+from groupwise.methods.pav import find_best_of
 from tests.oracles.progress import best_of, pav
 from tests.strategies import MODERATE, columns_of, random_rows
 
@@ -24,7 +24,7 @@ def test_credit_is_the_oracle_s(alpha: float) -> None:
         rows = random_rows(rng, regimes=MODERATE, max_rows=40)
         progress = {(row["task"], row["attempt"], row["index"]): rng.randint(-8, 8) / 8 for row in rows}
         rows = [row | {"prover_progress": progress[row["task"], row["attempt"], row["index"]]} for row in rows]
-        credit = recipes.pav(alpha=alpha).advantage(StepTable.from_columns(**columns_of(rows)))
+        credit = methods.pav(alpha=alpha).advantage(StepTable.from_columns(**columns_of(rows)))
         expected, compared = pav(rows, alpha=alpha)
         assert credit.values.tolist() == pytest.approx(expected, abs=1e-9)
         assert credit.compared.tolist() == compared

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import groupwise
-from groupwise import recipes
+from groupwise import methods
 from tests.oracles.clustered_hgpo import hgpo_by_clusters
 from tests.oracles.history import hgpo
 from tests.oracles.keep import mc_grpo_keep, ngrpo_keep
@@ -103,7 +103,7 @@ def test_a_recipe_equals_its_oracle_on_a_thousand_random_tables(variant: Variant
     wrong: list[str] = []
     for number, table in enumerate(tables(pool_of(variant))):
         hyper = settings_of(variant, number)
-        credit = getattr(recipes, variant.recipe)(**hyper).advantage(table.steps)
+        credit = getattr(methods, variant.recipe)(**hyper).advantage(table.steps)
         expected, compared = variant.oracle(table.rows, **hyper)
         allowed = tolerances(table, expected, variant)
         got = [float(value) for value in credit.values]
@@ -133,19 +133,19 @@ def test_the_clustered_loop_equals_the_literal_reading_of_hgpo(hyper: dict[str, 
 
 def test_mc_grpo_leaves_out_the_pivot_attempt_of_each_task() -> None:
     for table in tables("any"):
-        assert [bool(flag) for flag in recipes.mc_grpo().keep(table.steps)] == mc_grpo_keep(table.rows)
+        assert [bool(flag) for flag in methods.mc_grpo().keep(table.steps)] == mc_grpo_keep(table.rows)
 
 
 @pytest.mark.parametrize("pool", ["any", "unit"])
 @pytest.mark.parametrize("best", [1.0, 0.25, 0.1, -1e100])
 def test_ngrpo_leaves_out_the_tasks_that_are_solved_by_every_attempt(pool: str, best: float) -> None:
     for table in tables(pool):
-        kept = recipes.ngrpo(best=best).keep(table.steps)
+        kept = methods.ngrpo(best=best).keep(table.steps)
         assert [bool(flag) for flag in kept] == ngrpo_keep(table.rows, best=best)
 
 
 def test_every_recipe_has_an_oracle_and_every_oracle_is_run() -> None:
-    assert set(recipes.names()) == set(ORACLES) == {variant.recipe for variant in VARIANTS}
+    assert set(methods.names()) == set(ORACLES) == {variant.recipe for variant in VARIANTS}
 
 
 def test_the_tables_hold_what_they_promise() -> None:

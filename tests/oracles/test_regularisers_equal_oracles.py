@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise import Part, StepTable, recipes
-from groupwise.advantages import ColumnMean, DistinctCredit, DoubtGate
-from groupwise.advantages.gate_share import GateShare
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.core.records import Task
-from groupwise.core.segments import FloatArray
-from groupwise.losses import EntropyCorridor, Plain, PolicyLoss
+from groupwise import Part, StepTable, methods
+from groupwise.credit import ColumnMean
+from groupwise.data.records import Task
+from groupwise.data.segments import FloatArray
+from groupwise.losses import Plain, PolicyLoss
+from groupwise.methods.epo import EntropyCorridor
+from groupwise.methods.gardo import DistinctCredit, DoubtGate, GateShare
+from groupwise.parts.stateful import ObservedUpdate
 from tests.oracles import corridor as oracle
 from tests.oracles import doubt as oracle_of_doubt
 from tests.oracles.losses import Token
@@ -141,7 +142,7 @@ def table_of(rows: list[Row]) -> StepTable:
 
 
 def test_distinct_credit_is_what_the_oracle_says() -> None:
-    rng, part = random.Random("points"), DistinctCredit(of=recipes.dr_grpo().advantage)
+    rng, part = random.Random("points"), DistinctCredit(of=methods.dr_grpo().advantage)
     for _ in range(NUM_UPDATES):
         rows = random_rows(rng)
         credit = part(table_of(rows))

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groupwise
-from groupwise import StopReason, recipes
-from groupwise.advantages import FixedUnlessSolved, Relative
-from groupwise.groups import CrossContextReplay, HistoryKeyedReplay
-from groupwise.rewards import EntropyRanking
+from groupwise import StopReason, methods
+from groupwise.credit import FixedUnlessSolved, Relative
+from groupwise.methods.r3 import CrossContextReplay, EntropyRanking, HistoryKeyedReplay
 from tests.oracles import rescue as oracle
 from tests.oracles.variants import Variant
 from tests.strategies import MODERATE, columns_of, random_rows
@@ -46,7 +45,7 @@ def test_groups_with_recalled_members_get_the_credit_of_the_oracle(variant: Vari
         rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
         num_mixed += any(row["off_policy"] for row in rows)
         table = groupwise.StepTable.from_columns(**columns_of(rows))
-        credit = getattr(recipes, variant.recipe)(**variant.hyper).advantage(table)
+        credit = getattr(methods, variant.recipe)(**variant.hyper).advantage(table)
         expected, compared = variant.oracle(rows, **variant.hyper)
         assert credit.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), number
         assert credit.compared.tolist() == compared, number
@@ -59,7 +58,7 @@ def test_a_fixed_scale_gives_the_credit_of_the_oracle() -> None:
         rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
         fixed, above = rng.choice((0.5, 2.0)), rng.choice((0.0, 0.5, 1.0))
         table = groupwise.StepTable.from_columns(**columns_of(rows))
-        relative = recipes.r3(alpha=2.0).advantage
+        relative = methods.r3(alpha=2.0).advantage
         assert isinstance(relative, Relative)
         scale = FixedUnlessSolved(ddof=0, fixed=fixed, above=above)
         credit = relative.model_copy(update={"scale": scale})(table)

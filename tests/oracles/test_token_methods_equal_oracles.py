@@ -9,29 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise import StepTable, recipes
-from groupwise.advantages.token_credit import (
-    ConflictTokens,
-    DiscountedTokens,
-    DualDownSampling,
-    FirstTokens,
-    JudgedCredit,
-    LineGains,
-    PotentialCredit,
-    RankBonus,
-    RankCredit,
-    SegmentCredit,
-    SparedSegments,
-    TemperedCredit,
-    TokenGae,
-    TokenReturn,
-    WhitenedTokens,
-)
-from groupwise.advantages.token_credit.dual_down_sampling import PROGRESS
-from groupwise.advantages.token_credit.rank_memory import LEVELS
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.token_table import TokenTable
-from groupwise.reports.explain.token import explain_token
+from groupwise import StepTable, methods
+from groupwise.credit import DiscountedTokens, FirstTokens, TokenGae, TokenReturn, WhitenedTokens
+from groupwise.data.token_table import TokenTable
+from groupwise.methods.after_vsrm import LineGains
+from groupwise.methods.bcpg_nsa import SparedSegments
+from groupwise.methods.d3s import PROGRESS, DualDownSampling
+from groupwise.methods.dcpo import TemperedCredit
+from groupwise.methods.gtpo import ConflictTokens
+from groupwise.methods.prorag import JudgedCredit
+from groupwise.methods.rank_grpo import RankCredit
+from groupwise.methods.spae import PotentialCredit
+from groupwise.methods.spo_chain import SegmentCredit
+from groupwise.methods.verl import LEVELS, RankBonus
+from groupwise.parts.algorithm import Algorithm
+from groupwise.report.explain_token import explain_token
 from tests.oracles import token_methods as oracle
 from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer
@@ -60,7 +52,7 @@ def check_derivations(algorithm: Algorithm, table: StepTable, tokens: TokenTable
 )
 def test_gtpo(options: dict[str, Any], own: dict[str, Any]) -> None:
     rng = random.Random(f"gtpo {options}")
-    algorithm = recipes.gtpo().model_copy(update={"token_credit": ConflictTokens(**options)})
+    algorithm = methods.gtpo().model_copy(update={"token_credit": ConflictTokens(**options)})
     for number in range(NUM_TABLES):
         answers = random_answers(rng)
         initial = rng.choice([None, 0.1, 0.6, 2.0])
@@ -80,7 +72,7 @@ def test_gtpo(options: dict[str, Any], own: dict[str, Any]) -> None:
 @pytest.mark.parametrize("progress", [None, 0.0, 0.5, 1.0])
 def test_d3s(progress: float | None) -> None:
     rng = random.Random(f"d3s {progress}")
-    algorithm, at = recipes.d3s(first_tokens=1.0), progress or 0.0
+    algorithm, at = methods.d3s(first_tokens=1.0), progress or 0.0
     for number in range(NUM_TABLES // 2):
         answers = random_answers(rng, groups=2)
         for answer in answers:
@@ -103,7 +95,7 @@ def test_d3s(progress: float | None) -> None:
 def test_d3s_keeps_the_tokens_with_most_credit_times_entropy() -> None:
     rng = random.Random("tokens")
     part = DualDownSampling(first_samples=1.0, first_tokens=0.4)
-    estimator = recipes.grpo().advantage
+    estimator = methods.grpo().advantage
     for _ in range(NUM_TABLES):
         answers = random_answers(rng)
         table, tokens = tables_of(answers)
@@ -115,7 +107,7 @@ def test_d3s_keeps_the_tokens_with_most_credit_times_entropy() -> None:
 
 
 Wanted = list[list[float]]
-RLOO, DR_GRPO, GRPO = (recipes.build(name).advantage for name in ("rloo", "dr_grpo", "grpo"))
+RLOO, DR_GRPO, GRPO = (methods.build(name).advantage for name in ("rloo", "dr_grpo", "grpo"))
 OTHERS: dict[str, tuple[Any, Any, Callable[[list[Answer], list[float]], Wanted]]] = {
     "spo_chain": (RLOO, SegmentCredit(max_probability=None), oracle.spo_chain),
     "gae": (DR_GRPO, TokenGae(gamma=0.9, lam=0.8), lambda a, c: oracle.token_gae(a, c, gamma=0.9, lam=0.8)),

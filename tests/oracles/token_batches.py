@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import LossResult, PolicyLoss, TokenColumns
 from tests.oracles.loss_parts import LENGTH
 from tests.oracles.losses import Token, num

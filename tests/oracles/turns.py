@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
 from tests.oracles.losses import Token
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from groupwise.core.journal.blobs import unpack_blob
+from groupwise.store.journal_file import unpack_blob
 
 
 def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:

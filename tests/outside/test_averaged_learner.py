@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from groupwise import load_run, open_run, train  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from tests.outside.running import PACKAGES, SMALL_RUN, groupwise  # noqa: E402
+from groupwise import load_run, open_run, train
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import TrainingError
+from groupwise.training.run import Run
+from tests.outside.running import PACKAGES, SMALL_RUN, groupwise
 
 ALGORITHM = '\n[algorithm]\nrecipe = "dr_grpo"\n'
 REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.attempts=16")
@@ -82,7 +82,7 @@ def test_it_is_resumed_to_the_bit_by_the_command(whole: Path, tmp_path: Path) ->
 
 
 def distances_of(folder: Path) -> list[float]:
-    from groupwise.core.journal.journal import Journal
+    from groupwise.store.journal import Journal
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         return [value for _, value in journal.curve("extra/distance_to_average")]

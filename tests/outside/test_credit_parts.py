@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
 from tests.outside.running import SMALL_RUN as RUN
 from tests.outside.running import train_from_file
 

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import load_run, open_run, train  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.training.checkpoints.run_checkpoints import open_run_at  # noqa: E402
-from tests.outside.running import SMALL_RUN, groupwise  # noqa: E402
+from groupwise import load_run, open_run, train
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import TrainingError
+from groupwise.training.checkpoints import open_run_at
+from tests.outside.running import SMALL_RUN, groupwise
 
 ALGORITHM = '\n[algorithm]\nrecipe = "dr_grpo"\n'
 REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.attempts=16")

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
 from tests.outside.running import SMALL_RUN, groupwise, train_from_file
 
 RUN = (

@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch")
 
 
-from groupwise.config.run_file import load_run
-from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.engines.conformance.suite import check_engine
+from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
-from groupwise.training.engine.needs import check_engine_gives
+from groupwise.system.errors import ConfigError, EngineFault
+from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.outside.recorded_runs import rows_of, weights_of

@@ -17,31 +17,26 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from groupwise.batching import (  # noqa: E402
-    count_totals,
-    pack,
-    pad_within_budget,
-)
-from groupwise.config.run_file import load_run  # noqa: E402
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.parts.part import find_part_class  # noqa: E402
-from groupwise.core.run_paths import JOURNAL  # noqa: E402
-from groupwise.core.sample import Sample  # noqa: E402
-from groupwise.core.totals import Totals  # noqa: E402
-from groupwise.losses import TokenColumns  # noqa: E402
-from groupwise.reports.explain.step import explain_channels  # noqa: E402
-from groupwise.reports.run.derived_credit import DerivedCredit  # noqa: E402
-from groupwise.training.learner.config import LearnerConfig  # noqa: E402
-from groupwise.training.learner.first_pass import merge_summaries  # noqa: E402
-from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from groupwise.training.learner.micro_batches import make_micro_batches  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.outside.running import train_from_file  # noqa: E402
-from tests.run_file_sections import TINY_WORD_WORLD  # noqa: E402
-from tests.unit.training.learners import attempts, tiny  # noqa: E402
+from groupwise.data.samples import Sample, Totals, count_totals
+from groupwise.learner.config import LearnerConfig
+from groupwise.learner.local import LocalLearner, merge_summaries
+from groupwise.learner.micro_batches import make_micro_batches
+from groupwise.losses import TokenColumns
+from groupwise.models.pack import pack
+from groupwise.models.padded_rows import pad_within_budget
+from groupwise.parts.part import find_part_class
+from groupwise.report.derived_credit import DerivedCredit
+from groupwise.report.explain import explain_channels
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import JOURNAL
+from groupwise.training.config.run_file import load_run
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.outside.running import train_from_file
+from tests.run_file_sections import TINY_WORD_WORLD
+from tests.unit.learner.learners import attempts, tiny
 
 
 def disco(**fields: Any) -> Any:

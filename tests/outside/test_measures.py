@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal
-from groupwise.recordings import RolloutsFile, write_rollouts
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.outside.running import SMALL_RUN, train_from_file

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal.journal import Journal
+from groupwise.store.journal import Journal
 from tests.outside.running import PACKAGES, ROOT, groupwise
 from tests.run_file_sections import TINY_WORD_WORLD
 

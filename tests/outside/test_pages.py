@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.seams import TokenColumns, Totals  # noqa: E402
-from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file  # noqa: E402
+from groupwise.extend import TokenColumns, Totals
+from groupwise.store.journal import Journal
+from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENDS = SMALL_RUN.replace('plan = { kind = "flat", attempts = 4 }', 'plan = { kind = "page_plans:Paced", attempts = 3 }')

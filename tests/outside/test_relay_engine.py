@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run

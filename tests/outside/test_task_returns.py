@@ -16,9 +16,9 @@ pytest.importorskip("torch")
 
 from transformers import AutoModelForCausalLM
 
-from groupwise.core.journal.journal import Journal
-from groupwise.training.checkpoints.state_file import find_latest_checkpoint
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.checkpoint_files import find_latest_checkpoint
+from groupwise.store.journal import Journal
 from tests.outside.running import PACKAGES, ROOT, groupwise
 from tests.run_file_sections import TINY_WORD_WORLD
 

@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import tomli_w
 
-from groupwise.core.errors import FileError
-from groupwise.core.journal.journal import Journal
-from groupwise.core.text.files import parse_toml
-from groupwise.evaluation.summary import Evaluation
+from groupwise.store.journal import Journal
+from groupwise.system.errors import FileError
+from groupwise.system.files import parse_toml
+from groupwise.training.evaluation.summary import Evaluation
 
 ROOT = Path(__file__).parents[2]
 RUN_FILE = ROOT / "tests" / "vllm" / "household.toml"

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import RunPaths
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
 from tests.scale.environment import ROOT
 
 RUN_FILE = ROOT / "deploy" / "household.toml"

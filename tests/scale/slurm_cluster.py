@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.launch.guarded_process import find_free_port
+from groupwise.system.processes import find_free_port
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "sinfo")
 START_SECONDS = 60.0

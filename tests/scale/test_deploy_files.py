@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from groupwise.launch.guarded_process import find_free_port
+from groupwise.system.processes import find_free_port
 from tests.measured_numbers import Numbers
 from tests.scale.environment import PATIENCE, ROOT
 from tests.scale.launched_runs import OPTIONS, RUN_FILE, make_model, read_digest

@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from tests.measured_numbers import Numbers  # noqa: E402
-from tests.scale.environment import (  # noqa: E402
+from tests.measured_numbers import Numbers
+from tests.scale.environment import (
     HERE,
     Command,
     lacks_ray,
@@ -28,7 +28,7 @@ from tests.scale.environment import (  # noqa: E402
     wait_until,
     write_run_file,
 )
-from tests.vllm.environment import PYTHON, find_reason_to_skip  # noqa: E402
+from tests.vllm.environment import PYTHON, find_reason_to_skip
 
 UPDATES = 16
 SERVER, RANK = "groupwise.engines.remote.server", "-m groupwise train"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.evaluation.summary import Evaluation
+from groupwise.training.evaluation.summary import Evaluation
 from tests.measured_numbers import Numbers
 from tests.scale.environment import read_curve, read_evaluations, start_command, start_ranks, write_run_file
 from tests.vllm.environment import PYTHON, find_reason_to_skip

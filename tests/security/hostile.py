@@ -7,11 +7,10 @@ from typing import Any
 
 import tomli_w
 
-from groupwise import Step, StopReason, Task, Trajectory, recipes
-from groupwise.core.journal.evaluations import EvaluatedAttempt
-from groupwise.core.journal.journal import Journal, Update
+from groupwise import Step, StopReason, Task, Trajectory, methods
+from groupwise.store.journal import EvaluatedAttempt, Journal, Update
 from tests.unit.cli.files import row, write
-from tests.unit.reports.run_folders import settings
+from tests.unit.report.run_folders import settings
 
 CODE = "\x1b]52;c;aGk=\x07\x9b2J\x1bP0q\x1b\\\x08\x7f\r\x00\u202egnp.exe\u2066\u200f\u2028\udc9b"
 """Writes to the clipboard, clears the screen, draws, moves back, and shows what follows from right to left."""
@@ -29,7 +28,7 @@ def hostile(name: str) -> str:
 def write_hostile_run(folder: Path, **changes: Any) -> Path:
     """The folder of a run of two updates, whose every text is hostile."""
     folder.mkdir(parents=True)
-    config = settings(recipes.hgpo(), env={"kind": hostile("env")}) | changes
+    config = settings(methods.hgpo(), env={"kind": hostile("env")}) | changes
     (folder / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
     attempts = [_attempt(hostile("task"), number) for number in range(3)]
     fault = _attempt(hostile("task"), 9, stop=StopReason.ERROR)

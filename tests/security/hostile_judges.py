@@ -20,7 +20,7 @@ def execute_answer() -> Callable[[Mapping[str, Any]], Any]:
 
 def sum_answer() -> Callable[[Mapping[str, Any]], Any]:
     """sympy's numerical sum over a symbol that has the answer for its name: sympy compiles a function with it."""
-    from groupwise.envs.verifier.sympy_guard import guard_sympy
+    from groupwise.envs.verifier.answer_grammars import guard_sympy
 
     guard_sympy()
     import sympy

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import Math
 from groupwise.envs.kit.answers import say_answer
 from groupwise.envs.verifier.answer_grammars import MAX_PARSED_CHARACTERS, GrammarError, read_literal, read_tree
 from groupwise.envs.verifier.verifier import Verifier
 
 sympy: Any = pytest.importorskip("sympy", reason="the extras `math` and `reasoning` are not installed")
-from sympy.parsing import sympy_parser  # noqa: E402
+from sympy.parsing import sympy_parser
 
 NAMES: dict[str, Any] = {}
 exec("from sympy import *", NAMES)

@@ -16,17 +16,16 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import ReasoningGym
+from groupwise.envs import reasoning_gym as reasoning_gym_clearance
 from groupwise.envs.environment import Outcome
-from groupwise.envs.reasoning_gym import clearance as reasoning_gym_clearance
-from groupwise.envs.reasoning_gym.clearance import COMPARING, EVALUATORS, GRAMMARS, READ_VERSIONS, WRITING, is_cleared
-from groupwise.envs.reasoning_gym.environment import JUDGE
+from groupwise.envs.reasoning_gym import COMPARING, EVALUATORS, GRAMMARS, JUDGE, READ_VERSIONS, WRITING, is_cleared
 from groupwise.envs.verifier.verifier import find_verifier
+from groupwise.system.errors import ConfigError
 
 package = pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
-from reasoning_gym.factory import DATASETS  # noqa: E402
+from reasoning_gym.factory import DATASETS
 
 GATED = sorted(set(GRAMMARS) - {"composite"})
 UNREADABLE = {"countdown": 0.01, "puzzle24": 0.01}

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.errors import ConfigError, EnvironmentFault
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, RankedLists, SearchQa, Storefront, Textarena, WorkedSums
-from groupwise.envs.bfcl.calls import MAX_CALLS, Call, read_calls
-from groupwise.envs.kit.answers import Form, find_last_boxed, read_answer
+from groupwise.envs.bfcl.services import MAX_CALLS, Call, read_calls
+from groupwise.envs.kit.answers import Form, find_last_boxed, find_tagged_parts, read_answer
 from groupwise.envs.kit.eval_scan import find_eval_calls, refuse_eval
-from groupwise.envs.kit.tags import find_tagged_parts
-from groupwise.envs.search_qa.score import exact_match, f1
+from groupwise.envs.search_qa.environment import exact_match, f1
+from groupwise.system.errors import ConfigError, EnvironmentFault
 
 MEGABYTES = 10_000_000
 AT_MOST_SECONDS = 20.0

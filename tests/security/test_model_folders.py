@@ -11,8 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.system.errors import ConfigError
 
 
 class Hostile:

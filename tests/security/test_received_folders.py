@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.terminal.streams import SafeLogRecord
-from groupwise.core.errors import FileError, GroupwiseError
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.records import StopReason
-from groupwise.core.run_lock import RunLock
-from groupwise.core.run_paths import LOCK
-from groupwise.core.text.exceptions import quote_error
-from groupwise.reports.run.response_text import make_response_decoder
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.rollout.hosts.host import Fault
+from groupwise.cli.screen import SafeLogRecord
+from groupwise.data.records import StopReason
+from groupwise.report.prompts import make_response_decoder
+from groupwise.rollout.environment_runner import Fault
+from groupwise.store.journal import Journal, Update
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import LOCK
+from groupwise.system.errors import FileError, GroupwiseError
+from groupwise.system.quoted_errors import quote_error
+from groupwise.training.run_reader import RunFolder
 
 
 def test_a_lock_that_is_a_link_writes_nowhere(tmp_path: Path) -> None:

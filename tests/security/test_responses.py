@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from groupwise.envs.kit.tags import find_tagged_parts
-from groupwise.envs.math.files import READERS
+from groupwise.envs.kit.answers import find_tagged_parts
+from groupwise.envs.math import READERS
 from groupwise.rollout.actions import Choice, Tagged
 
 PIECES = ("<action>", "</action>", "<think>", "</think>", "<ACTION>", "<", ">", "/", "a", " ", "\n", "İ")

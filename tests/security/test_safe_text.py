@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.core.text.safe_text import escape_controls, escape_surrogates, quote_line
+from groupwise.system.text import escape_controls, escape_surrogates, quote_line
 
 HALVES = st.integers(0xD800, 0xDFFF).map(chr)
 ANY_TEXT = st.lists(st.characters() | HALVES, max_size=60).map("".join)

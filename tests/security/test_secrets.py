@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.config.run_file import decode_run
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.parts.part import Part
-from groupwise.core.records import StopReason, Task, Trajectory
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.text.secrets import check_no_secret, redact, redact_all, resolve_references
+from groupwise.data.records import StopReason, Task, Trajectory
 from groupwise.envs import Observation, Openenv, Outcome
-from groupwise.reports.run.page import render_page
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise.parts.part import Part
+from groupwise.report.page import render_page
+from groupwise.store.journal import Journal, Update
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.secrets import check_no_secret, redact, redact_all, resolve_references
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.run_reader import RunFolder
 from groupwise.training.trackers import track_run
 from tests.unit.cli.conftest import Run, groupwise
 from tests.unit.cli.run_files import SMALL
-from tests.unit.reports.run_folders import write_run
+from tests.unit.report.run_folders import write_run
 from tests.unit.rollout.scripted_episodes import play
 
 __all__ = ["groupwise"]
@@ -166,7 +166,7 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
 
 
 def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groupwise.envs.openenv import environment as openenv_client
+    from groupwise.envs import openenv as openenv_client
 
     sent: list[Mapping[str, Any]] = []
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.errors import FileError
-from groupwise.core.text.files import parse_toml
-from groupwise.recordings import RolloutsFile, write_rollouts
-from tests.unit.recordings.rows import HEADER, ROW
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.system.errors import FileError
+from groupwise.system.files import parse_toml
+from tests.unit.store.rows import HEADER, ROW
 
 MEMORY = 2 << 30
 CHECK = (

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.cli.live import show_live
 from groupwise.cli.main import main
-from groupwise.cli.terminal.live import show_live
-from groupwise.cli.terminal.screen import SafeConsole
-from groupwise.cli.terminal.streams import prepare_streams, show_traceback
-from groupwise.core.journal.journal import Update
-from groupwise.core.records import StopReason, Task, Trajectory
+from groupwise.cli.screen import SafeConsole, prepare_streams, show_traceback
+from groupwise.data.records import StopReason, Task, Trajectory
+from groupwise.store.journal import Update
 from tests.security.hostile import CODE, FOLDER, SENT, hostile, write_hostile_rollouts, write_hostile_run
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -187,7 +186,7 @@ def test_a_table_is_as_wide_as_what_it_shows() -> None:
 
 
 def test_half_a_character_of_a_recording_can_be_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    from groupwise.cli.terminal.screen import print_json
+    from groupwise.cli.screen import print_json
 
     print_json({"action": CODE})
     out = capsys.readouterr().out
@@ -207,8 +206,8 @@ class _Page(HTMLParser):
 
 
 def test_nothing_recorded_becomes_a_tag_an_attribute_or_a_mark_of_direction_on_the_page(tmp_path: Path) -> None:
-    from groupwise.reports.run.page import render_page
-    from groupwise.reports.run.run_folder import RunFolder
+    from groupwise.report.page import render_page
+    from groupwise.training.run_reader import RunFolder
 
     with RunFolder(write_hostile_run(tmp_path / "run")) as run:
         plain = render_page(run, method="m")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from groupwise import ConfigError, Part, recipes
-from groupwise.core.parts.part import CATALOGUES, Slot, check_may_open, find_part_class, load_catalogue
-from groupwise.core.parts.trust import may_run, only_reading
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise import ConfigError, Part, methods
+from groupwise.parts.outside import may_run, only_reading
+from groupwise.parts.part import CATALOGUES, Slot, check_may_open, find_part_class, load_catalogue
+from groupwise.training.run_reader import RunFolder
 from tests.installed import run_installed
 from tests.unit.cli.conftest import Run, groupwise
-from tests.unit.reports.run_folders import settings, write_run
+from tests.unit.report.run_folders import settings, write_run
 
 __all__ = ["groupwise"]
 
@@ -72,7 +72,7 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def trap_algorithm(folder: Path) -> None:
     import tomli_w
 
-    config = settings(recipes.hgpo()) | {"env": TRAPPED_ENV, "algorithm": TRAPPED_ALGORITHM}
+    config = settings(methods.hgpo()) | {"env": TRAPPED_ENV, "algorithm": TRAPPED_ALGORITHM}
     (folder / "run" / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
 
 
@@ -266,7 +266,7 @@ def test_the_doctor_looks_at_a_run_file_without_loading_it(
     received: Path, groupwise: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("groupwise.cli.doctor.command._test_trainer", lambda: iter(()))
+    monkeypatch.setattr("groupwise.cli.doctor._test_trainer", lambda: iter(()))
     ran = groupwise("doctor", "run/config.toml")
     assert ran.status == 0
     assert " note     run/config.toml: " in ran.out

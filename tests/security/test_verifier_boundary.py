@@ -17,10 +17,10 @@ from threading import Thread
 import psutil
 import pytest
 
-from groupwise.core.confinement.process import find_boundaries
-from groupwise.core.errors import EnvironmentFault
 from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.verifier import Verdict, Verifier
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.sandbox import find_boundaries
 
 PLACE = "tests.security.hostile_judges"
 BROKE_A_RULE = "the verifier was ended: the answer made it try to write, connect, or start or stop a process"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupwise.core.journal.evaluations import EvaluatedAttempt
+from groupwise.store.journal import EvaluatedAttempt
 
 
 def make_evaluated(**over: Any) -> EvaluatedAttempt:

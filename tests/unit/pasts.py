@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from groupwise import Origin, Step, StopReason, Task, Trajectory
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.parts.slots import Draw
-from groupwise.core.seeds import seed_of
+from groupwise.data.seeds import seed_of
+from groupwise.parts.slots import Draw
+from groupwise.store.journal import Journal, Update
 
 
 def attempt(

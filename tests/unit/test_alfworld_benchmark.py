@@ -37,14 +37,14 @@ from benchmarks.alfworld.settings import (
 from benchmarks.alfworld.start import SCRATCH_START, adopt_start, check_start, digest_start, has_gpu, start_checkpoint
 from benchmarks.alfworld.summary import count_hours, sentences, summarise
 from benchmarks.alfworld.teacher import habits_of, search, teach, weigh_observations
-from groupwise.config.run_file import decode_run
-from groupwise.core.errors import ConfigError
-from groupwise.core.sample import Sample
+from groupwise.data.samples import Sample
 from groupwise.envs import SPLITS, Alfworld
-from groupwise.envs.alfworld.game_file import Game
-from groupwise.envs.alfworld.game_folder import find_games_folder, open_game
+from groupwise.envs.alfworld.environment import find_games_folder, open_game
+from groupwise.envs.alfworld.game import Game
+from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.open_run import open_run
-from tests.unit.envs.worlds.alfworld_data import games
+from tests.unit.envs.alfworld_data import games
 
 NUM_GAMES = 48
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ from benchmarks.alfworld.settings import (
     settings_hash,
 )
 from benchmarks.alfworld.start import SCRATCH_START, digest_start
-from groupwise.core.errors import ConfigError
+from groupwise.system.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 SCRATCH_SEEDS = SEEDS.with_name("alfworld_scratch_seeds")

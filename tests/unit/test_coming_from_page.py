@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from groupwise import recipes
-from groupwise.core.algorithm import Algorithm
-from groupwise.training.run_config import RunConfig
+from groupwise import methods
+from groupwise.parts.algorithm import Algorithm
+from groupwise.training.config.run_config import RunConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming_from.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[2] for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| TRL")]
@@ -32,7 +32,7 @@ def test_a_setting_that_the_page_names_is_one(path: str) -> None:
     section, name, *_ = path.split(".")
     assert section in SECTIONS
     if section == "algorithm":
-        options = {option for recipe in recipes.names() for option in recipes.summary(recipe).options}
+        options = {option for recipe in methods.names() for option in methods.summary(recipe).options}
         assert name in options | {"recipe"} | set(Algorithm.model_fields)
     elif section in ("env", "model", "engine"):
         assert name in {"kind", "max_steps", "path"}

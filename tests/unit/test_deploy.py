@@ -13,9 +13,9 @@ import yaml
 from typer.main import get_command
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import load_run
-from groupwise.core.started_rank import NUMBERS
-from groupwise.training.engine.launched_servers import VARIABLE
+from groupwise.system.processes import NUMBERS
+from groupwise.training.config.engine_config import VARIABLE
+from groupwise.training.config.run_file import load_run
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BATCH_FILE = (DEPLOY / "slurm" / "train.sbatch").read_text()

@@ -18,10 +18,10 @@ from benchmarks.lab import played
 from benchmarks.lab.circumstances import list_sweeps, list_tables
 from benchmarks.lab.played import EXAMPLE, SETTINGS
 from benchmarks.lab.studies import add_study, find_finer, study_all, study_circumstance
-from groupwise import recipes
-from groupwise.config.run_file import load_run
-from groupwise.core.errors import ConfigError
+from groupwise import methods
 from groupwise.envs.environment import Forkable
+from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_file import load_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ def test_every_recipe_has_a_line_in_the_tables_of_the_page() -> None:
     spec.loader.exec_module(module)
     text = module.PAGE.read_text(encoding="utf-8")
     cells = {name.strip() for line in text.splitlines() if line.startswith("|") for name in re.split(r"[|,]", line)}
-    assert set(recipes.names()) <= cells
+    assert set(methods.names()) <= cells
     for name, picture in module.pictures().items():
         assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == picture
 

@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 from benchmarks.line_credit import trained_model
 from benchmarks.line_credit.measure import LineNumbers, correlate, measure
 from benchmarks.line_credit.scripted_sums import ScriptedSums
-from groupwise.config.run_file import load_run
 from groupwise.engines.engine import Request
 from groupwise.envs import WorkedSums
-from groupwise.envs.worked_sums.line_values import SlippingPolicy
+from groupwise.envs.small.worked_sums import SlippingPolicy
 from groupwise.rollout.measures import Continuation
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.equivalence.example_runs import EXAMPLES, overrides_of

@@ -15,8 +15,8 @@ from benchmarks.line_learning.arms import ARMS, LOSS
 from benchmarks.line_learning.runs import RUN_FILE, go_on, make_start, read_record
 from benchmarks.line_learning.slipping_teacher import TEACHER, SlippingSums
 from benchmarks.line_learning.summary import choose_rate, compare_arms, report, share_above, summarise
-from groupwise.config.run_file import decode_run, load_run
-from groupwise.envs.worked_sums.lines import check_answer
+from groupwise.envs.small.worked_sums import check_answer
+from groupwise.training.config.run_file import decode_run, load_run
 
 SMALL = [
     "model.hidden=16",

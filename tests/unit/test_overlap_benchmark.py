@@ -19,7 +19,7 @@ from benchmarks.overlap.summary import (
     summarise_seconds,
 )
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
-from groupwise.config.run_file import decode_run
+from groupwise.training.config.run_file import decode_run
 
 
 def evaluate(steps: int, solved: str) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from docs.check_planted_bugs import (
 @pytest.mark.parametrize(
     ("name", "changes", "text"),
     [
-        ("groupwise.groups.filters.xǁDropSolvedǁ__call____mutmut_3", "-a < b\n+a <= b", "DropSolved.__call__: a <= b"),
-        ("groupwise.groups.filters.x__scores__mutmut_12", " x\n-a\n-b\n+c\n y", "_scores: c"),
-        ("groupwise.groups.filters.x_maxǁx__mutmut_1", "-    count=num,\n-)\n+)", "max.x: without count=num, )"),
+        ("groupwise.credit.filters.xǁDropSolvedǁ__call____mutmut_3", "-a < b\n+a <= b", "DropSolved.__call__: a <= b"),
+        ("groupwise.credit.filters.x__scores__mutmut_12", " x\n-a\n-b\n+c\n y", "_scores: c"),
+        ("groupwise.credit.filters.x_maxǁx__mutmut_1", "-    count=num,\n-)\n+)", "max.x: without count=num, )"),
     ],
 )
 def test_a_bug_is_spelled_by_its_function_and_what_was_planted(name: str, changes: str, text: str) -> None:

@@ -18,9 +18,11 @@ from benchmarks.prefix.plot import draw, points
 from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, make_up, open_recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
-from groupwise.batching import Pack, merge_samples, pack, pad_rows
-from groupwise.core.sample import Sample
-from groupwise.models.logps import compute_token_logps
+from groupwise.data.samples import Sample
+from groupwise.models.forest import merge_samples
+from groupwise.models.forward import compute_token_logps
+from groupwise.models.pack import Pack, pack
+from groupwise.models.padded_rows import pad_rows
 
 
 def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) -> Sample:

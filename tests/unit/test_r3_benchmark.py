@@ -19,8 +19,8 @@ from benchmarks.r3.measures import measure_answers
 from benchmarks.r3.runs import RUN_FILE
 from benchmarks.r3.summary import report, summarise
 from benchmarks.r3.written_search import WrittenSearch, read_last_line, write_search
-from groupwise.config.run_file import decode_run, load_run
 from groupwise.envs.kit.words import split_words
+from groupwise.training.config.run_file import decode_run, load_run
 
 
 @given(numbers=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 99), pick=st.integers(0, 99))

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.vllm_update.arms import PHASES, Shape, describe_arm
 from benchmarks.vllm_update.summary import summarise
-from groupwise.config.run_file import decode_run
+from groupwise.training.config.run_file import decode_run
 
 
 def make_update(number: int, rollout: float, learn: float) -> dict[str, Any]:

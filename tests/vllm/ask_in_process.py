@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.errors import EngineFault
-from groupwise.engines.conformance.suite import check_engine
+from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.vllm.in_process import VllmEngine, VllmOptions, open_vllm_engine
+from groupwise.system.errors import EngineFault
 from tests.vllm.environment import (
     CONTEXT,
     MAX_GAP,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from vllm.distributed.weight_transfer import nccl_engine
 
-from groupwise.training.weight_transfer.nccl import Nccl
+from groupwise.learner.nccl import Nccl
 
 ASKED: list[tuple[str, str, Any]] = []
 SENT: list[tuple[str, list[int]]] = []

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import transformers
 
-from groupwise.core.errors import ConfigError
+from groupwise.engines.client import ServerEngine, open_server_engine
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.remote.engine import ServerEngine, open_server_engine
-from groupwise.engines.remote.launch import start_vllm_servers
-from groupwise.engines.remote.processes import ServerProcess
+from groupwise.engines.server_launch import start_vllm_servers
+from groupwise.engines.server_processes import ServerProcess
 from groupwise.engines.vllm.command import find_vllm
+from groupwise.system.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("GROUPWISE_VLLM_PYTHON") or str(ROOT / ".vllm" / "bin" / "python")

@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 
-from groupwise.engines.engine import Request, VersionSpan  # noqa: E402
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from groupwise.models.folder import load_model  # noqa: E402
-from groupwise.training.weight_transfer import Adapter  # noqa: E402
-from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
-from tests.measured_numbers import Numbers  # noqa: E402
-from tests.vllm.environment import (  # noqa: E402
+from groupwise.engines.engine import Request, VersionSpan
+from groupwise.engines.model_source import ModelSource
+from groupwise.learner import Adapter
+from groupwise.learner.weight_check import Canary
+from groupwise.models.folder import load_model
+from tests.measured_numbers import Numbers
+from tests.vllm.environment import (
     MAX_GAP,
     find_gap,
     list_weights,

@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM
 
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from tests.end_to_end.idea_to_model import Reader  # noqa: E402
-from tests.vllm.environment import serve  # noqa: E402
+from groupwise.engines.model_source import ModelSource
+from tests.end_to_end.idea_to_model import Reader
+from tests.vllm.environment import serve
 
 
 def test_vllm_serves_the_folder_that_the_pages_lead_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

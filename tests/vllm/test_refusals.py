@@ -10,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from groupwise.engines.remote.processes import ServerProcess  # noqa: E402
-from groupwise.engines.vllm.command import vllm_command  # noqa: E402
-from tests.vllm.environment import (  # noqa: E402
+from groupwise.engines.model_source import ModelSource
+from groupwise.engines.server_processes import ServerProcess
+from groupwise.engines.vllm.command import vllm_command
+from groupwise.system.errors import ConfigError, EngineFault
+from tests.vllm.environment import (
     CONTEXT,
     PYTHON,
     SECONDS,

@@ -13,15 +13,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines.conformance.suite import check_engine  # noqa: E402
-from groupwise.engines.engine import Request, VersionSpan  # noqa: E402
-from groupwise.engines.remote.engine import ServerEngine, StreamingServerEngine  # noqa: E402
-from groupwise.engines.remote.replica import Replica  # noqa: E402
-from groupwise.training.weight_transfer import ThroughFile  # noqa: E402
-from groupwise.training.weight_transfer.canary import Canary  # noqa: E402
-from tests.measured_numbers import Numbers  # noqa: E402
-from tests.vllm.environment import (  # noqa: E402
+from groupwise.engines.client import ServerEngine, StreamingServerEngine
+from groupwise.engines.conformance import check_engine
+from groupwise.engines.engine import Request, VersionSpan
+from groupwise.engines.replica import Replica
+from groupwise.learner import ThroughFile
+from groupwise.learner.weight_check import Canary
+from groupwise.system.errors import TrainingError
+from tests.measured_numbers import Numbers
+from tests.vllm.environment import (
     MAX_GAP,
     ROOT,
     SECONDS,

@@ -13,25 +13,25 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from groupwise.cli.warmup import warmup  # noqa: E402
-from groupwise.config.run_file import decode_run  # noqa: E402
-from groupwise.core.journal.journal import Journal  # noqa: E402
-from groupwise.core.text.files import parse_toml  # noqa: E402
-from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from groupwise.engines.remote.processes import ServerProcess  # noqa: E402
-from groupwise.engines.remote.replica import Replica  # noqa: E402
-from groupwise.evaluation.summary import Evaluation  # noqa: E402
-from groupwise.models.folder import load_model  # noqa: E402
-from groupwise.training.attempts.pending import read_pending  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.observer import RunObserver  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.measured_numbers import Numbers  # noqa: E402
-from tests.vllm.environment import MAX_GAP, start  # noqa: E402
+from groupwise.cli.warmup import warmup
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.model_source import ModelSource
+from groupwise.engines.replica import Replica
+from groupwise.engines.server_processes import ServerProcess
+from groupwise.models.folder import load_model
+from groupwise.store.journal import Journal
+from groupwise.system.files import parse_toml
+from groupwise.training.collect.pending import read_pending
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.evaluation.summary import Evaluation
+from groupwise.training.loop import train
+from groupwise.training.observer import RunObserver
+from groupwise.training.open_run import open_run
+from tests.measured_numbers import Numbers
+from tests.vllm.environment import MAX_GAP, start
 
 RUN_FILE = Path(__file__).with_name("household.toml")
 SHORT = ("training.updates=4", "training.checkpoint_every=1", "evaluation.tasks=0", "algorithm.loss.old=learner")

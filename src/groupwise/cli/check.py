@@ -10,17 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments.column_map import MapEntries, read_column_map
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.arguments.trust import set_rights
-from groupwise.cli.terminal.screen import file_progress, output, print_json
-from groupwise.config.overrides import parse_settings
-from groupwise.core.parts.part import find_part_class, name_of
-from groupwise.core.rules import RuleResult
-from groupwise.envs.checker.suite import NUM_TASKS, check_environment
-from groupwise.recordings.formats import open_rollouts
-from groupwise.reports.identity_faults import CHECKS, FaultTally
+from groupwise.cli.arguments import MapEntries, Set, Unset, load_run_file, need_trainer, read_column_map, set_rights
+from groupwise.cli.screen import file_progress, output, print_json
+from groupwise.envs.checker.rules import NUM_TASKS, check_environment
+from groupwise.parts.part import find_part_class, name_of
+from groupwise.report.identity_faults import CHECKS, FaultTally
+from groupwise.store.formats import open_rollouts
+from groupwise.system.quoted_errors import RuleResult
+from groupwise.training.config.run_file import parse_settings
 
 app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
 RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
@@ -43,7 +40,7 @@ def engine(
     """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
     need_trainer()
     config = load_run_file(file, set_, unset)
-    from groupwise.training.engine.check import check_run_engine
+    from groupwise.training.config.check_engine import check_run_engine
 
     results = check_run_engine(config)
     if as_json:

@@ -13,17 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments.run_files import Set, Unset
-from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
-from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.terminal.evaluation_line import format_success
-from groupwise.cli.terminal.heartbeat import tell_progress
-from groupwise.cli.terminal.screen import errors, format_plain_percent, output, print_json, print_line
+from groupwise.cli.arguments import Set, Trust, Unset, load_run_config, need_trainer
+from groupwise.cli.live import format_success, tell_progress
+from groupwise.cli.screen import errors, format_plain_percent, output, print_json, print_line
 
 if TYPE_CHECKING:
-    from groupwise.evaluation.settings import EvaluationConfig
-    from groupwise.evaluation.summary import Evaluation, TasksSummary
-    from groupwise.training.run_config import RunConfig
+    from groupwise.training.config.evaluation_settings import EvaluationConfig
+    from groupwise.training.config.run_config import RunConfig
+    from groupwise.training.evaluation.summary import Evaluation, TasksSummary
 
 
 def evaluate(
@@ -46,8 +43,8 @@ def evaluate(
     config = load_run_config(run, set_, unset)
     overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
     settings = _merge_settings(config, {name: value for name, value in overrides.items() if value is not None})
-    from groupwise.training.checkpoints.run_checkpoints import open_run_at
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.checkpoints import open_run_at
+    from groupwise.training.evaluation.evaluate import evaluate_run
 
     with _show_status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.terminal.screen import output, print_json
-from groupwise.core.errors import ConfigError
+from groupwise.cli.arguments import need_trainer
+from groupwise.cli.screen import output, print_json
+from groupwise.system.errors import ConfigError
 
 
 def export(
@@ -26,7 +26,7 @@ def export(
 ) -> None:
     """Write a run's policy as a Hugging Face folder, with a card: its evaluation, its panel's hash, its recipe."""
     need_trainer()
-    from groupwise.export.write_folder import export_run, is_exported, push_folder
+    from groupwise.training.export import export_run, is_exported, push_folder
 
     if is_exported(run):
         if not push or update is not None or best or merge or out is not None:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.terminal.screen import errors, output, print_finite_json
-from groupwise.core.errors import FileError
-from groupwise.core.parts.part import check_may_open
+from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_trainer
+from groupwise.cli.screen import errors, output, print_finite_json
+from groupwise.parts.part import check_may_open
+from groupwise.system.errors import FileError
 
 if TYPE_CHECKING:
-    from groupwise.training.run_config import RunConfig
+    from groupwise.training.config.run_config import RunConfig
 
 
 def lab(
@@ -93,9 +91,8 @@ def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[s
 def _study_model(config: RunConfig, file: Path, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
     """The run's model plays: that of the last checkpoint of a folder, or the one that a run file begins with."""
     from groupwise.lab.played_recording import PlayedCondition
-    from groupwise.lab.run_study import record_run
-    from groupwise.lab.study import list_algorithms, study_recording
-    from groupwise.training.checkpoints.run_checkpoints import open_run_at
+    from groupwise.lab.study import list_algorithms, record_run, study_recording
+    from groupwise.training.checkpoints import open_run_at
     from groupwise.training.open_run import open_run
 
     algorithms = list_algorithms(recipes)

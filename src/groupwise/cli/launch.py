@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.terminal.screen import errors, print_line
-from groupwise.core.errors import ConfigError
-from groupwise.core.run_paths import RunPaths
+from groupwise.cli.arguments import Set, Unset, load_run_file, need_trainer
+from groupwise.cli.screen import errors, print_line
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from groupwise.launch.ranks import Outcome
-    from groupwise.launch.ray_cluster import RayCluster
+    from groupwise.engines.ray_cluster import RayCluster
+    from groupwise.training.launch import Outcome
 
 
 def launch(
@@ -39,8 +38,8 @@ def launch(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for room on the cluster.")] = 600.0,
 ) -> None:
     """Train on a Ray cluster: ranks and servers get their places there, and what dies is started again."""
-    from groupwise.launch.ranks import run_until_it_ends
-    from groupwise.launch.ray_cluster import RayCluster
+    from groupwise.engines.ray_cluster import RayCluster
+    from groupwise.training.launch import run_until_it_ends
 
     need_trainer()
     folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
@@ -69,8 +68,8 @@ def _run_once(
     cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
 ) -> Outcome:
     """Place the ranks of a run, and stay until they have ended."""
-    from groupwise.launch.launched_on import LaunchedOn
-    from groupwise.launch.ranks import HostedRank, run_ranks
+    from groupwise.engines.launched_on import LaunchedOn
+    from groupwise.training.launch import HostedRank, run_ranks
 
     # The ranks run this very code, also where it is not the installed one.
     paths = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

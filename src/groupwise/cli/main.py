@@ -9,9 +9,13 @@ import typer
 
 from groupwise import __version__
 from groupwise.cli import (
+    audit,
     check,
+    doctor,
     evaluate,
+    explain,
     export,
+    inspect,
     lab,
     launch,
     panel,
@@ -20,18 +24,13 @@ from groupwise.cli import (
     report,
     schema,
     serve,
+    sweep,
     train,
     warmup,
 )
-from groupwise.cli.arguments.trust import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
-from groupwise.cli.audit import command as audit
-from groupwise.cli.doctor import command as doctor
-from groupwise.cli.explain import command as explain
-from groupwise.cli.inspect import command as inspect
-from groupwise.cli.sweep import command as sweep
-from groupwise.cli.terminal.screen import errors, print_error, print_line
-from groupwise.cli.terminal.streams import finish_streams, prepare_streams, show_traceback
-from groupwise.core.errors import GroupwiseError
+from groupwise.cli.arguments import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
+from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_error, print_line, show_traceback
+from groupwise.system.errors import GroupwiseError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,18 +10,17 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments.trust import Trust, set_rights
-from groupwise.cli.terminal.screen import output, print_json, print_line
-from groupwise.config.overrides import parse_settings
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.part import Part, Slot, check_may_open, find_part_class, name_of
-from groupwise.core.parts.path_settings import write_in
-from groupwise.core.records import Task
-from groupwise.core.run_paths import CONFIG, JOURNAL
-from groupwise.core.text.files import parse_toml, read_text_file
-from groupwise.envs.kit.panel import SPLITS, choose_split, panel_hash
-from groupwise.envs.kit.panel_file import PanelFile, check_evaluated, panels_of
+from groupwise.cli.arguments import Trust, set_rights
+from groupwise.cli.screen import output, print_json, print_line
+from groupwise.data.records import Task
+from groupwise.envs.kit.panel import SPLITS, PanelFile, check_evaluated, choose_split, panel_hash, panels_of
+from groupwise.parts.part import Part, Slot, check_may_open, find_part_class, name_of
+from groupwise.parts.path_settings import write_in
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import CONFIG, JOURNAL
+from groupwise.system.errors import ConfigError
+from groupwise.system.files import parse_toml, read_text_file
+from groupwise.training.config.run_file import parse_settings
 
 SHOWN_DIGITS = 16
 """Digits of a hash that are shown; files and JSON have all 64."""

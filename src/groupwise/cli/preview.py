@@ -12,11 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.terminal import screen
-from groupwise.cli.terminal.attributed_tokens import (
+from groupwise.cli import screen
+from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_trainer
+from groupwise.cli.attributed_tokens import (
     RESPONSE,
     choose_styles,
     count_origins,
@@ -24,14 +22,12 @@ from groupwise.cli.terminal.attributed_tokens import (
     lay_out_text,
     make_token_table,
 )
-from groupwise.cli.terminal.live import format_duration
-from groupwise.core.free_memory import format_bytes
-from groupwise.core.parts.part import check_may_open
+from groupwise.cli.live import format_duration
+from groupwise.parts.part import check_may_open
+from groupwise.system.memory import format_bytes
 
 if TYPE_CHECKING:
-    from groupwise.training.preview.preview_run import PreviewedAttempt, PreviewedStep, RunPreview
-    from groupwise.training.preview.readings import Reading
-    from groupwise.training.preview.update_costs import UpdateCosts
+    from groupwise.training.doctor.preview import PreviewedAttempt, PreviewedStep, Reading, RunPreview, UpdateCosts
 
 CUT = "cut off at max_tokens"
 """The sample that is cut off whatever its length."""
@@ -63,7 +59,7 @@ def preview(
     need_trainer()
     config = load_run_file(file, set_, unset)
     check_may_open(config.env)
-    from groupwise.training.preview.preview_run import preview_run
+    from groupwise.training.doctor.preview import preview_run
 
     shown = preview_run(config, num_tasks=tasks, num_steps=steps, task_ids=task or (), responses=response or ())
     if as_json:

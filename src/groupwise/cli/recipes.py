@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from groupwise import recipes as catalogue
-from groupwise.cli.terminal.screen import output
+from groupwise import methods as catalogue
+from groupwise.cli.screen import output
 
 
 def recipes(

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments.trust import Trust
-from groupwise.cli.terminal.screen import output
-from groupwise.core.errors import ConfigError
-from groupwise.core.run_paths import REPORT, SWEEP_PLAN, RunPaths
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise.cli.arguments import Trust
+from groupwise.cli.screen import output
+from groupwise.store.run_folder import REPORT, SWEEP_PLAN, RunPaths
+from groupwise.system.errors import ConfigError
+from groupwise.training.run_reader import RunFolder
 
 
 def report(
@@ -23,7 +23,7 @@ def report(
     trust: Trust = False,
 ) -> None:
     """Write a run, or several over each other, as one HTML page that opens offline: verdict, curves, groups, credit."""
-    from groupwise.reports.run.page import render_page, write_page
+    from groupwise.report.page import render_page, write_page
 
     path = out or (RunPaths(runs[0]).report if len(runs) == 1 else Path(REPORT))
     if out is None and len(runs) > 1 and path.exists():
@@ -41,8 +41,8 @@ def report(
 
 
 def _render_several(folders: list[Path]) -> str:
-    from groupwise.reports.runs.page import render_runs_page
-    from groupwise.sweeps.read_arms import read_arms
+    from groupwise.report.runs import read_arms
+    from groupwise.report.runs_page import render_runs_page
 
     arms = read_arms(folders)
     name = folders[0].resolve().name if len(folders) == 1 else f"{sum(len(arm.runs) for arm in arms)} runs"

@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.terminal.screen import output, write_text
-from groupwise.core.errors import ConfigError
+from groupwise.cli.screen import output, write_text
+from groupwise.system.errors import ConfigError
 
 
 def schema(
     out: Annotated[Path | None, typer.Option(help="File to write; printed otherwise.")] = None,
 ) -> None:
     """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
-    from groupwise.config.schema import make_run_schema  # every part of every slot; `--help` waits for none of them
+    from groupwise.training.config.schema import (
+        make_run_schema,  # every part of every slot; `--help` waits for none of them
+    )
 
     text = json.dumps(make_run_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.terminal.screen import print_line
-from groupwise.core.errors import ConfigError
+from groupwise.cli.arguments import need_trainer
+from groupwise.cli.screen import print_line
+from groupwise.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from groupwise.engines.remote.processes import MakeCommand, ServerProcess
+    from groupwise.engines.server_processes import MakeCommand, ServerProcess
 
 MAX_PORT = 65535
 
@@ -67,7 +67,7 @@ def serve(
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until all must be healthy.")] = 600.0,
 ) -> None:
     """Start servers of a model, wait until they are healthy, and print their URLs; Ctrl-C ends them."""
-    from groupwise.engines.remote.processes import start_servers
+    from groupwise.engines.server_processes import start_servers
 
     check_model_folder(model)
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
@@ -88,7 +88,7 @@ def serve(
 
 def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings: str, host: str) -> None:
     """Start servers, print what a run file says to use them, and stay until Ctrl-C."""
-    from groupwise.engines.remote.processes import EVERYWHERE, stop_servers
+    from groupwise.engines.server_processes import EVERYWHERE, stop_servers
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers as Ctrl-C does
     processes: list[ServerProcess] = []
@@ -125,7 +125,7 @@ def check_model_folder(folder: Path) -> None:
 def _make_vllm_command(
     model: Path, *, python: str, gpu_memory: float, precision: str, lora_rank: int, max_model_len: int, host: str
 ) -> MakeCommand:
-    from groupwise.engines.remote.processes import SERVED_NAME
+    from groupwise.engines.server_processes import SERVED_NAME
     from groupwise.engines.vllm.command import vllm_command
 
     if not (model / "config.json").is_file():
@@ -146,7 +146,7 @@ def _make_vllm_command(
 def _make_own_command(
     model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int, host: str
 ) -> MakeCommand:
-    from groupwise.engines.remote.server.command import groupwise_command
+    from groupwise.engines.server.command import groupwise_command
 
     need_trainer()
     if max_model_len:

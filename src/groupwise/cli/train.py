@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file, print_note
-from groupwise.cli.arguments.run_folders import load_run_config, need_trainer
-from groupwise.cli.terminal.screen import errors, output
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.trust import WITHOUT_TRUST, only_reading
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.started_rank import check_started_rank
+from groupwise.cli.arguments import Set, Unset, load_run_config, load_run_file, need_trainer, print_note
+from groupwise.cli.screen import errors, output
+from groupwise.parts.outside import WITHOUT_TRUST, only_reading
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
+from groupwise.system.processes import check_started_rank
 
 if TYPE_CHECKING:
-    from groupwise.core.journal.changes import SettingChange
+    from groupwise.store.journal import SettingChange
+    from groupwise.training.config.run_config import RunConfig
     from groupwise.training.run import Run
-    from groupwise.training.run_config import RunConfig
 
 STOPPED = 3
 """The status of the command where an alarm ended the run."""
@@ -44,16 +43,16 @@ def train(
     if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(_describe_used_folder(folder))
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
-    from groupwise.training.checkpoints.progress import is_finished
+    from groupwise.training.alarm_watch import is_finished
     from groupwise.training.follow_run import follow_run, is_follower
 
     if is_follower(config):
         if not (resume and is_finished(folder, config)):
             follow_run(config)
         return
-    from groupwise.cli.terminal.live import show_live
-    from groupwise.config.runs import open_run
-    from groupwise.config.runs import train as run_loop
+    from groupwise.cli.live import show_live
+    from groupwise.training.runs import open_run
+    from groupwise.training.runs import train as run_loop
     from groupwise.training.trackers import check_trackers
 
     check_trackers(config.trackers)
@@ -79,7 +78,7 @@ def train(
 
 def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
     """Settle how many threads are taken, and say so where they are fewer than the run file has."""
-    from groupwise.training.settled_threads import settle_threads
+    from groupwise.training.open_run import settle_threads
 
     config = settle_threads(asked, folder)
     if config.threads < asked.threads:
@@ -92,8 +91,7 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
 
 def _print_notices(config: RunConfig) -> None:
     """Say what is worth a thought about the run's settings; what is refused needs no notices."""
-    from groupwise.training.notices import list_notices
-    from groupwise.training.run_checks import check_algorithm
+    from groupwise.training.config.checks import check_algorithm, list_notices
 
     check_algorithm(config)
     for line in list_notices(config):
@@ -112,7 +110,7 @@ def _describe_used_folder(folder: Path) -> str:
 
 def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
     """End with a status of its own where an alarm ended the run before its last update, and say how it goes on."""
-    from groupwise.training.alarms.watch import describe_going_on, find_stop
+    from groupwise.training.alarm_watch import describe_going_on, find_stop
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         last = max(journal.last_number(), 0)
@@ -125,7 +123,7 @@ def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
 
 def _describe_early_end(folder: Path, config: RunConfig) -> str:
     """Why a run ended before its last update, in words; nothing where it did not, or where an alarm ended it."""
-    from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
+    from groupwise.training.alarm_watch import find_best_number, is_out_of_patience
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         last, rows = journal.last_number(), journal.evaluations()
@@ -138,7 +136,7 @@ def _describe_early_end(folder: Path, config: RunConfig) -> str:
 
 
 def _print_finished(folder: Path, config: RunConfig) -> None:
-    from groupwise.training.checkpoints.state_file import find_latest_checkpoint
+    from groupwise.store.checkpoint_files import find_latest_checkpoint
 
     _exit_if_stopped(folder, config)
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
@@ -167,7 +165,7 @@ def _add_trackers(config: RunConfig, trackers: Sequence[str]) -> RunConfig:
 
 def _check_changes(config: RunConfig, folder: Path) -> Sequence[SettingChange]:
     """What a resumed run does differently; what must not change is refused, before anything is opened."""
-    from groupwise.training.checkpoints.changed_settings import check_changes
+    from groupwise.training.changed_settings import check_changes
 
     has_begun = RunPaths(folder).config.is_file()
     return check_changes(load_run_config(folder), config, folder) if has_begun else ()

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from groupwise.cli.arguments.run_files import Set, Unset, load_run_file
-from groupwise.cli.arguments.run_folders import need_trainer
-from groupwise.cli.terminal.evaluation_line import describe_evaluation
-from groupwise.cli.terminal.live import PlainLines, describe_expert_faults
-from groupwise.cli.terminal.screen import output
-from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.run_lock import RunLock
+from groupwise.cli.arguments import Set, Unset, load_run_file, need_trainer
+from groupwise.cli.live import PlainLines, describe_evaluation, describe_expert_faults
+from groupwise.cli.screen import output
+from groupwise.store.lock import RunLock
+from groupwise.system.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
     from groupwise.training.run import Run
@@ -41,7 +39,7 @@ def warmup(
     if min_earned is not None and source is None:
         raise ConfigError("--min-earned is about recorded attempts; give them with --from")
     config = load_run_file(file, set_, unset)
-    from groupwise.training.evaluate_run import evaluate_run
+    from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.open_run import open_run
 
     console = output()
@@ -63,10 +61,9 @@ def warmup(
 
 
 def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console, lines: PlainLines) -> list[float]:
-    from groupwise.recordings.formats import open_rollouts
-    from groupwise.training.imitation.recorded_attempts import make_recorded_samples
-    from groupwise.training.imitation.warm_start import imitate_samples, make_expert_samples
-    from groupwise.training.run_config import WarmStartConfig
+    from groupwise.store.formats import open_rollouts
+    from groupwise.training.config.run_config import WarmStartConfig
+    from groupwise.training.warm_start import imitate_samples, make_expert_samples, make_recorded_samples
 
     def warn(causes: Mapping[str, int], attempts: int) -> None:
         for line in describe_expert_faults(causes, attempts):
@@ -88,7 +85,7 @@ def _save(run: Run, out: Path, lock: RunLock) -> None:
     """Write model and tokenizer beside the place, then move them there; a LoRA adapter is merged into its model."""
     from safetensors import SafetensorError
 
-    from groupwise.training.checkpoints.checkpoint import save_tokenizer
+    from groupwise.training.checkpoints import save_tokenizer
 
     try:
         run.learner.export(lock.folder)

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from groupwise.core.errors import EngineFault
-from groupwise.core.score_requests import PromptAndResponse
+from groupwise.data.samples import PromptAndResponse
+from groupwise.system.errors import EngineFault
 
 if TYPE_CHECKING:
     import torch

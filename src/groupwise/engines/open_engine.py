@@ -11,12 +11,12 @@ from typing import Literal
 import torch
 from transformers import PreTrainedModel
 
-from groupwise.core.errors import ConfigError, EngineFault
 from groupwise.engines.engine import Engine, Request
 from groupwise.engines.static_cache.attention import has_kernel, measure_kernel_gap
 from groupwise.engines.static_cache.engine import StaticCacheEngine, unwrap_adapter
 from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
 from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import ConfigError, EngineFault
 
 Precision = Literal["float32", "bfloat16"]
 Decoding = Literal["auto", "eager", "graphs"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.parts.slots import GIFTS
 
 if TYPE_CHECKING:
     import torch

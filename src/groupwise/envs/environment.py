@@ -14,9 +14,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.parts.part import Slot
-from groupwise.core.records import Task
+from groupwise.data.records import Task
+from groupwise.parts.part import Slot
+from groupwise.system.errors import EnvironmentFault
 
 
 class AttemptEnded(EnvironmentFault):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Part
-from groupwise.core.parts.trust import WITHOUT_TRUST, may_run
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
+from groupwise.parts.outside import WITHOUT_TRUST, may_run
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError
 
 if TYPE_CHECKING:
     import gymnasium

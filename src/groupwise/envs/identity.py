@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.panel import Panels, Proposal, check_env, choose_split, divide_panels
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import vocabulary_of
+from groupwise.parts.part import Part
 
 ENV = "identity"
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
@@ -10,13 +10,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from groupwise.core.errors import ConfigError, GroupwiseError, RecordError
-from groupwise.core.parts.part import Part, load_catalogue
-from groupwise.core.records import Task
-from groupwise.core.weighted_turns import choose_next
+from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot, HasVocabulary
 from groupwise.envs.kit.panel import SPLITS, check_split, digest_of_content, digest_task
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
+from groupwise.parts.part import Part, load_catalogue
+from groupwise.system.errors import ConfigError, GroupwiseError, RecordError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
 """What an environment of a mixture goes by: a tag of its tasks."""
@@ -199,3 +198,29 @@ def _take_turns(panels: Mapping[str, Sequence[Task]], weights: Mapping[str, floa
         name = choose_next(weights, taken, among=left)
         yield panels[name][taken[name]]
         taken[name] += 1
+
+
+# Turns by weight: who is next, so that everybody's share of the turns is as near to their weight as it can be.
+
+
+def choose_next(weights: Mapping[str, float], taken: Mapping[str, int], *, among: Collection[str] | None = None) -> str:
+    """Whose turn it is: the one whose turns lie furthest behind their share; of equals the first.
+
+    Nobody is ever more than one turn ahead of their share. Between two, nobody is more than one turn behind either.
+
+    >>> taken = {"a": 0, "b": 0}
+    >>> for _ in range(8):
+    ...     name = choose_next({"a": 3, "b": 1}, taken)
+    ...     taken[name] += 1
+    >>> taken
+    {'a': 6, 'b': 2}
+
+    Args:
+        weights: what each counts, by name; above 0.
+        taken: turns that each has had.
+        among: who can take a turn; None = all.
+    """
+    names = [name for name in weights if among is None or name in among]
+    total = sum(weights[name] for name in names)
+    turns = sum(taken[name] for name in names) + 1
+    return max(names, key=lambda name: weights[name] / total * turns - taken[name])

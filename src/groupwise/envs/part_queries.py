@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from groupwise.core.errors import ConfigError, GroupwiseError
-from groupwise.core.records import Task
-from groupwise.core.text.exceptions import quote_error
+from groupwise.data.records import Task
 from groupwise.envs.environment import EnvironmentPart, HasVocabulary
 from groupwise.envs.plain_records import is_whole, show_value
+from groupwise.system.errors import ConfigError, GroupwiseError
+from groupwise.system.quoted_errors import quote_error
 
 _NEEDED: Mapping[str, tuple[type[Any], str]] = {
     "id": (str, "text"),

@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from groupwise.core.column_checks import LARGEST_REWARD
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.step_fields.table import RESERVED_NAMES
-from groupwise.core.text.safe_text import quote_line
+from groupwise.data.column_checks import LARGEST_REWARD
+from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.envs.environment import NO_FACTS, NO_NOTE, Observation, Outcome
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.text import quote_line
 
 MAX_RECORD_CHARACTERS = 2**18
 """Of what an environment shows, text and listed actions together, of a state key, and of a step's facts. More is a

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.lab.enumerate_task import enumerate_task
-from groupwise.lab.enumerated import EnumeratedWorld, View, remember
+from groupwise.lab.enumerated import EnumeratedWorld, View, enumerate_task, remember
 from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
 from groupwise.lab.tabular import SampledAttempts, TabularPolicy, read_window, sample_attempts
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.core.errors import RecordError
-from groupwise.core.segments import FloatArray, IntArray
+from groupwise.data.segments import FloatArray, IntArray
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState
 from groupwise.lab.tabular import SampledAttempts, TabularPolicy
+from groupwise.system.errors import RecordError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

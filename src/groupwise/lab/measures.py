@@ -35,9 +35,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupwise.core.errors import RecordError
-from groupwise.core.segments import BoolArray, FloatArray, IntArray
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.lab.recording import Recording
+from groupwise.system.errors import RecordError
 
 NUM_BLOCKS = 20
 """Blocks of updates that are left out one by one for the intervals."""

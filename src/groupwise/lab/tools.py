@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from groupwise.core.records import Trajectory
-from groupwise.core.score_requests import PromptAndResponse, Whose
-from groupwise.core.segments import FloatArray
+from groupwise.data.records import Trajectory
+from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.segments import FloatArray
 from groupwise.envs.environment import EnvironmentPart, Expert
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld
-from groupwise.lab.listed_recording import END_ID, ListedTask
+from groupwise.lab.recording import END_ID, ListedTask
 from groupwise.rollout.forks import Fork
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.core.errors import RecordError
-from groupwise.core.parts.part import Part
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses.token_columns import TokenColumns, Unit
+from groupwise.parts.part import Part
+from groupwise.system.errors import RecordError
 
 if TYPE_CHECKING:
     from torch import Tensor

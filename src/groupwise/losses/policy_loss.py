@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from groupwise.core.errors import ConfigError, RecordError
-from groupwise.core.parts.part import Part, name_of
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses.aggregates import TokenMean
 from groupwise.losses.penalties import k3
 from groupwise.losses.ratios import TokenRatio
@@ -27,6 +25,8 @@ from groupwise.losses.slots import (
 )
 from groupwise.losses.surrogates import Clip
 from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
+from groupwise.parts.part import Part, name_of
+from groupwise.system.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from torch import Tensor

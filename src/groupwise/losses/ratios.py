@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.core.parts.part import Part
 from groupwise.losses.token_columns import OLD_LOGP, SPANS, TokenColumns
+from groupwise.parts.part import Part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
-from groupwise.core.parts.part import Slot
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses.token_columns import TokenColumns
+from groupwise.parts.part import Slot
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from groupwise.core.parts.part import Part
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.token_columns import TokenColumns
+from groupwise.parts.part import Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,52 +104,3 @@ class ClippedChannels(Clip, slot="surrogate"):
             of_channel = replace(columns, advantage=columns.channel(name))
             loss_T = loss_T + self.weights[name] * super().__call__(ratio_T, of_channel).loss
         return TokenLoss(loss=loss_T, clipped=outcome.clipped)
-
-
-class Cispo(Part, slot="surrogate"):
-    """Clip the importance weight, never the gradient: every token keeps teaching.
-
-        l = -sg(min(rho, cap)) * A * logp
-
-    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585). Choices: `cap` is absolute, 5 in the ScaleRL recipe, as
-    TRL reads it; verl's bound 1 + eps is `cap=1 + eps`. No lower bound, as the paper sets none that acts.
-    """
-
-    scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
-    is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
-    cap: Annotated[float, Field(gt=0)] = 5.0
-    """Largest importance weight."""
-
-    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
-        weight_T = ratio_T.detach()
-        loss_T = -weight_T.clamp(max=self.cap) * columns.advantage * columns.logp
-        return TokenLoss(loss=loss_T, clipped={"high": weight_T > self.cap})
-
-
-class Sapo(Part, slot="surrogate"):
-    """A soft gate in place of the clip: a token's pull fades smoothly as its ratio leaves 1.
-
-        l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
-
-    Source: SAPO (2025, arXiv:2511.20347); TRL and verl agree. Its slope in rho is sech^2(tau (rho - 1) / 2): 1 at
-    rho = 1, where the gradient is the policy gradient. Weighing logp by the gate itself, as one release does, would
-    double it. A = 0 gives 0.
-    """
-
-    scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
-    is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
-    tau_positive: Temperature = 1.0
-    """How fast the pull of praised tokens fades."""
-    tau_negative: Temperature = 1.05
-    """How fast the pull of blamed tokens fades."""
-
-    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
-        A_T = columns.advantage
-        tau_T = A_T.new_full(A_T.shape, self.tau_negative).masked_fill(A_T > 0, self.tau_positive)
-        return TokenLoss(loss=-A_T * (4 / tau_T) * (tau_T * (ratio_T - 1)).sigmoid())

@@ -1,18 +1,24 @@
 """A causal language model as the learner sees it: where it comes from, and how it reads packs and padded rows.
 
-What a run file may name as its model is declared without torch, which is loaded when a model is opened.
-"""
+What a run file may name as its model is declared without torch, which is loaded when a model is opened."""
 
 from __future__ import annotations
 
-from groupwise.core.parts.part import Part
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.tiny import TinyModel
+from groupwise.parts.part import Part
 
-MODELS: dict[str, type[Part]] = {
-    "tiny": TinyModel,
-    "pretrained": PretrainedModel,
+CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "model": {
+        "tiny": TinyModel,
+        "pretrained": PretrainedModel,
+    },
 }
-"""Where models come from, by kind."""
+"""Slot -> kind -> class."""
 
-__all__ = ["MODELS", "PretrainedModel", "TinyModel"]
+
+__all__ = [
+    "CATALOGUE",
+    "PretrainedModel",
+    "TinyModel",
+]

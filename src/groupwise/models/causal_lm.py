@@ -6,14 +6,17 @@ Works on the modules' own attributes, so that transformers and peft need not be 
 from __future__ import annotations
 
 import inspect
+import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from groupwise.core.errors import ConfigError
-from groupwise.models.head.output_layer import Head
+from groupwise.models.output_layer import Head
+from groupwise.system import memory as free_memory
+from groupwise.system.errors import ConfigError
 
 TREE_LAYERS = ("full_attention", "sliding_attention")
 """Kinds of layer that read other tokens through the attention mask alone."""
@@ -171,3 +174,37 @@ def _find_window(config: Any) -> int | None:
         return None
     window: int | None = getattr(config, "sliding_window", None)
     return window
+
+
+# What a model computes on, by name.
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" = a GPU where there is one. One that cannot be used here is refused."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device: {name!r} cannot be used ({reason}); give cpu, cuda, or auto") from None
+    return device
+
+
+def read_memory_size(device: torch.device) -> int:
+    """Bytes of memory that a device has, whoever uses them: a GPU's own, or the machine's."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def read_free_memory(device: torch.device) -> float:
+    """Bytes that can be had on a device: of a GPU with what torch keeps for later, else of the machine's memory."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    if device.type not in ("cpu", "mps"):
+        return math.inf  # nobody says
+    known = free_memory.read_free_memory()
+    return read_memory_size(device) if known is None else known

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from groupwise.core.digests import find_change
-from groupwise.core.errors import ConfigError, find_near, list_names
-from groupwise.core.parts.path_settings import make_absolute, resolve_by
-from groupwise.core.run_paths import STATE
-from groupwise.core.text.safe_text import quote_line
 from groupwise.models.quietly import quietly
+from groupwise.parts.path_settings import make_absolute, resolve_by
+from groupwise.store.run_folder import STATE
+from groupwise.system.errors import ConfigError, find_near, list_names
+from groupwise.system.files import find_change
+from groupwise.system.text import quote_line
 
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"

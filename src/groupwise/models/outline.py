@@ -14,13 +14,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.text.safe_text import quote_line
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.quantised import BYTES_OF_WEIGHT
 from groupwise.models.quietly import quietly
 from groupwise.models.tiny import TinyModel
+from groupwise.system.errors import ConfigError
+from groupwise.system.text import quote_line
 
 
 @dataclass(frozen=True, kw_only=True)

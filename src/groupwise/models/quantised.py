@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from groupwise.core.errors import ConfigError
+from groupwise.system.errors import ConfigError
 
 BYTES_OF_WEIGHT = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Of a quantised weight: four bits, a share of its block's scale in eight bits, and of that scale's own in 32."""

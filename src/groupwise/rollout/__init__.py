@@ -1,47 +1,83 @@
-"""Playing attempts: environments, an engine and prompts make trajectories; plans say which attempts to make."""
+"""From tasks to trajectories: which task next, prompts, actions, environments in workers, plans, judges and scorers."""
 
 from __future__ import annotations
 
-from groupwise.core.parts.part import Part
+from groupwise.parts.part import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
-from groupwise.rollout.plans.guided import Guided
-from groupwise.rollout.plans.plan import AttemptPlan, Flat, Group, PlanTools, Played, PlayedRound, TopUp
-from groupwise.rollout.plans.reflection import Reflection
-from groupwise.rollout.plans.requests import AttemptRequest
-from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
-from groupwise.rollout.prompts.prompter import PromptTemplate
-from groupwise.rollout.prompts.published_template import PublishedTemplate
+from groupwise.rollout.guidance import Guided
+from groupwise.rollout.judges.endpoint_judge import EndpointJudge
+from groupwise.rollout.judges.simple_judges import CheckedLines, CheckedSteps, FunctionJudge, PhraseJudge
+from groupwise.rollout.measures.scores import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
+from groupwise.rollout.plans import AttemptPlan, AttemptRequest, Flat, Group, PlanTools, Played, PlayedRound, TopUp
+from groupwise.rollout.prompts import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, Window
+from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 
-MEMORIES: dict[str, type[Part]] = {"window": Window, "full": Full, "anchored_window": AnchoredWindow}
+CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "measure": {
+        "judge_score": JudgeScore,
+        "reference_score": ReferenceScore,
+        "response_embedding": ResponseEmbedding,
+        "judged_segments": JudgedSegments,
+    },
+    "judge": {
+        "phrase_judge": PhraseJudge,
+        "checked_steps": CheckedSteps,
+        "checked_lines": CheckedLines,
+        "function_judge": FunctionJudge,
+        "endpoint_judge": EndpointJudge,
+    },
+    "memory": {
+        "window": Window,
+        "full": Full,
+        "anchored_window": AnchoredWindow,
+    },
+    "action_rule": {
+        "whole_response": WholeResponse,
+        "choice": Choice,
+        "tagged": Tagged,
+    },
+    "plan": {
+        "flat": Flat,
+        "guided": Guided,
+        "top_up": TopUp,
+    },
+    "template": {
+        "prompt_template": PromptTemplate,
+        "published_template": PublishedTemplate,
+    },
+    "curriculum": {
+        "shuffled": Shuffled,
+    },
+}
+"""Slot -> kind -> class."""
 
-ACTION_RULES: dict[str, type[Part]] = {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged}
-
-PLANS: dict[str, type[Part]] = {"flat": Flat, "guided": Guided, "top_up": TopUp}
-
-TEMPLATES: dict[str, type[Part]] = {"prompt_template": PromptTemplate, "published_template": PublishedTemplate}
-
-GUIDANCES: dict[str, type[Part]] = {"reflection": Reflection}
 
 __all__ = [
-    "ACTION_RULES",
-    "GUIDANCES",
-    "MEMORIES",
-    "PLANS",
-    "TEMPLATES",
+    "CATALOGUE",
     "AnchoredWindow",
     "AttemptPlan",
     "AttemptRequest",
+    "CheckedLines",
+    "CheckedSteps",
     "Choice",
+    "CurriculumSlot",
+    "EndpointJudge",
     "Flat",
     "Full",
+    "FunctionJudge",
     "Group",
     "Guided",
+    "JudgeScore",
+    "JudgedSegments",
+    "PhraseJudge",
     "PlanTools",
     "Played",
     "PlayedRound",
     "PromptTemplate",
     "PublishedTemplate",
-    "Reflection",
+    "ReferenceScore",
+    "ResponseEmbedding",
+    "Shuffled",
     "Tagged",
     "TopUp",
     "WholeResponse",

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import Field
 
-from groupwise.core.parts.part import Part, Slot
+from groupwise.parts.part import Part, Slot
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 

@@ -1,25 +1,61 @@
-"""The episode loop: many attempts at once, each an environment, a dialogue and a record."""
+"""Who plays attempts: an engine that answers, a host that environments run in, and how prompts and actions are made."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
-from groupwise.core.errors import EngineFault, EnvironmentFault
-from groupwise.core.records import Origin, Step, StopReason, Task, Trajectory
-from groupwise.core.seeds import seed_of
-from groupwise.core.text.safe_text import quote_line
-from groupwise.core.text.secrets import redact
+from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
-from groupwise.rollout.engine_answers import check_generation, check_number
-from groupwise.rollout.hosts.host import Fault, Host
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.play_as_answered import play_as_answered
-from groupwise.rollout.prompts.prompter import Exchange, Prompter
-from groupwise.rollout.stop_signal import StopSignal
+from groupwise.rollout.environment_runner import ConcurrentHost, Fault, Host, Waiting
+from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.system.errors import EngineFault, EnvironmentFault, GroupwiseError
+from groupwise.system.quoted_errors import quote_error_with_place
+from groupwise.system.secrets import redact
+from groupwise.system.text import describe_value, quote_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """A policy at play, in training and in evaluation alike."""
+
+    engine: Engine
+    """Samples the responses."""
+    host: Host
+    """Where the environments run."""
+    prompter: Prompter
+    """Makes prompts of observations."""
+    action_rule: ActionRule
+    """How actions are read out of responses."""
+    max_tokens: int
+    """Most tokens of a response."""
+    stop: StopSignal | None = None
+    """Heard between steps, where another thread may end the attempts; None = nobody does."""
+
+    def play(
+        self, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
+    ) -> list[Trajectory]:
+        """Play attempts to their ends; `waiting` is told what environments took."""
+        return play_attempts(
+            attempts,
+            host=self.host,
+            engine=self.engine,
+            prompter=self.prompter,
+            rule=self.action_rule,
+            sampling=Sampling(max_tokens=self.max_tokens, temperature=temperature),
+            waiting=waiting,
+            stop=self.stop,
+        )
+
+
+# The episode loop: many attempts at once, each an environment, a dialogue and a record.
 
 Move = tuple[Generation, Action]
 """What an attempt does: the engine's answer, and the action that was read out of it."""
@@ -328,3 +364,155 @@ def _check_same_start(attempts: Sequence[Attempt], first: dict[int, Observation 
 
 def _quote_start(shown: Observation) -> str:
     return repr(quote_line(shown.text, limit=100))
+
+
+# What a live engine answers, checked as it comes: an engine of a user's own may answer anything.
+
+ADVICE = "`groupwise check engine` with the run file says which rules the engine breaks"
+
+
+def check_number(engine: object, method: str, answers: Any, num: int) -> None:
+    """Refuse answers that are no list, or not one for each request."""
+    where = f"the engine {type(engine).__name__}: {method}"
+    if not isinstance(answers, Sequence):
+        raise EngineFault(f"{where} gave {describe_value(answers)} for {num} requests, but a list is needed; {ADVICE}")
+    if len(answers) != num:
+        raise EngineFault(f"{where} was given {num} requests and returned {len(answers)}; {ADVICE}")
+
+
+def check_futures(engine: object, futures: Any, num: int) -> None:
+    """Refuse what `submit` gave if it is not a future for each request."""
+    check_number(engine, "submit", futures, num)
+    for future in futures:
+        if not isinstance(future, Future):
+            raise EngineFault(
+                f"the engine {type(engine).__name__}: submit gave {describe_value(future)} among its futures, but a "
+                f"concurrent.futures.Future for each request is needed; {ADVICE}"
+            )
+
+
+def check_generation(engine: object, answer: Any) -> None:
+    """Refuse an answer that is no generation."""
+    if not isinstance(answer, Generation):
+        raise EngineFault(
+            f"the engine {type(engine).__name__} answered a request with {describe_value(answer)}, but a Generation is "
+            f"needed; {ADVICE}"
+        )
+
+
+def read_future(engine: object, future: Future[Generation]) -> Generation:
+    """What a future holds; what an engine raised that says nothing of where it came from is said with its name."""
+    try:
+        return future.result()
+    except GroupwiseError:
+        raise
+    except Exception as error:
+        reason = quote_error_with_place(error, type(engine).__module__)
+        raise EngineFault(f"the engine {type(engine).__name__}: a future raised {reason}; {ADVICE}") from error
+
+
+# Attempts that go on by themselves, where an engine takes requests as they come.
+#
+# Each acts as soon as its answer is there, and asks again as soon as its environment has acted, while the others wait
+# for
+# theirs. The loop runs in one thread; whoever answers in another rings a bell.
+
+
+def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: SubmittingEngine) -> None:
+    """Play attempts to their end, each at its own pace."""
+    pending: dict[Future[Generation], int] = {}
+    moves: dict[int, Move] = {}
+    try:
+        with _Bell() as bell:
+            while active or pending or moves:
+                pending |= _submit(engine, episodes.ask(active), bell)
+                if pending and not moves:
+                    waits_for: list[Future[Any]] = [*pending, episodes.stop.given]
+                    wait(waits_for, return_when=FIRST_COMPLETED)
+                answered = {future: pending[future] for future in pending if future.done()}
+                pending = {future: number for future, number in pending.items() if future not in answered}
+                new = episodes.read({number: read_future(engine, future) for future, number in answered.items()})
+                moves |= new
+                outcomes = _act(episodes, new, moves, bell)
+                active = episodes.record({number: moves.pop(number) for number in outcomes}, outcomes)
+    finally:
+        for future in pending:  # somebody failed: nobody waits for these any more
+            future.cancel()
+
+
+def _submit(engine: SubmittingEngine, requests: Mapping[int, Request], bell: _Bell) -> dict[Future[Generation], int]:
+    """Hand requests to the engine; which attempt waits for which answer."""
+    if not requests:
+        return {}
+    futures = engine.submit(list(requests.values()))
+    check_futures(engine, futures, len(requests))
+    for future in futures:
+        future.add_done_callback(bell.ring)
+    return dict(zip(futures, requests, strict=True))
+
+
+def _act(
+    episodes: LiveEpisodes, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _Bell
+) -> Mapping[int, Outcome | Fault]:
+    """Make the new moves; what came of some of all that are under way, or nothing where the bell rang first."""
+    texts = {number: action.text for number, (_, action) in new.items()}
+    if not moves:
+        return {}
+    with episodes.waiting.during(len(new)):
+        if not isinstance(episodes.host, ConcurrentHost):
+            return episodes.host.act(texts)
+        episodes.host.begin(texts)
+        outcomes = episodes.host.finish(bell.ear)
+    bell.hush()
+    return outcomes
+
+
+class _Bell:
+    """Rung from any thread; whoever listens to sockets hears it among them."""
+
+    def __init__(self) -> None:
+        self.ear, self._clapper = socket.socketpair()
+        self.ear.setblocking(False)
+        self._clapper.setblocking(False)
+
+    def ring(self, _: object) -> None:
+        """Ring, in whatever thread an answer came."""
+        with suppress(OSError):  # it is full of ringing, or nobody listens any more
+            self._clapper.send(b".")
+
+    def hush(self) -> None:
+        """Forget that it rang: who has answered is looked up."""
+        with suppress(BlockingIOError):
+            self.ear.recv(2**16)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.ear.close()
+        self._clapper.close()
+
+
+# A signal that attempts are to stop playing, given by one thread and heard by another.
+
+
+class PlayStopped(Exception):
+    """Attempts were told to stop before they had ended."""
+
+
+class StopSignal:
+    """Given once; whoever plays checks it between steps, and whoever waits for answers waits for it too."""
+
+    def __init__(self) -> None:
+        self.given: Future[None] = Future()
+        """Done once the signal is given, so that it can be waited for among the futures of an engine."""
+
+    def give(self) -> None:
+        """Tell whoever plays to stop; once is enough."""
+        if not self.given.done():
+            self.given.set_result(None)
+
+    def check(self) -> None:
+        """Raise `PlayStopped` where the signal was given."""
+        if self.given.done():
+            raise PlayStopped

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.records import Origin, Step, Trajectory
-from groupwise.core.text.safe_text import quote_line
+from groupwise.data.records import Origin, Step, Trajectory
 from groupwise.engines.engine import VersionSpan
 from groupwise.envs.environment import Observation
-from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Sampling, play_to_end
-from groupwise.rollout.hosts.host import Fault, Host
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.player import Player
-from groupwise.rollout.prompts.prompter import Exchange, Prompter
-from groupwise.rollout.stop_signal import StopSignal
+from groupwise.rollout.environment_runner import Fault, Host, Waiting
+from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Player, Sampling, StopSignal, play_to_end
+from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.text import quote_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,34 +1,56 @@
-"""Learning: the learner, the loop, checkpoints, evaluation. No method is named here; parts put numbers on tokens."""
+"""Training runs: what a run file says, the loop, what is recorded of it."""
 
 from __future__ import annotations
 
-from groupwise.core.parts.part import Part
-from groupwise.training.engine.config import LocalEngine
-from groupwise.training.engine.remote import ServerEngineConfig, VllmServerConfig
-from groupwise.training.engine.vllm_in_process import VllmInProcess
-from groupwise.training.learner.schedules import Constant, Cosine, Linear
+from groupwise.parts.part import Part
+from groupwise.training.config.engine_config import LocalEngine, ServerEngineConfig, VllmInProcess, VllmServerConfig
+from groupwise.training.trackers import (
+    Csv,
+    LiveTracker,
+    Mlflow,
+    Tensorboard,
+    Tracker,
+    Trackers,
+    TrackerSlot,
+    Trackio,
+    Wandb,
+    check_trackers,
+    track_run,
+)
 
-ENGINES: dict[str, type[Part]] = {
-    "local": LocalEngine,
-    "server": ServerEngineConfig,
-    "vllm": VllmServerConfig,
-    "vllm_in_process": VllmInProcess,
+CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "engine": {
+        "local": LocalEngine,
+        "server": ServerEngineConfig,
+        "vllm": VllmServerConfig,
+        "vllm_in_process": VllmInProcess,
+    },
+    "tracker": {
+        "csv": Csv,
+        "tensorboard": Tensorboard,
+        "wandb": Wandb,
+        "trackio": Trackio,
+        "mlflow": Mlflow,
+    },
 }
+"""Slot -> kind -> class."""
 
-SCHEDULES: dict[str, type[Part]] = {
-    "constant": Constant,
-    "linear": Linear,
-    "cosine": Cosine,
-}
 
 __all__ = [
-    "ENGINES",
-    "SCHEDULES",
-    "Constant",
-    "Cosine",
-    "Linear",
+    "CATALOGUE",
+    "Csv",
+    "LiveTracker",
     "LocalEngine",
+    "Mlflow",
     "ServerEngineConfig",
+    "Tensorboard",
+    "Tracker",
+    "TrackerSlot",
+    "Trackers",
+    "Trackio",
     "VllmInProcess",
     "VllmServerConfig",
+    "Wandb",
+    "check_trackers",
+    "track_run",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
-from groupwise.core.errors import RecordError
+from groupwise.system.errors import RecordError
 
 _TUPLE, _MAP = "tuple", "map"
 _LEAVES = frozenset({str, int, float, bool, type(None)})

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import name_of
-from groupwise.core.started_rank import read_started_rank
-from groupwise.models.device import choose_device
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig
-from groupwise.training.learner.sharded.led_learner import follow
-from groupwise.training.learner.sharded.open_sharded import check_gpus, open_rank
-from groupwise.training.run_checks import check_algorithm
-from groupwise.training.run_config import RunConfig
+from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.sharded import check_gpus, follow, open_rank
+from groupwise.models.causal_lm import choose_device
+from groupwise.parts.part import name_of
+from groupwise.system.errors import ConfigError
+from groupwise.system.processes import read_started_rank
+from groupwise.training.config.checks import check_algorithm
+from groupwise.training.config.run_config import RunConfig
 
 
 def is_follower(config: RunConfig) -> bool:

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.column_checks import to_numbers
-from groupwise.core.errors import ConfigError, RecordError, nearest
-from groupwise.core.journal.journal import Journal
-from groupwise.core.pairs import Pair
-from groupwise.core.parts.part import name_of
-from groupwise.core.parts.slots import Loss
-from groupwise.core.records import Trajectory
-from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.step_table import StepTable
-from groupwise.core.totals import Totals
+from groupwise.data.column_checks import to_numbers
+from groupwise.data.records import Trajectory
+from groupwise.data.samples import Pair, Totals
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.step_table import StepTable
 from groupwise.losses.token_columns import COLUMN_OF, PAIRS, SPANS
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import name_of
+from groupwise.parts.slots import Loss
+from groupwise.store.journal import Journal
+from groupwise.system.errors import ConfigError, RecordError, nearest
 
 _log = logging.getLogger(__name__)
 

@@ -9,16 +9,15 @@ from dataclasses import replace
 
 import torch
 
-from groupwise.core.free_memory import check_fits
-from groupwise.core.parts.part import Part
+from groupwise.learner import eight_bit
+from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.models.outline import ModelPlan
 from groupwise.models.pretrained import PretrainedModel
-from groupwise.training.engine.config import LocalEngine
-from groupwise.training.learner import eight_bit
-from groupwise.training.learner.config import LearnerConfig
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig
-from groupwise.training.run_config import RunConfig
+from groupwise.parts.part import Part
+from groupwise.system.memory import check_fits
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.config.run_config import RunConfig
 
 
 def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares: int, learns: bool = True) -> None:

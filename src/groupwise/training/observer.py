@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.alarms import Alarm
-from groupwise.core.journal.journal import Update
-from groupwise.core.text.value_words import describe_value
-from groupwise.evaluation.summary import Evaluation
+from groupwise.store.journal import Alarm, Update
+from groupwise.system.errors import ConfigError
+from groupwise.system.text import describe_value
+from groupwise.training.evaluation.summary import Evaluation
 
 
 class RunObserver:

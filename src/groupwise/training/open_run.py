@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,39 +11,36 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.journal import Journal
-from groupwise.core.parts.members import check_methods
-from groupwise.core.parts.part import name_of
-from groupwise.core.parts.slots import Loss
-from groupwise.core.records import Task
-from groupwise.core.run_lock import RunLock
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.seeds import seed_of
-from groupwise.core.started_rank import read_started_rank
-from groupwise.core.text.value_words import describe_value
+from groupwise.data.records import Task
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
-from groupwise.models.device import choose_device, read_free_memory
+from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.protocol import ClosingLearner, Learner, check_opened
+from groupwise.learner.trainable import check_packages
+from groupwise.learner.weight_check import Canary, choose_tolerance
+from groupwise.learner.weight_sync import WeightTransfer
+from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
-from groupwise.rollout.hosts.host import Host, open_host
+from groupwise.parts.members import check_methods
+from groupwise.parts.part import name_of
+from groupwise.parts.slots import Loss
+from groupwise.rollout.environment_runner import Host, open_host
 from groupwise.rollout.judges.live_judge import LiveJudge
 from groupwise.rollout.measures.tools import check_learner
-from groupwise.rollout.prompts.prompter import Prompter
-from groupwise.tasks.curriculum import LiveCurriculum
-from groupwise.tasks.mixed_turns import MixedTurns
-from groupwise.training.engine.needs import check_engine_gives
-from groupwise.training.learner.answers import check_opened
-from groupwise.training.learner.protocol import ClosingLearner, Learner
-from groupwise.training.learner.sharded.config import ShardedLearnerConfig
-from groupwise.training.learner.trainable import check_packages
-from groupwise.training.needed_memory import check_memory, count_shares
-from groupwise.training.part_states import PartStates
-from groupwise.training.run import Run
-from groupwise.training.run_checks import (
+from groupwise.rollout.prompts import Prompter
+from groupwise.rollout.tasks import LiveCurriculum, MixedTurns
+from groupwise.store.journal import Journal
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
+from groupwise.system.files import parse_toml, read_text_file
+from groupwise.system.processes import choose_threads, read_started_rank
+from groupwise.system.text import describe_value
+from groupwise.training.config.checks import (
     check_algorithm,
     check_journal,
     check_model,
@@ -50,10 +48,11 @@ from groupwise.training.run_checks import (
     check_tasks,
     check_words,
 )
-from groupwise.training.run_config import RunConfig, is_ours
-from groupwise.training.settled_threads import settle_threads
-from groupwise.training.weight_transfer.canary import Canary, choose_tolerance
-from groupwise.training.weight_transfer.protocol import WeightTransfer
+from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.config.run_config import RunConfig, is_ours
+from groupwise.training.needed_memory import check_memory, count_shares
+from groupwise.training.part_states import PartStates
+from groupwise.training.run import Run
 
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
@@ -323,3 +322,33 @@ def open_run_host(config: RunConfig) -> Host:
     splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
     rehearsed = () if is_ours(config.env) else tuple(splits)
     return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
+
+
+# How many threads a run computes with, where it leaves that to the machine: settled once, and kept with the run.
+#
+# Sums come out in another order with another number of threads, and so do the last digits of a run. A run that is
+# resumed
+# takes the number that it began with, whatever the machine does by then. Ranks of one run settle on the same number.
+
+
+def settle_threads(config: RunConfig, folder: Path) -> RunConfig:
+    """Settle how many threads a run computes with: as many as it began with, or as the machine has to spare now."""
+    if not config.shares_cores:
+        return config
+    threads = _read_recorded(folder) or choose_threads(config.threads, ranks=_count_ranks_here())
+    return config.model_copy(update={"threads": threads, "shares_cores": False})
+
+
+def _count_ranks_here() -> int:
+    """Processes of this run on this machine; all of them where nothing says how many are on another one."""
+    started = read_started_rank()
+    return started.local_world if "LOCAL_WORLD_SIZE" in os.environ else started.world
+
+
+def _read_recorded(folder: Path) -> int | None:
+    """The number that the run in a folder began with; None where there is none."""
+    try:
+        recorded = parse_toml(read_text_file(RunPaths(folder).config)).get("threads")
+    except (OSError, ValueError):  # no run, or one whose settings cannot be read, which is told elsewhere
+        return None
+    return recorded if isinstance(recorded, int) and recorded > 0 else None

@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.core.journal.states import StateBefore
-from groupwise.core.parts.members import check_methods
-from groupwise.core.parts.part import Part, kind_of
-from groupwise.core.parts.stateful import (
+from groupwise.data.records import Task, Trajectory
+from groupwise.data.seeds import seed_of
+from groupwise.parts.members import check_methods
+from groupwise.parts.part import Part, kind_of
+from groupwise.parts.stateful import (
     METHODS,
     ObservedUpdate,
     PartState,
     ReferenceState,
+    StateBefore,
     check_names,
     find_stateful,
     read_columns,
     read_part_state,
 )
-from groupwise.core.records import Task, Trajectory
-from groupwise.core.run_paths import CONFIG
-from groupwise.core.seeds import seed_of
-from groupwise.core.text.safe_text import quote_line
-from groupwise.core.text.value_words import describe_value
+from groupwise.store.run_folder import CONFIG
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.text import describe_value, quote_line
 from groupwise.training.samples import CreditedBatch
 
 BEGAN_WITH = (

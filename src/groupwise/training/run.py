@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,29 +12,78 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.parts.slots import Draw
-from groupwise.core.records import Task, Trajectory
-from groupwise.core.run_lock import RunLock
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Task, Trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
+from groupwise.learner.protocol import ClosingLearner, Learner
+from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_sync import WeightTransfer
 from groupwise.losses.token_columns import REFERENCE_LOGP
-from groupwise.rollout.hosts.host import Host
+from groupwise.parts.checks import check_drawn_tasks
+from groupwise.parts.slots import Draw
+from groupwise.rollout.environment_runner import Host
+from groupwise.rollout.episodes import Player
 from groupwise.rollout.judges.live_judge import LiveJudge
-from groupwise.rollout.player import Player
-from groupwise.rollout.prompts.prompter import Prompter
-from groupwise.tasks.curriculum import LiveCurriculum
-from groupwise.training.drawn_tasks import DrawnTasks
-from groupwise.training.learner.protocol import ClosingLearner, Learner
+from groupwise.rollout.prompts import Prompter
+from groupwise.rollout.tasks import LiveCurriculum
+from groupwise.store.journal import Journal, Update
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import RunPaths
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.exact_values import read_fields, write_fields
 from groupwise.training.part_states import PartStates
-from groupwise.training.run_config import RunConfig
 from groupwise.training.samples import CreditedBatch
-from groupwise.training.weight_transfer.canary import Canary
-from groupwise.training.weight_transfer.protocol import WeightTransfer
 
 if TYPE_CHECKING:
     from groupwise.training.observer import RunObserver
+
+
+# The tasks that a curriculum gave for updates that are still to be made.
+#
+# Where attempts play while a checkpoint is written, the curriculum has already gone on past their tasks. A run that
+# is
+# resumed there plays these attempts again, at the same tasks: what was asked for is trained, whatever stopped the
+# run.
+
+
+class DrawnTasks:
+    """Tasks by the update that they were drawn for, in their order."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[int, list[Task]] = {}
+        self._draw_again: dict[int, list[Task]] = {}
+
+    def draw(self, number: int, num: int, curriculum: LiveCurriculum) -> list[Task]:
+        """Draw tasks for an update: those that it had before the run stopped, then the curriculum's next."""
+        again = self._draw_again.get(number, [])[:num]
+        self._draw_again[number] = self._draw_again.get(number, [])[num:]
+        tasks = curriculum.next(num - len(again)) if num > len(again) else []
+        check_drawn_tasks(curriculum, tasks, num - len(again))
+        self._drawn.setdefault(number, []).extend([*again, *tasks])
+        return [*again, *tasks]
+
+    def forget_until(self, number: int) -> None:
+        """Forget the tasks of an update that is made, and of those before it."""
+        for drawn in (self._drawn, self._draw_again):
+            for made in [update for update in drawn if update <= number]:
+                del drawn[made]
+
+    def state_dict(self, *, without: Collection[int]) -> dict[str, Any]:
+        """The tasks of all updates that are still to be made, but for those whose attempts are kept."""
+        numbers = sorted({*self._drawn, *(number for number, tasks in self._draw_again.items() if tasks)} - {*without})
+        return {
+            str(number): [
+                write_fields(task) for task in (*self._drawn.get(number, ()), *self._draw_again.get(number, ()))
+            ]
+            for number in numbers
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Draw these tasks again."""
+        self._drawn.clear()
+        self._draw_again = {
+            int(number): [Task(**read_fields(task)) for task in tasks] for number, tasks in state.items()
+        }
 
 
 @dataclass

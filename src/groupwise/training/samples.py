@@ -7,23 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from groupwise.batching import count_totals
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Comparison, Credit
-from groupwise.core.journal.journal import Journal
-from groupwise.core.journal.states import StateBefore
-from groupwise.core.own_rollout import find_own_rollout_only
-from groupwise.core.parts.stateful import join_columns
-from groupwise.core.past_attempts import RecalledAttempt
-from groupwise.core.records import Step, Trajectory
-from groupwise.core.sample import Sample
-from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.step_table import StepTable
-from groupwise.core.token_table import TokenTable
-from groupwise.core.totals import Totals
-from groupwise.core.unearned import find_unearned
+from groupwise.data.credit import Comparison, Credit, find_own_rollout_only, find_unearned
+from groupwise.data.past_attempts import RecalledAttempt
+from groupwise.data.records import Step, Trajectory
+from groupwise.data.samples import Sample, Totals, count_totals
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.stateful import StateBefore, join_columns
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loss_context import LossContext, make_loss_context, report_missing_pairs
-from groupwise.training.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

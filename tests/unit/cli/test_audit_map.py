@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.core.errors import RecordError
-from groupwise.recordings import RolloutsFile, write_rollouts
-from groupwise.recordings.formats import open_rollouts
+from groupwise.store import RolloutsFile, write_rollouts
+from groupwise.store.formats import open_rollouts
+from groupwise.system.errors import RecordError
 from tests.unit.cli.calls import show_json
 from tests.unit.cli.files import EXAMPLE
 

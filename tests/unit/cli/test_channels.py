@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from groupwise import Algorithm, recipes
-from groupwise.advantages import NoScale, Relative, StepRewardSignal
-from groupwise.groups import ByTask
-from groupwise.reports.run.read_groups import read_groups
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise import Algorithm, methods
+from groupwise.credit import ByTask, NoScale, Relative, StepRewardSignal
+from groupwise.report.groups import read_groups
+from groupwise.training.run_reader import RunFolder
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.run_folders import write_run
+from tests.unit.report.run_folders import write_run
 
 TEMPO = Relative(by=ByTask(), of=StepRewardSignal(), scale=NoScale(), average="step")
 METHOD = """
@@ -48,7 +47,7 @@ def test_explain_json_holds_the_channels_by_name(groupwise: Run, rollouts: str, 
 
 
 def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> None:
-    made = recipes.dr_grpo()
+    made = methods.dr_grpo()
     algorithm = Algorithm(advantage=made.advantage, loss=made.loss, channels={"tempo": TEMPO})
     folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=4, algorithm=algorithm)
     with RunFolder(folder) as run:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from groupwise import ConfigError
 from groupwise.cli.main import app
-from groupwise.engines.conformance.suite import RULES
+from groupwise.engines.conformance import RULES
 
 RUN = """
 [algorithm]

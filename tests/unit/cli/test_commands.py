@@ -10,13 +10,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from groupwise import recipes
-from groupwise.cli.arguments.algorithms import build_algorithm
+from groupwise import methods
+from groupwise.cli.arguments import build_algorithm
 from groupwise.cli.main import app
-from groupwise.cli.terminal.screen import format_share, shorten
+from groupwise.cli.screen import format_share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
-from tests.unit.reports.run_folders import write_run
+from tests.unit.report.run_folders import write_run
 
 
 def invoke(*arguments: str) -> Result:
@@ -59,21 +59,21 @@ def list_commands(command: Any, name: str) -> dict[str, list[str]]:
 
 def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
     listed = words(invoke("recipes").stdout)
-    for name in recipes.names():
-        summary = recipes.summary(name)
+    for name in methods.names():
+        summary = methods.summary(name)
         assert name in listed
         # Sentences and citations share their lines with the other columns, so look word by word.
         assert all(word in listed for word in (summary.sentence + " " + summary.citation).split()), name
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", methods.names())
 def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) -> None:
     shown = words(invoke("recipes", "--show", name).stdout)
-    assert words(recipes.summary(name).text) in shown
-    for option, default in recipes.summary(name).options.items():
+    assert words(methods.summary(name).text) in shown
+    for option, default in methods.summary(name).options.items():
         assert f"{option}={default!r}" in shown
     assert "parts (as a run file names them)" in shown
-    assert f"advantage: {recipes.build(name).config()['advantage']['kind']}" in shown
+    assert f"advantage: {methods.build(name).config()['advantage']['kind']}" in shown
 
 
 def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
@@ -148,7 +148,7 @@ def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) ->
 
 
 def test_audit_of_a_run_has_the_runs_own_recipe_too(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", algorithm=recipes.hgpo(refused_penalty=0.1), updates=2)
+    write_run(tmp_path / "run", algorithm=methods.hgpo(refused_penalty=0.1), updates=2)
     *others, own = audit_json(tmp_path / "run")["recipes"]
     assert [column["name"] for column in (*others, own)] == ["grpo", "gigpo", "hgpo", "this run's own"]
     assert own["mean_size"] != others[-1]["mean_size"]  # the run punished what the environment refused
@@ -327,11 +327,11 @@ def test_explain_says_when_a_group_holds_only_steps_of_the_same_rollout(tmp_path
 
 def test_audit_shows_the_fraction_of_steps_that_are_compared_within_their_own_rollout(tmp_path: Path) -> None:
     """Four of six steps are compared, two of them with each other alone."""
-    path, recipes = write_two_rollouts(tmp_path), ("--recipe", "hgpo", "--recipe", "hgpo:peers=other_rollouts")
-    data = audit_json(path, *recipes, "--depth", "1")
+    path, methods = write_two_rollouts(tmp_path), ("--recipe", "hgpo", "--recipe", "hgpo:peers=other_rollouts")
+    data = audit_json(path, *methods, "--depth", "1")
     assert [(level["compared_steps"], level["own_rollout_steps"]) for level in data["levels"]] == [(4, 2), (0, 0)]
     assert [(line["compared_steps"], line["own_rollout_steps"]) for line in data["recipes"]] == [(4, 2), (2, 0)]
-    lines = words(invoke("audit", str(path), *recipes, "--depth", "1").stdout)
+    lines = words(invoke("audit", str(path), *methods, "--depth", "1").stdout)
     assert "0 2 2.0 66.7 % 50.0 % 33.3 %" in lines
     assert "hgpo 66.7 % 50.0 % 0.0 %" in lines
     assert (
@@ -411,7 +411,7 @@ def test_the_shipped_example_breaks_no_credit() -> None:
     ],
 )
 def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
-    assert build_algorithm(text) == recipes.build(name, **options)
+    assert build_algorithm(text) == methods.build(name, **options)
 
 
 def test_shares_and_short_texts() -> None:

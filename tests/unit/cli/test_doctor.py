@@ -10,15 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.cli.doctor import machine  # noqa: E402
-from groupwise.config.run_file import load_run  # noqa: E402
-from groupwise.core.free_memory import format_bytes  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from groupwise.training.doctor import hardware  # noqa: E402
-from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
-from groupwise.training.learner.local import LocalLearner  # noqa: E402
-from tests.unit.cli.conftest import Run  # noqa: E402
-from tests.unit.cli.run_files import SMALL, small  # noqa: E402
+from groupwise.cli import doctor as machine
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.learner.local import LocalLearner
+from groupwise.system.memory import format_bytes
+from groupwise.training.config.run_file import load_run
+from groupwise.training.doctor import hardware
+from groupwise.training.doctor.doctor import estimate_sizes
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.run_files import SMALL, small
 
 
 @pytest.fixture(autouse=True)

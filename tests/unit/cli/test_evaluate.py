@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal.journal import Journal
 from groupwise.envs import Identity, panel_hash
+from groupwise.store.journal import Journal
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import tomli_w
 
-from groupwise import Algorithm, StepTable, recipes
-from groupwise.core.journal.journal import Journal, Update
+from groupwise import Algorithm, StepTable, methods
+from groupwise.store.journal import Journal, Update
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
-from tests.unit.reports.run_folders import play_update, settings, write_run
+from tests.unit.report.rescue_runs import FAILED, RECALLED, write_rescue_run
+from tests.unit.report.run_folders import play_update, settings, write_run
 
 
 def write_run_of(folder: Path, algorithm: Algorithm, *, updates: int, **changes: Any) -> Path:
@@ -54,7 +54,7 @@ def test_a_group_that_a_past_attempt_joined_has_the_journals_credit(
 
 
 def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise: Run, tmp_path: Path) -> None:
-    folder = write_run_of(tmp_path / "run", recipes.build("reinforce_pp_baseline"), updates=3)
+    folder = write_run_of(tmp_path / "run", methods.build("reinforce_pp_baseline"), updates=3)
     for number in (1, 2, 3):
         for task, attempt, index, credit in read_recorded(folder, number)[::7]:
             step = ("--task", f"{task}@{number}", "--attempt", str(attempt), "--step", str(index))
@@ -64,7 +64,7 @@ def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise:
 
 def test_another_recipe_is_said_not_to_be_what_trained(groupwise: Run, tmp_path: Path) -> None:
     written = {"recipe": "dr_grpo"}
-    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=1, made_by=written)
+    folder = write_run_of(tmp_path / "run", methods.build("dr_grpo"), updates=1, made_by=written)
     task, attempt, index, credit = read_recorded(folder, 1)[0]
     step = ("--task", f"{task}@1", "--attempt", str(attempt), "--step", str(index))
     own = groupwise("explain", "run", *step).out
@@ -87,7 +87,7 @@ def test_an_attempt_of_a_run_is_found_by_task_and_update(groupwise: Run, tmp_pat
 
 
 def test_a_task_of_a_run_may_be_given_by_its_beginning_as_for_inspect(groupwise: Run, tmp_path: Path) -> None:
-    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=2)
+    folder = write_run_of(tmp_path / "run", methods.build("dr_grpo"), updates=2)
     [task, other] = [read_recorded(folder, number)[0][0] for number in (1, 2)]
     assert task != other
     digest = task.rpartition("-")[2]
@@ -102,7 +102,7 @@ def test_a_task_of_a_run_may_be_given_by_its_beginning_as_for_inspect(groupwise:
 
 
 def test_a_beginning_that_fits_many_tasks_names_five(groupwise: Run, tmp_path: Path) -> None:
-    folder = write_run_of(tmp_path / "run", recipes.build("dr_grpo"), updates=2)
+    folder = write_run_of(tmp_path / "run", methods.build("dr_grpo"), updates=2)
     scopes = sorted({f"{task}@{number}" for number in (1, 2) for task, *_ in read_recorded(folder, number)})
     assert len(scopes) == 6
     for options, advice in (

@@ -9,10 +9,9 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from groupwise.cli.terminal import heartbeat
-from groupwise.cli.terminal.heartbeat import MAX_SILENCE, Heartbeat, tell_progress
-from groupwise.cli.terminal.live import PlainLines
-from groupwise.core.errors import FileError
+from groupwise.cli import live as heartbeat
+from groupwise.cli.live import MAX_SILENCE, Heartbeat, PlainLines, tell_progress
+from groupwise.system.errors import FileError
 from tests.unit.cli.updates import update
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from groupwise.cli.inspect.detail_views import MANY_COLOURS, SIXTEEN_COLOURS, choose_palette, lay_out_tokens
-from groupwise.reports.run.read_groups import read_groups
-from groupwise.reports.run.response_text import TokenTexts
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedStep
+from groupwise.cli.inspect_views import MANY_COLOURS, SIXTEEN_COLOURS, choose_palette, lay_out_tokens
+from groupwise.report.groups import PlayedStep, read_groups
+from groupwise.report.prompts import TokenTexts
+from groupwise.training.run_reader import RunFolder
 from tests.unit.cli.calls import invoke, show_json, words
-from tests.unit.reports.token_runs import CHANNELLED, PAIRED, answer, write_token_run
+from tests.unit.report.token_runs import CHANNELLED, PAIRED, answer, write_token_run
 
 pytest.importorskip("tokenizers")
 

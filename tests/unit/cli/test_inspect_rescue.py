@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.reports.run.number_format import NO_NUMBER
+from groupwise.report.number_format import NO_NUMBER
 from tests.unit.cli.calls import invoke, show_json, words
-from tests.unit.reports.rescue_runs import FAILED, RECALLED, write_rescue_run
+from tests.unit.report.rescue_runs import FAILED, RECALLED, write_rescue_run
 
 
 @pytest.fixture(scope="module")

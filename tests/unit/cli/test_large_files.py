@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli.explain import command as explain_command
-from groupwise.cli.terminal.screen import file_progress
-from groupwise.recordings import RolloutsChunk, RolloutsFile
-from groupwise.reports.explain.step import Explanation
+from groupwise.cli import explain as explain_command
+from groupwise.cli.screen import file_progress
+from groupwise.report.explain import Explanation
+from groupwise.store import RolloutsChunk, RolloutsFile
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import row, write
 

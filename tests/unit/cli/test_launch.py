@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from groupwise.launch import ranks, ray_cluster
-from groupwise.launch.ranks import Outcome
+from groupwise.engines import ray_cluster
+from groupwise.training import launch as ranks
+from groupwise.training.launch import Outcome
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 

@@ -11,25 +11,26 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from transformers import AutoModelForCausalLM, T5Config  # noqa: E402
+from transformers import AutoModelForCausalLM, T5Config
 
-from groupwise import recipes  # noqa: E402
-from groupwise.cli.doctor import machine  # noqa: E402
-from groupwise.config.run_file import load_run  # noqa: E402
-from groupwise.core import free_memory  # noqa: E402
-from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.core.parts.part import Part  # noqa: E402
-from groupwise.core.parts.slots import Loss  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.engines.remote.server.open_model import open_served_model  # noqa: E402
-from groupwise.models import TinyModel, device  # noqa: E402
-from groupwise.models.outline import plan_model  # noqa: E402
-from groupwise.models.pretrained import PretrainedModel  # noqa: E402
-from groupwise.models.quietly import save_model  # noqa: E402
-from groupwise.training.doctor import hardware  # noqa: E402
-from groupwise.training.needed_memory import check_memory, count_shares  # noqa: E402
-from tests.unit.cli.conftest import Run  # noqa: E402
-from tests.unit.cli.run_files import small  # noqa: E402
+from groupwise import methods
+from groupwise.cli import doctor as machine
+from groupwise.engines.server.__main__ import open_served_model
+from groupwise.models import TinyModel
+from groupwise.models import causal_lm as device
+from groupwise.models.outline import plan_model
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.models.quietly import save_model
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Loss
+from groupwise.store.run_folder import RunPaths
+from groupwise.system import memory as free_memory
+from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_file import load_run
+from groupwise.training.doctor import hardware
+from groupwise.training.needed_memory import check_memory, count_shares
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.run_files import small
 
 AVAILABLE = 8e9
 SETTINGS = ("--set", "model.hidden=100000", "--set", "model.layers=1000", "--set", "model.heads=2")
@@ -215,7 +216,7 @@ def test_a_reference_is_counted_and_divided_like_the_weights(
 ) -> None:
     plain = load_run(tmp_path / small(tmp_path))
     training = {**plain.training.config(), "learner": learner}
-    config = type(plain)(**{**plain.config(), "training": training, "algorithm": recipes.rloo(kl_in_reward=0.03)})
+    config = type(plain)(**{**plain.config(), "training": training, "algorithm": methods.rloo(kl_in_reward=0.03)})
     plan = plan_model(config.model, words=config.words())
     assert plan is not None
     size = times * sum(value.nbytes for value in plan.sketch().parameters())

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, Credit, Part, StepTable
-from groupwise.core.segments import BoolArray, FloatArray
-from groupwise.core.token_credit import TokenCredit
-from groupwise.core.token_table import TokenTable
+from groupwise.data.credit import TokenCredit
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.token_table import TokenTable
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import row, write
-from tests.unit.reports.run_folders import write_run
+from tests.unit.report.run_folders import write_run
 
 AT_STEP = ("--attempt", "a", "--step", "0", "--recipe", "method.toml", "--trust")
 REASON = "the credit of Halved, whose trace BareTrace has no derive"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.evaluations import EvaluatedAttempt
-from groupwise.core.journal.journal import Journal
 from groupwise.envs import SPLITS, Identity, panel_hash
+from groupwise.store.journal import EvaluatedAttempt, Journal
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small

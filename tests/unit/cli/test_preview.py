@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("torch")
 from rich.console import Console
 
+from groupwise.cli.attributed_tokens import STYLES, choose_styles, lay_out_text
 from groupwise.cli.preview import print_preview
-from groupwise.cli.terminal.attributed_tokens import STYLES, choose_styles, lay_out_text
-from groupwise.config.run_file import load_run
-from groupwise.rollout.prompts.origins import TokenOrigin
-from groupwise.training.preview.preview_run import preview_run
+from groupwise.rollout.origins import TokenOrigin
+from groupwise.training.config.run_file import load_run
+from groupwise.training.doctor.preview import preview_run
 from tests.unit.cli.calls import show_json, words
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small

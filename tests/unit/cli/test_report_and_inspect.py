@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from groupwise import recipes
-from groupwise.core.journal.journal import Journal, Update
+from groupwise import methods
 from groupwise.envs import panel_hash
-from groupwise.reports.run.read_groups import read_groups
-from groupwise.reports.run.run_folder import RunFolder
-from groupwise.reports.run.update_groups import PlayedGroup
+from groupwise.report.groups import PlayedGroup, read_groups
+from groupwise.store.journal import Journal, Update
+from groupwise.training.run_reader import RunFolder
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.calls import invoke, show_json, words
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.run_folders import ENV, credit_of, play_update, settings, write_run
+from tests.unit.report.run_folders import ENV, credit_of, play_update, settings, write_run
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,7 @@ def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> Non
 def test_report_and_inspect_say_how_far_ahead_attempts_were_played(
     tmp_path: Path, rollout: dict[str, object], said: str
 ) -> None:
-    rest = settings(recipes.hgpo())["rollout"]
+    rest = settings(methods.hgpo())["rollout"]
     folder = write_run(tmp_path / "run", updates=1, rollout=rest | rollout)
     lines = [line for line in words(invoke("inspect", folder)) if line.startswith("attempts played")]
     assert lines == ([f"attempts played {said}"] if said else [])
@@ -163,7 +162,7 @@ def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[Play
 
 
 def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=recipes.grpo())
+    folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=methods.grpo())
     lines = words(invoke("inspect", folder, "--update", 1))
     assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
     assert all(line.endswith("0.000 teaches nothing") for line in lines[2:])
@@ -222,7 +221,7 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
 def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     trajectories = play_update(1, tasks=1, attempts=4, skill=0.4)
-    other = [[value + 0.5 for value in values] for values in credit_of(recipes.hgpo(), trajectories)]
+    other = [[value + 0.5 for value in values] for values in credit_of(methods.hgpo(), trajectories)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=other))
     task = trajectories[0].task.id
@@ -237,7 +236,7 @@ def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
 
 def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, run_path: Path) -> None:
     other = write_run(
-        tmp_path / "other", updates=2, evaluations=(2,), evaluation_tasks=20, algorithm=recipes.hgpo(gamma=0.9), seed=4
+        tmp_path / "other", updates=2, evaluations=(2,), evaluation_tasks=20, algorithm=methods.hgpo(gamma=0.9), seed=4
     )
     lines = words(invoke("inspect", "--diff", run_path, other))
     assert lines[:2] == [f"A {run_path}", f"B {other}"]
@@ -314,6 +313,6 @@ def test_neither_command_needs_torch_or_the_trainers_packages(tmp_path: Path, ru
 
 
 def test_the_settings_of_the_synthetic_runs_decode() -> None:
-    from groupwise.config.run_file import decode_algorithm
+    from groupwise.training.config.run_file import decode_algorithm
 
-    assert decode_algorithm(settings(recipes.hgpo())) == recipes.hgpo()
+    assert decode_algorithm(settings(methods.hgpo())) == methods.hgpo()

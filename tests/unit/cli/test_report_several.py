@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.run_paths import SWEEP_PLAN
+from groupwise.store.run_folder import SWEEP_PLAN
 from tests.fresh_interpreter import HELP, fresh, without
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.several_runs import write_small_run
+from tests.unit.report.several_runs import write_small_run
 
 
 def write_sweep(folder: Path, seeds: tuple[int, ...] = (0, 1), *, begun: bool = True) -> Path:

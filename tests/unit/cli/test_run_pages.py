@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.cli.main import app
-from groupwise.config.run_file import load_run
-from groupwise.core.parts.part import CATALOGUES, load_catalogue
-from groupwise.training.run_config import RunConfig
+from groupwise.parts.part import CATALOGUES, load_catalogue
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import load_run
 
 DOCS = Path(__file__).parents[3] / "docs"
 

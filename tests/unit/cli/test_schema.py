@@ -14,13 +14,13 @@ import pytest
 pytest.importorskip("torch")
 jsonschema = pytest.importorskip("jsonschema")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.config.run_file import decode_run, load_run  # noqa: E402
-from groupwise.config.schema import make_run_schema, read_field_sentences  # noqa: E402
-from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.core.parts.part import CATALOGUES, load_catalogue  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.unit.cli.conftest import Run  # noqa: E402
+from groupwise import methods
+from groupwise.parts.part import CATALOGUES, load_catalogue
+from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run, load_run
+from groupwise.training.config.schema import make_run_schema, read_field_sentences
+from tests.unit.cli.conftest import Run
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
@@ -89,13 +89,13 @@ def test_a_run_file_with_a_bit_of_everything_is_valid(faults: Any) -> None:
     assert isinstance(decode_run(WHOLE), RunConfig)
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", methods.names())
 def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
-    given = {key: value for key, value in recipes.summary(name).options.items() if value is not None}
+    given = {key: value for key, value in methods.summary(name).options.items() if value is not None}
     options = json.loads(json.dumps(given))  # a file has lists where Python has tuples
     assert faults(change_setting("algorithm", {"recipe": name})) == []
     assert faults(change_setting("algorithm", {"recipe": name, **options})) == []
-    assert faults(change_setting("algorithm", recipes.build(name).config())) == []
+    assert faults(change_setting("algorithm", methods.build(name).config())) == []
 
 
 @pytest.mark.parametrize(

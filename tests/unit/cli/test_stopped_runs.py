@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.cli.sweep.processes import FailedRun, train_runs
-from groupwise.reports.run.recorded_run import read_run
-from groupwise.sweeps.plan import PlannedRun
+from groupwise.cli.sweep import FailedRun, train_runs
+from groupwise.report.recorded_run import read_run
+from groupwise.training.sweep import PlannedRun
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.cli.sweep.table import make_results_json, print_results
-from groupwise.reports.runs.read_runs import group_runs, read_run
-from groupwise.reports.runs.results import sum_up
-from groupwise.sweeps.plan import Arm, SweepPlan
-from tests.unit.reports.several_runs import write_small_run
+from groupwise.cli.sweep import make_results_json, print_results
+from groupwise.report.runs import group_runs, read_run, sum_up
+from groupwise.training.sweep import Arm, SweepPlan
+from tests.unit.report.several_runs import write_small_run
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])

@@ -17,13 +17,13 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
-from groupwise import recipes
-from groupwise.cli.arguments import run_folders
-from groupwise.cli.terminal import live
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.journal import Journal
+from groupwise import methods
+from groupwise.cli import arguments as run_folders
+from groupwise.cli import live
 from groupwise.envs import Identity, panel_hash
-from groupwise.evaluation.summary import Evaluation
+from groupwise.store.journal import Journal
+from groupwise.training.config.run_file import load_run
+from groupwise.training.evaluation.summary import Evaluation
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import SMALL, small
 from tests.unit.cli.updates import update
@@ -131,7 +131,7 @@ def test_another_recipe_than_the_files_trains_and_says_what_it_leaves_out(groupw
     assert ran.status == 0, ran.err
     assert "note: the recipe 'grpo' does not have algorithm.depth: left out" in ran.err.splitlines()
     config = load_run(tmp_path / "runs" / "file")
-    assert (config.algorithm, config.training.updates) == (recipes.grpo(), 1)
+    assert (config.algorithm, config.training.updates) == (methods.grpo(), 1)
 
 
 def test_a_tracker_by_name_logs_and_is_kept_in_the_config(groupwise: Run, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_tracker_by_name_logs_and_is_kept_in_the_config(groupwise: Run, tmp_pa
 def test_an_absent_tracker_stops_before_a_folder_is_made(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.training.trackers.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("groupwise.training.trackers.find_spec", lambda name: None)
     ran = groupwise("train", small(tmp_path), "--tracker", "mlflow")
     said = "the tracker 'mlflow' needs the package mlflow, which is not installed: pip install 'groupwise[mlflow]'"
     assert ran.err == f"error: {said}\n"
@@ -171,7 +171,7 @@ def test_a_tracker_that_cannot_start_leaves_no_folder(
     def unable(*args: Any, **kwargs: Any) -> None:
         raise OSError("no dashboard")
 
-    monkeypatch.setattr("groupwise.training.trackers.csv_file.Csv.start", unable)
+    monkeypatch.setattr("groupwise.training.trackers.Csv.start", unable)
     ran = groupwise("train", small(tmp_path), "--tracker", "csv")
     assert (ran.status, ran.err) == (
         2,
@@ -196,7 +196,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a finished run was opened")
 
-    monkeypatch.setattr("groupwise.config.runs.open_run", never)
+    monkeypatch.setattr("groupwise.training.runs.open_run", never)
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
@@ -236,7 +236,7 @@ def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
     def interrupt(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.config.runs.train", interrupt)
+    monkeypatch.setattr("groupwise.training.runs.train", interrupt)
     ran = groupwise("train", small(tmp_path), "--out", "my run")
     assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
 
@@ -319,7 +319,7 @@ SCREEN = """
 import sys
 sys.path.insert(0, {root!r})
 from tests.unit.cli.updates import update
-from groupwise.cli.terminal.live import show_live
+from groupwise.cli.live import show_live
 with show_live("runs/x", 4, plain={plain}) as screen:
     for number in (1, 2):
         screen.on_stage("learn", number)

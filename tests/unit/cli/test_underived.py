@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.core.journal.blobs import pack_blob, unpack_blob
-from groupwise.reports.run.derived_credit import UnderivableCredit
-from groupwise.reports.run.read_groups import find_underived, read_groups
-from groupwise.reports.run.run_folder import RunFolder
+from groupwise.report.derived_credit import UnderivableCredit
+from groupwise.report.groups import find_underived, read_groups
+from groupwise.store.journal_file import pack_blob, unpack_blob
+from groupwise.training.run_reader import RunFolder
 from tests.unit.cli.conftest import Run
-from tests.unit.reports.rescue_runs import write_rescue_run
-from tests.unit.reports.run_folders import write_run
+from tests.unit.report.rescue_runs import write_rescue_run
+from tests.unit.report.run_folders import write_run
 
 REASON = "what comes of it now is another number, up to 0.5 away"
 SENTENCE = (

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import RunPaths
-from groupwise.envs.checker.suite import RULES
+from groupwise.envs.checker.rules import RULES
 from groupwise.models import TinyModel
 from groupwise.models.quietly import save_model
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import RunPaths
 from tests.unit.cli.conftest import Run
 
 WORLD = '''

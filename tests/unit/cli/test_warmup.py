@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run  # noqa: E402
-from groupwise.models import PretrainedModel  # noqa: E402
-from tests.unit.cli.conftest import Run  # noqa: E402
-from tests.unit.cli.files import row, write  # noqa: E402
-from tests.unit.cli.run_files import small  # noqa: E402
+from groupwise.models import PretrainedModel
+from groupwise.training.config.run_file import load_run
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.files import row, write
+from tests.unit.cli.run_files import small
 
 EPOCHS = ("--set", "warm_start.epochs=150", "--set", "warm_start.learning_rate=0.03")
 WARM = 'model={kind="pretrained",path="warm"}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.core.journal.journal import Update
+from groupwise.store.journal import Update
 
 
 def update(number: int, success: float) -> Update:

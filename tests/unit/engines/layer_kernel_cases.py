@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from groupwise.engines.static_cache.token_batch import RowTable, UnreadRow, lay_out
+from groupwise.engines.static_cache.cache import RowTable, UnreadRow, lay_out
 from tests.unit.engines.kernel_cases import mend_interpreter
 
 LANES, WIDTH = 9, 70

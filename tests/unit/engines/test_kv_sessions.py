@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.transformers import kv_sessions  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from groupwise.models.tiny import TinyModel, make_word_tokenizer  # noqa: E402
+from groupwise.engines.engine import Request
+from groupwise.engines.transformers import kv_cache as kv_sessions
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.models.tiny import TinyModel, make_word_tokenizer
 
 END = 3
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines.engine import Request
-from groupwise.engines.static_cache.lanes import LaneTable, Row
+from groupwise.engines.static_cache.cache import LaneTable, Row
 
 IDS = (3, 4, 5, 6, 7, 8)
 

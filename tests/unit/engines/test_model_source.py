@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from tests.unit.engines.small_models import family  # noqa: E402
+from groupwise.engines.model_source import ModelSource
+from tests.unit.engines.small_models import family
 
 
 def test_a_copy_lies_where_the_learner_will_compute_and_the_model_stays_where_it_is() -> None:

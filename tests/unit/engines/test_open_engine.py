@@ -10,14 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
-from groupwise.engines import open_engine as opening  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.open_engine import cast_weights, check_lanes, open_engine  # noqa: E402
-from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
-from groupwise.engines.static_cache.layers_trial import LayersTrial  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.small_models import family  # noqa: E402
+from groupwise.engines import open_engine as opening
+from groupwise.engines.engine import Request
+from groupwise.engines.open_engine import cast_weights, check_lanes, open_engine
+from groupwise.engines.static_cache.engine import LayersTrial, StaticCacheEngine
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import ConfigError, EngineFault
+from tests.unit.engines.small_models import family
 
 
 @pytest.mark.parametrize("decoding", ["auto", "eager"])

@@ -13,24 +13,23 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-import transformers  # noqa: E402
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
-from groupwise.core.errors import EngineFault  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.open_engine import cast_weights, check_layers  # noqa: E402
-from groupwise.engines.static_cache import layer_operations, layers_trial  # noqa: E402
-from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
-from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
-from groupwise.engines.static_cache.flat_prefill import FlatPrefill, list_unread, round_up_tokens  # noqa: E402
-from groupwise.engines.static_cache.lanes import Row  # noqa: E402
-from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers  # noqa: E402
-from groupwise.engines.static_cache.token_batch import UnreadRow, lay_out  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.layer_kernel_cases import CASES, measure_gap  # noqa: E402
-from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
-from tests.unit.engines.small_models import FAMILIES, SHAPE, family, requests  # noqa: E402
+from groupwise.engines.engine import Request
+from groupwise.engines.open_engine import cast_weights, check_layers
+from groupwise.engines.static_cache import engine as layers_trial
+from groupwise.engines.static_cache import layer_operations
+from groupwise.engines.static_cache.cache import LaneCache, Row, UnreadRow, lay_out
+from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
+from groupwise.engines.static_cache.prefill import FlatPrefill, list_unread, round_up_tokens
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import EngineFault
+from tests.unit.engines.layer_kernel_cases import CASES, measure_gap
+from tests.unit.engines.same_answers import ask_next, assert_same
+from tests.unit.engines.small_models import FAMILIES, SHAPE, family, requests
 
 KNOWN = ("llama", "qwen2", "qwen3", "mistral")
 

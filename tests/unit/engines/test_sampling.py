@@ -7,10 +7,10 @@ import math
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution  # noqa: E402
+from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from groupwise.engines.remote.engine import ServerEngine
-from groupwise.engines.remote.server_facts import ServerFacts
+from groupwise.engines.client import ServerEngine
+from groupwise.engines.replica import ServerFacts
 
 
 class FileReader(ServerEngine):

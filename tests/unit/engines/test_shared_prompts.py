@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from groupwise.engines.transformers.kv_cache import RoomyLayer, make_empty_cache, share_prompts
-from groupwise.engines.transformers.shared_prompts import Places, SharedStates
+from groupwise.engines.transformers.kv_cache import Places, RoomyLayer, SharedStates, make_empty_cache, share_prompts
 
 
 @st.composite

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from groupwise.core.errors import EngineFault  # noqa: E402
-from groupwise.engines import static_cache  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.static_cache.cache import LaneCache  # noqa: E402
-from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from tests.unit.engines.same_answers import ask_next, assert_same  # noqa: E402
-from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests  # noqa: E402
+from groupwise.engines import static_cache
+from groupwise.engines.engine import Request
+from groupwise.engines.static_cache.cache import LaneCache
+from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import EngineFault
+from tests.unit.engines.same_answers import ask_next, assert_same
+from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests
 
 LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.core.seeds import seed_of
-from groupwise.engines.uniform_draws import draw_uniforms
+from groupwise.data.seeds import seed_of
+from groupwise.engines.sampling import draw_uniforms
 
 
 def test_a_number_depends_on_its_seed_and_position_alone() -> None:

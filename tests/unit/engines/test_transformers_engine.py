@@ -7,11 +7,11 @@ import random
 import pytest
 
 torch = pytest.importorskip("torch")
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from groupwise.core.errors import EngineFault  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
+from groupwise.engines.engine import Request
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.system.errors import EngineFault
 
 VOCABULARY = 120
 STOPS = (2, 5, 9, 20)

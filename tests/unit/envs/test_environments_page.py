@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from groupwise import ConfigError
 from groupwise.cli.main import app
-from groupwise.envs import ENVS, SPLITS
-from groupwise.envs.checker.suite import RULES
+from groupwise.envs import SPLITS
+from groupwise.envs.checker.rules import RULES
+from groupwise.parts.part import load_catalogue
 
 PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text(encoding="utf-8")
 OUTSIDE = {
@@ -35,7 +36,7 @@ OUTSIDE = {
     "webshop",
 }
 """Kinds whose tasks come from a package, from files or from other kinds."""
-KINDS = [kind for kind in ENVS if kind not in OUTSIDE]
+KINDS = [kind for kind in load_catalogue("env") if kind not in OUTSIDE]
 
 
 def block(pattern: str) -> str:
@@ -46,7 +47,7 @@ def block(pattern: str) -> str:
 
 def as_it_comes(kind: str) -> Any:
     """The environment with its defaults; leave the test where its extra is not installed."""
-    part: Any = ENVS[kind]()
+    part: Any = load_catalogue("env")[kind]()
     try:
         environment = part.open(part.panel("test")[0])
         environment.act(environment.expert())
@@ -100,7 +101,7 @@ def test_every_rule_is_listed_with_its_reason() -> None:
 
 def test_the_reasoning_gym_transcript_is_what_happens() -> None:
     pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
-    part: Any = ENVS["reasoning_gym"](family="chain_sum", options={"max_terms": 3, "max_digits": 2})
+    part: Any = load_catalogue("env")["reasoning_gym"](family="chain_sum", options={"max_terms": 3, "max_digits": 2})
     assert block("<!-- transcript: reasoning_gym -->\n```text") == transcript(part)
 
 

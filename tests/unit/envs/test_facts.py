@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.envs import ENVS, Outcome
+from groupwise.envs import Outcome
 from groupwise.envs.kit.facts import FACTS, list_named
 from groupwise.envs.plain_records import to_plain_facts
+from groupwise.parts.part import load_catalogue
 
-TELLING = [kind for kind, part in ENVS.items() if hasattr(part, "writes") and kind != "webshop"]
+TELLING = [kind for kind, part in load_catalogue("env").items() if hasattr(part, "writes") and kind != "webshop"]
 """Kinds that tell facts; webshop, which needs the publisher's files, is the storefront's shop."""
 NUM_TASKS = 6
 SUM, BUY_ANY = "the sum of the numbers", "buy whatever is found first"
@@ -59,7 +60,7 @@ def choose_other(environment: Any, other: str, number: int) -> str | None:
 @cache
 def list_outcomes(kind: str) -> tuple[Outcome, ...]:
     """Outcomes of the expert, and of other actions before the expert's."""
-    part: Any = ENVS[kind]()
+    part: Any = load_catalogue("env")[kind]()
     outcomes = []
     try:
         for task in part.panel("test")[:NUM_TASKS]:
@@ -76,7 +77,7 @@ def list_outcomes(kind: str) -> tuple[Outcome, ...]:
 @pytest.mark.parametrize("kind", TELLING)
 def test_an_environment_tells_what_it_lists_and_nothing_else(kind: str) -> None:
     names = {name for outcome in list_outcomes(kind) for name in outcome.facts}
-    assert names == ENVS[kind].writes  # type: ignore[attr-defined]
+    assert names == load_catalogue("env")[kind].writes  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", TELLING)
@@ -87,7 +88,7 @@ def test_facts_are_of_their_types_and_pass_through_json(kind: str) -> None:
         assert json.loads(json.dumps(outcome.facts)) == outcome.facts == to_plain_facts(outcome.facts)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"exact"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"exact"} <= load_catalogue("env")[kind].writes])  # type: ignore[attr-defined]
 def test_an_answer_is_exact_where_it_is_the_gold_answer(kind: str) -> None:
     answered = [outcome for outcome in list_outcomes(kind) if "answer" in outcome.facts]
     assert {outcome.facts["exact"] for outcome in answered} == {True, False}
@@ -96,7 +97,7 @@ def test_an_answer_is_exact_where_it_is_the_gold_answer(kind: str) -> None:
         assert facts["exact"] is (facts["answer"] == facts["gold_answer"]) is outcome.success
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"checks"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"checks"} <= load_catalogue("env")[kind].writes])  # type: ignore[attr-defined]
 def test_the_stages_agree_with_the_outcome(kind: str) -> None:
     outcomes = list_outcomes(kind)
     for outcome in outcomes:
@@ -108,7 +109,7 @@ def test_the_stages_agree_with_the_outcome(kind: str) -> None:
     assert {("read", True), ("read", False), ("fits", True), ("right", True), ("right", False)} <= stages
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"calls"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"calls"} <= load_catalogue("env")[kind].writes])  # type: ignore[attr-defined]
 def test_calls_are_counted(kind: str) -> None:
     counts = set()
     for outcome in list_outcomes(kind):
@@ -117,9 +118,9 @@ def test_calls_are_counted(kind: str) -> None:
     assert {0, 1} <= counts
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"gold_calls"} <= ENVS[kind].writes])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", [kind for kind in TELLING if {"gold_calls"} <= load_catalogue("env")[kind].writes])  # type: ignore[attr-defined]
 def test_the_expert_makes_the_gold_calls(kind: str) -> None:
-    part: Any = ENVS[kind]()
+    part: Any = load_catalogue("env")[kind]()
     try:
         task = part.panel("test")[0]
     except ConfigError as error:
@@ -133,7 +134,7 @@ def test_the_expert_makes_the_gold_calls(kind: str) -> None:
 
 
 def test_every_fact_of_the_table_is_told_by_some_environment() -> None:
-    assert {name for kind in TELLING for name in ENVS[kind].writes} == FACTS.keys()  # type: ignore[attr-defined]
+    assert {name for kind in TELLING for name in load_catalogue("env")[kind].writes} == FACTS.keys()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ ALWAYS_ODD = ("", "x" * 300_000, "\ud800 \udfff", "1 , " * 1_000)
 
 @pytest.mark.parametrize("kind", TELLING)
 def test_whatever_is_said_can_be_written_as_facts(kind: str) -> None:
-    part: Any = ENVS[kind]()
+    part: Any = load_catalogue("env")[kind]()
     try:
         task = part.panel("test")[0]
         outcomes = [part.open(task).act(action) for action in (*ODD_ACTIONS.get(kind, ()), *ALWAYS_ODD)]

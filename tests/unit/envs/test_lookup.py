@@ -6,7 +6,7 @@ import pytest
 
 from groupwise import ConfigError, Task
 from groupwise.envs import Lookup
-from groupwise.envs.lookup import follow_chain, is_right_answer
+from groupwise.envs.small.lookup import follow_chain, is_right_answer
 
 FACTS = {"boss of anna": "ben", "friend of anna": "clara", "city of ben": "oslo", "city of anna": "rome"}
 FACTS |= {f"{ask} of ben": "anna" for ask in ("boss", "friend", "neighbour", "teacher")}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.core.parts.part import Part, Slot, check_may_open, name_of
-from groupwise.core.parts.trust import only_reading
 from groupwise.envs import SPLITS, Countdown, DataSet, Environment, Household, Identity, Mixture, check_environment
 from groupwise.envs.mixture import choose_first_tasks, find_environment, list_environments, mean_max_steps
-from tests.unit.envs.data_set.row_sets import write_rows
+from groupwise.parts.outside import only_reading
+from groupwise.parts.part import Part, Slot, check_may_open, name_of
+from tests.unit.envs.row_sets import write_rows
 
 HOME = Household(num_receptacles=3, num_objects=2, max_steps=10)
 
@@ -95,9 +95,7 @@ def test_what_a_run_asks_of_it() -> None:
 def test_it_is_ours_and_stays_inside_only_where_all_do() -> None:
     inside = make_three_to_one()
     reaching = mix({"name": "a", "env": HOME}, {"name": "b", "env": {"kind": "data_set", "path": "a.jsonl"}})
-    foreign = mix(
-        {"name": "a", "env": HOME}, {"name": "b", "env": {"kind": "tests.unit.envs.worlds.corridor:CorridorPart"}}
-    )
+    foreign = mix({"name": "a", "env": HOME}, {"name": "b", "env": {"kind": "tests.unit.envs.corridor:CorridorPart"}})
     assert [part.names_module for part in (inside, reaching, foreign)] == [False, False, True]
     with only_reading():
         check_may_open(inside)

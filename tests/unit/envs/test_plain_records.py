@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.step_fields.table import STEP_FIELDS
+from groupwise.data.step_fields import STEP_FIELDS
 from groupwise.envs import Observation, Outcome
 from groupwise.envs.plain_records import MAX_FACTS, MAX_RECORD_CHARACTERS, to_plain_outcome
+from groupwise.system.errors import EnvironmentFault
 
 SEEN = Observation(text="a hall")
 

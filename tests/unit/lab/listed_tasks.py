@@ -6,9 +6,8 @@ from functools import partial
 
 from groupwise.envs import Gridworld
 from groupwise.envs.environment import EnvironmentPart
-from groupwise.lab.listed_recording import FIRST_PROMPT_ID, Key, ListedTask, Sight, list_task, record_listed
-from groupwise.lab.recording import Recording
-from groupwise.lab.skill import make_skilled_policy
+from groupwise.lab.recording import FIRST_PROMPT_ID, Key, ListedTask, Recording, Sight, list_task, record_listed
+from groupwise.lab.study import make_skilled_policy
 
 LAKE = Gridworld(size=4, num_holes=3, max_steps=8)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab import TabularPolicy, View
 

@@ -12,22 +12,20 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, EngineFault, RecordError
-from groupwise.core.records import StopReason, Trajectory
+from groupwise.data.records import StopReason, Trajectory
 from groupwise.envs import Aliased, Gridworld
-from groupwise.lab.continuations import RecordedStep, continue_steps
 from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
-from groupwise.lab.listed_recording import ListedTask
 from groupwise.lab.measures import measure_credit
-from groupwise.lab.played_recording import PlayedCondition, record_played
-from groupwise.lab.tabular_engine import TabularEngine
+from groupwise.lab.played_recording import PlayedCondition, RecordedStep, continue_steps, record_played
+from groupwise.lab.recording import ListedTask
+from groupwise.lab.tabular import TabularEngine
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import WholeResponse, Window
-from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.environment_runner import InProcess
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.forks import Fork, play_forks
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.player import Player
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.system.errors import ConfigError, EngineFault, RecordError
 from tests.unit.lab.listed_tasks import list_tasks
 
 SMALL_LAKE = Gridworld(size=3, num_holes=1, max_steps=5)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.core.errors import ConfigError, RecordError
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs import Aliased, Countdown
 from groupwise.lab import TabularPolicy, enumerate_task, remember, solve_exactly, trace_attempt
 from groupwise.lab.enumerated import Branch, EnumeratedWorld, RememberedState, list_world
+from groupwise.system.errors import ConfigError, RecordError
 from tests.unit.lab.played_worlds import TINY, play_all, play_once
 
 

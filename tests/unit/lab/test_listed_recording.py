@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.core.records import StopReason
+from groupwise.data.records import StopReason
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab.enumerated import RememberedState
 from groupwise.lab.exact import solve_exactly, trace_attempt
-from groupwise.lab.listed_recording import record_listed
-from groupwise.lab.skill import make_skilled_policy
+from groupwise.lab.recording import record_listed
+from groupwise.lab.study import make_skilled_policy
 from tests.unit.lab.listed_tasks import LAKE, list_tasks, record
 
 WORLDS = {

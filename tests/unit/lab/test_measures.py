@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.core.errors import RecordError
-from groupwise.core.segments import FloatArray
+from groupwise.data.segments import FloatArray
 from groupwise.lab.measures import CreditError, measure_credit
 from groupwise.lab.recording import Recording
+from groupwise.system.errors import RecordError
 
 
 def make_recording(

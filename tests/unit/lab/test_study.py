@@ -11,20 +11,25 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import recipes
-from groupwise.advantages import NoScale, Relative, ReturnToGo
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.credit import Comparison, Credit
-from groupwise.core.errors import ConfigError
-from groupwise.core.parts.part import Part
-from groupwise.core.step_table import StepTable
-from groupwise.groups import ByState
+from groupwise import methods
+from groupwise.credit import ByState, NoScale, Relative, ReturnToGo
+from groupwise.data.credit import Comparison, Credit
+from groupwise.data.step_table import StepTable
 from groupwise.lab.exact import solve_exactly, trace_attempt
-from groupwise.lab.listed_recording import record_listed
-from groupwise.lab.recipe_credit import credit_recording, credit_update
-from groupwise.lab.study import ListedCondition, list_algorithms, record_condition, study_recording
+from groupwise.lab.recording import record_listed
+from groupwise.lab.study import (
+    ListedCondition,
+    credit_recording,
+    credit_update,
+    list_algorithms,
+    record_condition,
+    study_recording,
+)
 from groupwise.lab.tools import ListedTools
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
 from groupwise.rollout.forks import Fork
+from groupwise.system.errors import ConfigError
 from groupwise.training.samples import credit_batch
 from tests.unit.lab.listed_tasks import LAKE, list_tasks
 
@@ -35,7 +40,7 @@ class TurnedAround(Part, slot="estimator"):
     """Dr. GRPO's credit with the sign turned around at even steps: the planted bias."""
 
     def __call__(self, table: StepTable) -> Credit:
-        honest = recipes.dr_grpo().advantage(table).by_step()
+        honest = methods.dr_grpo().advantage(table).by_step()
         turned = np.where(table.index % 2 == 0, -honest.values, honest.values)
         nothing = np.full(len(table), np.nan)
         trace = Comparison(
@@ -61,7 +66,7 @@ def study(recorded: Any, algorithms: dict[str, Algorithm]) -> dict[str, Any]:
 
 
 def test_a_planted_biased_estimator_is_found(recorded: Any) -> None:
-    lines = study(recorded, {"honest": recipes.dr_grpo(), "planted": Algorithm(advantage=TurnedAround())})
+    lines = study(recorded, {"honest": methods.dr_grpo(), "planted": Algorithm(advantage=TurnedAround())})
     assert lines["honest"]["misdirection"]["low"] < 0.05
     assert lines["planted"]["misdirection"]["low"] > 0.5
     assert lines["planted"]["error"]["low"] > lines["honest"]["error"]["high"]
@@ -71,7 +76,7 @@ def test_theory_comes_out(recorded: Any) -> None:
     """RLOO is right but for a baseline; returns-to-go compared state by state without a scale lose the baseline too."""
     # Compared at equal state, whatever the step: nearly, for the steps that are left differ.
     by_state = Algorithm(advantage=Relative(by=ByState(), of=ReturnToGo(gamma=1.0), scale=NoScale(), average="step"))
-    lines = study(recorded, {"rloo": recipes.rloo(), "by_state": by_state, "myopic": recipes.step_grpo()})
+    lines = study(recorded, {"rloo": methods.rloo(), "by_state": by_state, "myopic": methods.step_grpo()})
     assert lines["rloo"]["misdirection"]["low"] <= 0 <= lines["rloo"]["misdirection"]["high"]
     assert lines["rloo"]["bias"]["low"] > 0.2
     assert lines["by_state"]["bias"]["high"] < lines["rloo"]["bias"]["low"]
@@ -84,26 +89,26 @@ def test_credit_is_that_of_training(recorded: Any) -> None:
     for name in ("gigpo", "hgpo", "salt", "reinforce_pp"):
         groups = recording.updates[0]
         trajectories = [attempt for group in groups for attempt in group]
-        batch = credit_batch(recipes.build(name), trajectories, version=0)
-        assert credit_update(recipes.build(name), groups, tools=tools, seed=0).tolist() == batch.values.tolist()
+        batch = credit_batch(methods.build(name), trajectories, version=0)
+        assert credit_update(methods.build(name), groups, tools=tools, seed=0).tolist() == batch.values.tolist()
 
 
 def test_what_does_not_train_has_no_credit(recorded: Any) -> None:
     recording, tools = recorded
     groups = recording.updates[0]
-    values = credit_update(recipes.mc_grpo(), groups, tools=tools, seed=0)
+    values = credit_update(methods.mc_grpo(), groups, tools=tools, seed=0)
     attempts = [attempt for group in groups for attempt in group]
-    batch = credit_batch(recipes.mc_grpo(), attempts, version=0)
+    batch = credit_batch(methods.mc_grpo(), attempts, version=0)
     assert (values[~batch.keep] == 0).all()
     assert (~batch.keep).any()
 
 
 def test_token_credit_counts_where_there_was_a_choice(recorded: Any) -> None:
     recording, tools = recorded
-    credit = credit_recording(recipes.d3s(), recording, tools=tools)
+    credit = credit_recording(methods.d3s(), recording, tools=tools)
     assert credit.level == "token"
     attempts = [attempt for group in recording.updates[0] for attempt in group]
-    batch = credit_batch(recipes.d3s(), attempts, version=0)
+    batch = credit_batch(methods.d3s(), attempts, version=0)
     assert batch.tokens is not None
     expected = [own.values[0] if own.trains[0] else 0.0 for own in batch.tokens]
     assert credit.values[: len(expected)].tolist() == expected
@@ -118,7 +123,7 @@ def test_levels_are_found(recorded: Any) -> None:
 def test_every_recipe_of_the_catalogue_has_a_line() -> None:
     recorded = record_condition(ListedCondition(env=LAKE, tasks=2, updates=4, attempts=4))
     lines = study(recorded, list_algorithms())
-    assert list(lines) == recipes.names()
+    assert list(lines) == methods.names()
     unmeasured = {name: line["not_measured"] for name, line in lines.items() if "not_measured" in line}
     assert unmeasured["gardo"] == "ResponseEmbedding asks for 'hidden', which this policy does not have"
     assert not {"gigpo", "hgpo", "salt", "step_grpo", "mars", "dcpo", "after_webstar"} & set(unmeasured)
@@ -159,6 +164,6 @@ def test_continuations_of_a_table_are_worth_what_enumeration_says() -> None:
 
 
 def test_a_prover_has_a_line_too(recorded: Any) -> None:
-    lines = study(recorded, {"rloo": recipes.rloo(), "pav": recipes.pav()})
+    lines = study(recorded, {"rloo": methods.rloo(), "pav": methods.pav()})
     assert lines["pav"]["level"] == "step"
     assert lines["pav"]["error"]["high"] < lines["rloo"]["error"]["low"]

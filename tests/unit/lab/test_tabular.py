@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.step_table import StepTable
+from groupwise.data.step_table import StepTable
 from groupwise.lab import TabularPolicy, View, enumerate_task, read_window, remember, sample_attempts, solve_exactly
-from groupwise.rollout.prompts.memory import AnchoredWindow, Full, Window
+from groupwise.rollout.prompts import AnchoredWindow, Full, Window
+from groupwise.system.errors import ConfigError
 from tests.unit.lab.played_worlds import TINY
 
 

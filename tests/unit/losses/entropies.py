@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.core.records import Step, Task, Trajectory
+from groupwise.data.records import Step, Task, Trajectory
+from groupwise.parts.stateful import ObservedUpdate
 
 Attempt = list[tuple[int, list[float]]]
 """The index of each step and the entropies of its sampled tokens."""

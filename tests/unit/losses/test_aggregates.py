@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import ConstantLength, SequenceMean, SequenceSum, StepMean, TokenMean, TrajectoryMean
 from groupwise.losses.slots import Aggregate
 from tests.unit.losses.token_rows import columns, number, numbers, totals

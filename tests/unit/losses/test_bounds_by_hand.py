@@ -9,23 +9,17 @@ from typing import Any
 import pytest
 
 from groupwise import StepTable
-from groupwise.advantages import ReturnToGo
-from groupwise.core.pairs import Pair
-from groupwise.core.totals import Totals
-from groupwise.groups import ByState
-from groupwise.losses import (
-    Disco,
-    ElasticClip,
-    Llds,
-    LossResult,
-    P3o,
-    Plain,
-    PolicyLoss,
-    RatioVariance,
-    Rec,
-    Regression,
-    Siblings,
-)
+from groupwise.credit import ByState, ReturnToGo
+from groupwise.data.samples import Pair, Totals
+from groupwise.losses import LossResult, Plain, PolicyLoss
+from groupwise.methods.after_etr import ElasticClip
+from groupwise.methods.disco import Disco
+from groupwise.methods.llds import Llds
+from groupwise.methods.p3o import P3o
+from groupwise.methods.r2vpo import RatioVariance
+from groupwise.methods.rec import Rec
+from groupwise.methods.reg_grpo import Regression
+from groupwise.methods.step_apo import Siblings
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number
 
 RATIOS = [0.3, 0.5, 1.0, 1.5, 4.0]

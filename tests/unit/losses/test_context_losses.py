@@ -10,25 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise import ConfigError, StepTable, recipes
-from groupwise.advantages import OutcomeSpread
-from groupwise.core.pairs import Pair
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.core.totals import Totals
-from groupwise.losses import (
-    Disco,
-    Dpo,
-    ElasticClip,
-    Llds,
-    P3o,
-    PairSums,
-    Plain,
-    PolicyLoss,
-    RatioVariance,
-    Regression,
-    Simpo,
-    TrajectorySums,
-)
+from groupwise import ConfigError, StepTable, methods
+from groupwise.data.samples import Pair, Totals
+from groupwise.losses import PairSums, Plain, PolicyLoss, TrajectorySums
+from groupwise.methods.after_etr import ElasticClip, OutcomeSpread
+from groupwise.methods.disco import Disco
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.llds import Llds
+from groupwise.methods.p3o import P3o
+from groupwise.methods.r2vpo import RatioVariance
+from groupwise.methods.reg_grpo import Regression
+from groupwise.methods.simpo import Simpo
+from groupwise.parts.stateful import ObservedUpdate
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number, totals
 
 
@@ -147,7 +140,7 @@ def test_r2vpo_gives_the_numbers_of_its_specification(
     credit: float, ratio: float, multiplier: float, value: float, slope: float
 ) -> None:
     rows = columns([0.0], old=[-math.log(ratio)], advantage=credit, named={"ratio_multiplier": [multiplier]}, group=[0])
-    loss = recipes.r2vpo().loss
+    loss = methods.r2vpo().loss
     assert loss is not None
     result = loss(rows, totals(1))
     assert number(result.loss) == pytest.approx(value)

@@ -7,8 +7,8 @@ import math
 import pytest
 from torch import Tensor
 
-from groupwise.core.parts.part import Part
 from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Reject, TokenColumns, Truncate
+from groupwise.parts.part import Part
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 
 GAPS = (0.1, 1.2, -0.9)

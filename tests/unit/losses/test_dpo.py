@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.core.pairs import Pair
-from groupwise.core.totals import Totals
-from groupwise.losses import PAIRS, REFERENCE_LOGP, Dpo, P3o, Rpo, StepApo
+from groupwise.data.samples import Pair, Totals
+from groupwise.losses import PAIRS, REFERENCE_LOGP
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.p3o import P3o
+from groupwise.methods.rpo import Rpo
+from groupwise.methods.step_apo import StepApo
 from tests.unit.losses.token_rows import columns, gradient, number
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from groupwise import ConfigError, recipes
-from groupwise.core.records import Task
-from groupwise.losses import EntropyBonus, EntropyCorridor, PolicyLoss, TokenColumns
-from groupwise.losses.usual_entropy import weigh_phase
+from groupwise import ConfigError, methods
+from groupwise.data.records import Task
+from groupwise.losses import EntropyBonus, PolicyLoss, TokenColumns
+from groupwise.methods.epo import EntropyCorridor, weigh_phase
+from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of
 from tests.unit.losses.entropies import make_update
@@ -133,7 +133,7 @@ def test_the_share_outside_is_reported() -> None:
 
 def config(updates: int) -> RunConfig:
     small = small_config(updates=updates)
-    return small.model_copy(update={"algorithm": recipes.epo(updates=4, low=0.9, high=1.1)})
+    return small.model_copy(update={"algorithm": methods.epo(updates=4, low=0.9, high=1.1)})
 
 
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path: Path) -> None:

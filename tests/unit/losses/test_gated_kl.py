@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from groupwise import Algorithm, ConfigError, StepTable, recipes
-from groupwise.advantages import DistinctCredit, DoubtGate
-from groupwise.advantages.signals import ColumnMean
-from groupwise.core.errors import RecordError, TrainingError
-from groupwise.core.parts.stateful import ObservedUpdate
-from groupwise.losses import GatedKl, PolicyLoss
+from groupwise import Algorithm, ConfigError, StepTable, methods
+from groupwise.credit.signals import ColumnMean
+from groupwise.losses import PolicyLoss
+from groupwise.methods.gardo import DistinctCredit, DoubtGate, GatedKl
+from groupwise.parts.stateful import ObservedUpdate
+from groupwise.system.errors import RecordError, TrainingError
+from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.part_states import PartStates
-from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 
 PATH = "algorithm.loss.penalties.0"
@@ -65,7 +65,7 @@ def weigh(points: list[list[float]], rewards: list[float]) -> list[float]:
     table = StepTable.from_columns(
         task=[0] * len(points), attempt=[*range(len(points))], index=[0] * len(points), reward=rewards, embedding=points
     )
-    return DistinctCredit(of=recipes.dr_grpo().advantage)(table).values.tolist()
+    return DistinctCredit(of=methods.dr_grpo().advantage)(table).values.tolist()
 
 
 def test_distinct_credit_has_the_numbers_of_the_specification() -> None:
@@ -93,7 +93,7 @@ def test_points_that_are_none_are_refused(point: Any, words: str) -> None:
 
 def config(updates: int, **options: Any) -> RunConfig:
     small = small_config(updates=updates)
-    algorithm = recipes.gardo(diversity=False, **{"every": 2, "max_kl": math.inf, "weight": 0.5} | options)
+    algorithm = methods.gardo(diversity=False, **{"every": 2, "max_kl": math.inf, "weight": 0.5} | options)
     training = small.training.model_copy(update={"checkpoint_every": 100})  # none is due in between but for a reference
     return small.model_copy(update={"algorithm": algorithm, "training": training})
 
@@ -143,7 +143,7 @@ def test_a_reference_that_is_gone_stops_a_resumed_run(tmp_path: Path) -> None:
 
 def test_two_that_choose_the_reference_are_refused() -> None:
     loss = PolicyLoss(penalties=(GatedKl(), GatedKl(every=3)))
-    algorithm = Algorithm(advantage=recipes.grpo().advantage, channels={"kl_gate": DoubtGate()}, loss=loss)
+    algorithm = Algorithm(advantage=methods.grpo().advantage, channels={"kl_gate": DoubtGate()}, loss=loss)
     with pytest.raises(ConfigError) as error:
         PartStates.start(small_config().model_copy(update={"algorithm": algorithm}), seed=0, tasks=[])
     assert str(error.value) == (

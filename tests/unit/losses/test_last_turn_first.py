@@ -7,7 +7,9 @@ import math
 import pytest
 
 from groupwise import ConfigError
-from groupwise.losses import ClippedChannels, Dpo, Kl, LastTurnFirst, PolicyLoss, SequenceRatio
+from groupwise.losses import ClippedChannels, Kl, PolicyLoss, SequenceRatio
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.seeupo import LastTurnFirst
 from tests.unit.losses.token_rows import columns, totals
 
 

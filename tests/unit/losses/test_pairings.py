@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from groupwise import StepTable
-from groupwise.core.pairs import Pair
+from groupwise.data.samples import Pair
 from groupwise.losses import AllPairs, BestAgainstWorst
 
 

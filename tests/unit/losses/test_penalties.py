@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError
 from groupwise.losses import EntropyBonus, Kl
-from groupwise.recipes import opmd
+from groupwise.methods import opmd
 from tests.unit.losses.token_rows import columns, gradient, number, totals
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from groupwise import ConfigError, RecordError
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import (
     ENTROPY,
     METRICS,
@@ -343,8 +343,8 @@ def test_a_loss_that_cannot_be_meant_is_refused(fields: dict[str, object], messa
 def test_losses_and_recipes_load_without_torch() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"
-        "from groupwise import losses, recipes\n"
-        "needs = {name: recipes.build(name).loss.needs for name in recipes.names()}\n"
-        "configs = [recipes.build(name).config() for name in recipes.names()]"
+        "from groupwise import losses, methods\n"
+        "needs = {name: methods.build(name).loss.needs for name in methods.names()}\n"
+        "configs = [recipes.build(name).config() for name in methods.names()]"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)})

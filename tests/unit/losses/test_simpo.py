@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from groupwise import RecordError
-from groupwise.core.pairs import Pair
-from groupwise.core.totals import Totals
-from groupwise.losses import PAIRS, Simpo, TrajectorySums, share_of_step
+from groupwise.data.samples import Pair, Totals
+from groupwise.losses import PAIRS, TrajectorySums, share_of_step
+from groupwise.methods.simpo import Simpo
 from tests.unit.losses.token_rows import columns, gradient, number
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError, StepTable
-from groupwise.advantages import ColumnSignal, EpisodeReturn, ReturnToGo
-from groupwise.core.pairs import Pair
-from groupwise.groups import ByState
-from groupwise.losses import AllPairs, BestAgainstWorst, ByVerdict, Siblings
+from groupwise.credit import ByState, ColumnSignal, EpisodeReturn, ReturnToGo
+from groupwise.data.samples import Pair
+from groupwise.losses import AllPairs, BestAgainstWorst
+from groupwise.methods.step_apo import Siblings
+from groupwise.methods.w_dpo import ByVerdict
 
 
 def walk(**extra: list[Any]) -> StepTable:

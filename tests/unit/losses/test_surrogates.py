@@ -7,8 +7,10 @@ import math
 import pytest
 
 from groupwise import ConfigError
-from groupwise.losses import Cispo, Clip, Plain, Sapo, SequenceRatio, TokenRatio
+from groupwise.losses import Clip, Plain, SequenceRatio, TokenRatio
 from groupwise.losses.slots import Surrogate, TokenLoss
+from groupwise.methods.cispo import Cispo
+from groupwise.methods.sapo import Sapo
 from tests.unit.losses.token_rows import columns, from_ratios, gradient, number, numbers
 
 SPEC_CLIP = Clip(low=0.2, high=0.28, dual=3.0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from groupwise.core.totals import Totals
+from groupwise.data.samples import Totals
 from groupwise.losses import TokenColumns
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from groupwise.batching.forest import merge_sequences
-from groupwise.models.attention.on_cpu import TreeMask, attend_along_paths, cut_blocks
-from tests.unit.batching.samples import SEQUENCES
+from groupwise.models.attention import TreeMask, attend_along_paths, cut_blocks
+from groupwise.models.forest import merge_sequences
+from tests.unit.models.samples import SEQUENCES
 
 FORK = torch.tensor([4, 3, 3, 4])  # 0-1-2 and 0-3
 

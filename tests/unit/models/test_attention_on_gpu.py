@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.core.errors import ConfigError
-from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.block_masks import BLOCK, find_tree_keys
+from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models.attention_gpu import BLOCK, find_tree_keys
+from groupwise.system.errors import ConfigError
 
 
 @pytest.mark.parametrize("setting", ["s_aux", "position_bias", "softcap"])

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask
 
-from groupwise.batching import Pack, pack
-from groupwise.models.attention import block_masks
-from groupwise.models.attention.block_masks import (
+from groupwise.models import attention_gpu as block_masks
+from groupwise.models.attention import make_dense_mask
+from groupwise.models.attention_gpu import (
     BLOCK,
     MAX_COPIES,
     STRETCH,
@@ -18,9 +18,9 @@ from groupwise.models.attention.block_masks import (
     choose_stretch,
     fill_last_block,
     find_tree_keys,
+    make_inputs,
 )
-from groupwise.models.attention.masks import make_dense_mask
-from groupwise.models.attention.on_gpu import make_inputs
+from groupwise.models.pack import Pack, pack
 from tests.equivalence.rollouts import make_stepwise_samples
 
 

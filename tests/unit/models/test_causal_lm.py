@@ -8,12 +8,13 @@ from torch import nn
 
 pytest.importorskip("transformers", reason="the models are Hugging Face models")
 
-from groupwise.batching import pack, pad_rows
-from groupwise.core.errors import ConfigError
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.logps import check_packs, compute_token_logps
+from groupwise.models.forward import check_packs, compute_token_logps
+from groupwise.models.pack import pack
+from groupwise.models.padded_rows import pad_rows
+from groupwise.system.errors import ConfigError
 from tests.equivalence.models import build
-from tests.unit.batching.samples import sample
+from tests.unit.models.samples import sample
 
 SAMPLES = [sample((1, 2, 3, 4, 5), (6, 7)), sample((1, 2, 3, 4, 5), (8,))]
 

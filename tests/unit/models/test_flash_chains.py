@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from groupwise.batching import Pack, pack
-from groupwise.batching.chains import Chains
-from groupwise.models.attention import flash_chains
-from groupwise.models.attention import on_gpu as gpu_attention
-from groupwise.models.attention.masks import make_dense_mask
-from groupwise.models.attention.on_gpu import make_inputs
+from groupwise.models import attention_gpu as flash_chains
+from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models.attention import make_dense_mask
+from groupwise.models.attention_gpu import make_inputs
+from groupwise.models.pack import Chains, Pack, pack
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.batching.predictions import Predictions
-from groupwise.models.head import chunked as head
-from groupwise.models.head.chunked import OnlineSoftmax, compute_head_logps
-from groupwise.models.head.fused import FusedHeadLogps
-from groupwise.models.head.output_layer import Head, Tiling
+from groupwise.models import head
+from groupwise.models.fused_head import FusedHeadLogps
+from groupwise.models.head import OnlineSoftmax, compute_head_logps
+from groupwise.models.output_layer import Head, Tiling
+from groupwise.models.pack import Predictions
 
 LOGITS = (1.0, 2.0, 0.0, -1.0)
 """Worked vector: with target 1, ln of the normaliser 2.440190, log-prob -0.440190, entropy 0.947537."""

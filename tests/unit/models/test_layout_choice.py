@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from groupwise.batching import Pack, PaddedRows
-from groupwise.core.sample import Sample
-from groupwise.models import logps
-from groupwise.models.layout_choice import find_packing_fault, lay_out
-from groupwise.models.logps import compute_token_logps
+from groupwise.data.samples import Sample
+from groupwise.models import forward as logps
+from groupwise.models.forward import compute_token_logps, find_packing_fault, lay_out
+from groupwise.models.pack import Pack
+from groupwise.models.padded_rows import PaddedRows
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import make_tangled_samples
 

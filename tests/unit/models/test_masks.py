@@ -5,12 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.batching.pack import Pack, pack
-from groupwise.core.errors import ConfigError
-from groupwise.core.sample import Sample
-from groupwise.models.attention.masks import make_attention_mask, make_dense_mask
-from groupwise.models.attention.on_cpu import TreeMask
-from tests.unit.batching.samples import sample, samples
+from groupwise.data.samples import Sample
+from groupwise.models.attention import TreeMask, make_attention_mask, make_dense_mask
+from groupwise.models.pack import Pack, pack
+from groupwise.system.errors import ConfigError
+from tests.unit.models.samples import sample, samples
 
 
 def _fork() -> Pack:

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.models.lora_targets import find_layers, list_linear_layers  # noqa: E402
-from tests.unit.models.gpt2 import write_gpt2  # noqa: E402
+from groupwise import ConfigError
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.models.pretrained import find_layers, list_linear_layers
+from tests.unit.models.gpt2 import write_gpt2
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, open_run, train  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.models.folder import load_model  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.unit.models.gpt2 import write_gpt2  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError, open_run, train
+from groupwise.learner.protocol import hash_weights
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.models.folder import load_model
+from groupwise.training.config.run_config import RunConfig
+from tests.unit.models.gpt2 import write_gpt2
+from tests.unit.training.runs import small_config
 
 IDS = torch.tensor([[2, 4, 5, 3, 6, 4]])
 

@@ -12,18 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars  # noqa: E402
-from transformers import AutoModelForCausalLM, PreTrainedModel  # noqa: E402
-from transformers.utils import logging  # noqa: E402
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
-from groupwise.core.errors import ConfigError  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.models.folder import find_adapter, load_adapter, load_model  # noqa: E402
-from groupwise.models.forward import Forward  # noqa: E402
-from groupwise.models.quietly import save_model  # noqa: E402
-from groupwise.training.learner.config import LearnerConfig  # noqa: E402
-from groupwise.training.learner.trainable import check_trainable  # noqa: E402
-from tests.fresh_interpreter import fresh  # noqa: E402
+from groupwise.learner.config import LearnerConfig
+from groupwise.learner.trainable import check_trainable
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.models.folder import find_adapter, load_adapter, load_model
+from groupwise.models.forward import Forward
+from groupwise.models.quietly import save_model
+from groupwise.system.errors import ConfigError
+from tests.fresh_interpreter import fresh
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_importing_the_trainer_changes_no_setting() -> None:
     lines = (
         "from transformers.utils import logging",
         "logging.enable_progress_bar()",
-        "import groupwise.training.learner.local_files",
+        "import groupwise.learner.local_files",
         "print(logging.is_progress_bar_enabled())",
     )
     assert fresh("\n".join(lines)) == "True\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.scripted import ScriptedEngine  # noqa: E402
-from groupwise.models import TinyModel  # noqa: E402
-from groupwise.models.tiny import make_word_tokenizer  # noqa: E402
+from groupwise.engines.engine import Request
+from groupwise.engines.scripted import ScriptedEngine
+from groupwise.models import TinyModel
+from groupwise.models.tiny import make_word_tokenizer
 
 WORDS = ("go", "to", "drawer", "1", "2", "you", "see", "a", "mug")
 

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from random import Random
 from typing import Any
 
-from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.parts.slots import GIFTS
 
 SECONDS = 20.0
 """After which a test that waits for something has failed."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from groupwise import Part, Task
 from groupwise.envs import Observation, Outcome, Progress
-from groupwise.envs.kit.private_random import PrivateRandom
+from groupwise.envs.kit.draws import PrivateRandom
 
 
 class Gambler(Part, slot="env"):

@@ -12,10 +12,9 @@ from groupwise.envs import Identity
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
+from groupwise.rollout.environment_runner import InProcess, Waiting
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=2)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.envs import Gridworld, Household
-from groupwise.rollout.hosts.host import Host, InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Host, InProcess
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout.gamblers import Gambler
 
 ENVS: dict[str, Any] = {

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StepTable, StopReason
-from groupwise.core.trajectory_rows import make_rows
+from groupwise.data.step_columns import make_rows
 from groupwise.envs.environment import Outcome
-from groupwise.reports.run.derived_credit import make_step_table
-from groupwise.rollout.hosts.host import Fault, InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.report.derived_credit import make_step_table
+from groupwise.rollout.environment_runner import Fault, InProcess
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout import scripted_episodes
 from tests.unit.rollout.knowing import Knowing
 

@@ -11,20 +11,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.records import Origin, Trajectory
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import Origin, Trajectory
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
-from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.environment_runner import Fault, Host, InProcess
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.forks import Fork, play_forks
-from groupwise.rollout.hosts.host import Fault, Host, InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
-from groupwise.rollout.player import Player
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.rollout.worker_pool import Workers
+from groupwise.system.errors import EnvironmentFault
 from tests.unit.rollout.troublesome import Troublesome, task
 from tests.unit.rollout.worker_processes import kill
 

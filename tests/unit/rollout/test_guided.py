@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from groupwise import Origin, Task, Trajectory
-from groupwise.rollout import Flat, Guided, Played, PlayedRound, Reflection
+from groupwise.methods.r3 import Reflection
+from groupwise.rollout import Flat, Guided, Played, PlayedRound
 from tests.unit.pasts import attempt, journal, make_draw, update
 
 

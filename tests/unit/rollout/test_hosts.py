@@ -6,8 +6,8 @@ import pytest
 
 from groupwise import StopReason
 from groupwise.envs import Identity, Observation
-from groupwise.rollout.hosts.host import Fault, InProcess, call_guarded, open_host
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Fault, InProcess, call_guarded, open_host
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout.troublesome import Troublesome, task
 
 

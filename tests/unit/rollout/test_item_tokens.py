@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import RecordError, Step, Task, Trajectory
-from groupwise.envs.ranked_lists.lists import read_list
-from groupwise.rollout.measures import ItemTokens
+from groupwise.envs.small.ranked_lists import read_list
+from groupwise.methods.rank_grpo import ItemTokens
 
 END = 0
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from groupwise import RecordError, Step, Task, Trajectory, recipes
-from groupwise.core.errors import ConfigError, TrainingError
-from groupwise.envs.lookup import Lookup
-from groupwise.envs.worked_sums.environment import WorkedSums
+from groupwise import RecordError, Step, Task, Trajectory, methods
+from groupwise.envs.small.lookup import Lookup
+from groupwise.envs.small.worked_sums import WorkedSums
 from groupwise.rollout.judges import CheckedLines, CheckedSteps, JudgeQuestion
 from groupwise.rollout.measures import JudgedSegments
 from groupwise.rollout.measures.tools import check_measures
+from groupwise.system.errors import ConfigError, TrainingError
 
 WORDS = ["", "a", "b", ";", "1", "2", "3", "+", "=", "answer", "6", "5"]
 
@@ -85,8 +85,8 @@ def test_a_judge_that_gives_another_number_of_numbers_is_refused(num: int) -> No
 
 def test_a_method_that_asks_a_judge_is_refused_without_one() -> None:
     with pytest.raises(ConfigError, match="asks a judge, and there is none; give"):
-        check_measures(recipes.prorag())
-    check_measures(recipes.prorag().model_copy(update={"judge": CheckedSteps()}))
+        check_measures(methods.prorag())
+    check_measures(methods.prorag().model_copy(update={"judge": CheckedSteps()}))
 
 
 def ask(**fields: Any) -> JudgeQuestion:

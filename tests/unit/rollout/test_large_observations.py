@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from groupwise.envs.plain_records import MAX_RECORD_CHARACTERS
-from groupwise.rollout.hosts.host import Fault, InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Fault, InProcess
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout.verbose import Verbose, task
 
 BESIDE = len("listen") + 2

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, recipes
-from groupwise.rewards import ReferenceKl, shape_group
+from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, methods
+from groupwise.credit import ReferenceKl, shape_group
 from groupwise.rollout.judges import JudgeQuestion, PhraseJudge
 from groupwise.rollout.measures import JudgeScore, ReferenceScore
 from groupwise.rollout.measures.tools import check_measures
@@ -129,7 +129,7 @@ def test_token_credit_without_the_measure_that_it_reads_is_refused_before_a_mode
         ("prorag", "judged_ends", "judged_segments"),
         ("rank_grpo", "end_token", "item_tokens"),
     ):
-        whole = recipes.build(name).model_copy(update={"judge": PhraseJudge(phrases=(("a", 1.0),))})
+        whole = methods.build(name).model_copy(update={"judge": PhraseJudge(phrases=(("a", 1.0),))})
         check_measures(whole)
         for measures in (None, (ReferenceScore(),), (JudgeScore(),)):
             with pytest.raises(ConfigError) as raised:
@@ -153,12 +153,12 @@ class Wants(Part, slot="measure"):
 
 
 def algorithm(*measures: Any, **fields: Any) -> Algorithm:
-    return Algorithm(advantage=recipes.grpo().advantage, measures=measures, **fields)
+    return Algorithm(advantage=methods.grpo().advantage, measures=measures, **fields)
 
 
 def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
     check_measures(algorithm(Wants(what="score"), ReferenceScore()))
-    check_measures(Algorithm(advantage=recipes.grpo().advantage))
+    check_measures(Algorithm(advantage=methods.grpo().advantage))
     with pytest.raises(ConfigError) as raised:
         check_measures(algorithm(Wants(what="scores")))
     assert str(raised.value) == (
@@ -172,7 +172,7 @@ def test_needs_that_nothing_gives_are_refused_before_a_model_loads() -> None:
 
 
 def test_an_algorithm_without_measures_says_nothing_of_them_in_its_configuration() -> None:
-    assert {"measures", "judge"}.isdisjoint(recipes.grpo().config())
+    assert {"measures", "judge"}.isdisjoint(methods.grpo().config())
     made = algorithm("reference_score")
     assert made.config()["measures"] == [{"kind": "reference_score", "by_token": False}]
     assert Algorithm(**made.config()) == made

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import AnchoredWindow, Full, PublishedTemplate, Window
-from groupwise.rollout.prompts.memory import Memory
-from groupwise.rollout.prompts.origins import TokenOrigin, attribute_prompt
-from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate, Template
+from groupwise.rollout.origins import TokenOrigin, attribute_prompt
+from groupwise.rollout.prompts import Exchange, Memory, Prompter, PromptTemplate, Template
 from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
 
 TEMPLATES: tuple[Template, ...] = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout import Flat, TopUp
-from groupwise.rollout.plans.plan import AttemptPlan, Played, PlayedRound
+from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
 from tests.unit.pasts import journal, make_draw
 
 Groups = list[list[Trajectory]]

@@ -13,18 +13,17 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StopReason, Task, Trajectory
-from groupwise.core.errors import EngineFault
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.core.trajectory_rows import make_rows
+from groupwise.data.step_columns import make_rows
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
-from groupwise.reports.run.derived_credit import make_step_table
+from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
+from groupwise.rollout.environment_runner import InProcess, Waiting, open_host
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-from groupwise.rollout.hosts.host import InProcess, open_host
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+from groupwise.rollout.prompts import Prompter, PromptTemplate
+from groupwise.store.journal import Journal, Update
+from groupwise.system.errors import EngineFault
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 from tests.unit.rollout.dawdling import Dawdling
 from tests.unit.rollout.scripted_episodes import Breaking

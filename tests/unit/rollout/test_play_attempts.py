@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import StopReason, Task
-from groupwise.core.errors import EngineFault, EnvironmentFault
 from groupwise.envs import Identity
 from groupwise.envs.environment import Observation
+from groupwise.system.errors import EngineFault, EnvironmentFault
 from tests.unit.rollout.scripted_episodes import ENV, Breaking, play
 
 

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from groupwise import RecordError, Step, Task, Trajectory
-from groupwise.core.records import StopReason
-from groupwise.core.seeds import seed_of
+from groupwise.data.records import StopReason
+from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Generation, Request
-from groupwise.rollout.measures import AnswerPotential, Continuation, ForcedAnswers, SegmentValues, TemperedScore
+from groupwise.methods.after_vsrm import ForcedAnswers
+from groupwise.methods.dcpo import TemperedScore
+from groupwise.methods.spae import AnswerPotential
+from groupwise.methods.spo_chain import SegmentValues
+from groupwise.rollout.measures import Continuation
 from groupwise.rollout.measures.segment_cuts import cut_after_separators, cut_after_uncertain
 
 WORDS = ["", "a", "b", ";", "answer", "9"]

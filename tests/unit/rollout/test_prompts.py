@@ -11,8 +11,7 @@ from groupwise import ConfigError, Task
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
-from groupwise.rollout.prompts.dialogue_frame import DialogueFrame
-from groupwise.rollout.prompts.prompter import Exchange, Prompter, PromptTemplate
+from groupwise.rollout.prompts import DialogueFrame, Exchange, Prompter, PromptTemplate
 from tests.unit.rollout.byte_tokens import CHAT as BYTE_CHAT
 from tests.unit.rollout.byte_tokens import byte_tokenizer
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from groupwise import ConfigError, RecordError, Step, Task, Trajectory
-from groupwise.core.records import StopReason
+from groupwise.data.records import StopReason
+from groupwise.methods.pav import ProverValues
 from groupwise.rollout.forks import Fork
-from groupwise.rollout.measures import ProverValues
 
 TASK = Task(id="q")
 

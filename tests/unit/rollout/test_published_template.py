@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.core.errors import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.words import split_words
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Window
-from groupwise.rollout.prompts.prompter import Prompter
-from groupwise.rollout.prompts.published_template import PublishedTemplate
-from groupwise.training.run_config import RolloutConfig
+from groupwise.rollout.prompts import Prompter, PublishedTemplate
+from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_config import RolloutConfig
 
 SEEN = Observation(text="You arrive at desk 1.", admissible=("go to bed 1", "take mug 1 from desk 1"))
 LIST = "Possible actions: go to bed 1, take mug 1 from desk 1.\n"

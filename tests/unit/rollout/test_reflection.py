@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, Origin
-from groupwise.core.journal.journal import Journal
-from groupwise.core.past_attempts import PastAttempt
+from groupwise.data.past_attempts import PastAttempt
+from groupwise.methods.r3 import PROMPTS, Reflection
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
-from groupwise.rollout import Reflection
-from groupwise.rollout.plans.reflection import PROMPTS
+from groupwise.store.journal import Journal
 from tests.unit.pasts import attempt, journal, make_draw, update
 
 

@@ -16,10 +16,9 @@ from groupwise.engines.scripted import ScriptedEngine
 from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-from groupwise.rollout.hosts.host import InProcess
-from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
-from groupwise.rollout.stop_signal import PlayStopped, StopSignal
+from groupwise.rollout.environment_runner import InProcess
+from groupwise.rollout.episodes import Attempt, PlayStopped, Sampling, StopSignal, play_attempts
+from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=3)
 PROMPTER = Prompter(

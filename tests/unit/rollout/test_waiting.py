@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from groupwise.rollout.hosts.waiting import Waiting
+from groupwise.rollout.environment_runner import Waiting
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("groupwise.rollout.hosts.waiting.perf_counter", lambda: now[0])
+    monkeypatch.setattr("groupwise.rollout.environment_runner.perf_counter", lambda: now[0])
     return now
 
 

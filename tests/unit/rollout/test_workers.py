@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, StopReason
-from groupwise.core.errors import EnvironmentFault
 from groupwise.envs import Observation
-from groupwise.rollout.hosts.host import Fault
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import Fault
+from groupwise.rollout.worker_pool import Workers
+from groupwise.system.errors import EnvironmentFault
 from tests.unit.rollout.troublesome import Forgetful, Homesick, Troublesome, task
 from tests.unit.rollout.worker_processes import has_ended, is_gone, kill
 
@@ -212,7 +212,7 @@ def test_a_host_that_is_thrown_away_leaves_no_process() -> None:
 
 PARENT = """
 import os, sys
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout.troublesome import Troublesome, task
 
 host = Workers(Troublesome(), num=2, timeout=60.0)
@@ -307,7 +307,7 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout import Full, WholeResponse
     from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
-    from groupwise.rollout.prompts.prompter import Prompter, PromptTemplate
+    from groupwise.rollout.prompts import Prompter, PromptTemplate
 
     tokenizer = make_word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
     prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")

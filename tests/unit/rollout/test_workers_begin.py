@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from groupwise import StopReason
-from groupwise.rollout.hosts.host import ConcurrentHost, Fault, InProcess
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.environment_runner import ConcurrentHost, Fault, InProcess
+from groupwise.rollout.worker_pool import Workers
 from tests.unit.rollout.troublesome import Troublesome, task
 from tests.unit.rollout.worker_processes import kill
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from groupwise.core.journal.attempt_index import PastAttempts
-from groupwise.core.parts.part import Part
-from groupwise.core.parts.slots import Draw
-from groupwise.rollout.plans.plan import Group, PlanTools, Played
-from groupwise.rollout.plans.requests import AttemptRequest
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.plans import AttemptRequest, Group, PlanTools, Played
+from groupwise.store.attempt_index import PastAttempts
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_config

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from groupwise.core.algorithm import Algorithm
+from groupwise.parts.algorithm import Algorithm
 from groupwise.rollout import Flat
-from groupwise.rollout.plans.plan import AttemptPlan
-from groupwise.tasks import Shuffled
+from groupwise.rollout.plans import AttemptPlan
+from groupwise.rollout.tasks import Shuffled
+from groupwise.training.config.run_config import WarmStartConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import WarmStartConfig
 from tests.unit.training.runs import small_config
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from groupwise import recipes
+from groupwise import methods
 from groupwise.envs import Identity
-from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
 from groupwise.rollout import Flat
-from groupwise.training.learner.config import LearnerConfig
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
 
 
 def small_config(*, updates: int = 1, recipe: str = "dr_grpo", learner: dict[str, Any] | None = None) -> RunConfig:
     return RunConfig(
-        algorithm=recipes.build(recipe),
+        algorithm=methods.build(recipe),
         env=Identity(num_words=4, length=1),
         model=TinyModel(hidden=16, layers=1, heads=2),
         rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=8)),

@@ -13,20 +13,19 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, StepTable, StopReason, Trajectory, recipes  # noqa: E402
-from groupwise.cli.main import app  # noqa: E402
-from groupwise.config.run_file import decode_run  # noqa: E402
-from groupwise.core.parts.part import Part  # noqa: E402
-from groupwise.core.parts.slots import Draw  # noqa: E402
-from groupwise.groups import AtMost, WithoutTruncated  # noqa: E402
-from groupwise.reports.run.read_groups import read_groups  # noqa: E402
-from groupwise.reports.run.run_folder import RunFolder  # noqa: E402
-from groupwise.training.attempts.admission import admit_attempts  # noqa: E402
-from groupwise.training.attempts.collect import collect_update  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.unit.pasts import attempt, make_draw  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError, StepTable, StopReason, Trajectory, methods
+from groupwise.cli.main import app
+from groupwise.credit import AtMost, WithoutTruncated
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.report.groups import read_groups
+from groupwise.training.collect.collect import admit_attempts, collect_update
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run_reader import RunFolder
+from tests.unit.pasts import attempt, make_draw
+from tests.unit.training.runs import small_config
 
 
 class Nobody(Part, slot="admission"):
@@ -61,7 +60,7 @@ def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
     attempts = collect_update(open_run(config_with(AtMost(attempts=5)), tmp_path), 1)
     assert (len(attempts.survivors), len(attempts.chosen), len(attempts.set_aside)) == (16, 10, 6)
     assert attempts.share_not_admitted == pytest.approx(6 / 16)
-    credit = recipes.dr_grpo().advantage(StepTable.from_trajectories(attempts.chosen)).values
+    credit = methods.dr_grpo().advantage(StepTable.from_trajectories(attempts.chosen)).values
     by_task: dict[str, float] = {}
     for trajectory, value in zip(attempts.chosen, credit.tolist(), strict=True):
         by_task[trajectory.task.id] = by_task.get(trajectory.task.id, 0.0) + value
@@ -122,4 +121,4 @@ def test_a_run_file_names_admissions_beside_a_recipe_and_a_config_without_any_sa
     config = decode_run(content)
     assert config.algorithm.admissions == (AtMost(attempts=3), WithoutTruncated())
     assert config.config()["algorithm"]["admissions"][1] == {"kind": "without_truncated"}
-    assert "admissions" not in recipes.grpo().config()
+    assert "admissions" not in methods.grpo().config()

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Step, Task, Trajectory
-from groupwise.training.metrics.rollout import compute_age_metrics
+from groupwise.training.update_metrics import compute_age_metrics
 
 
 def make_attempt(versions: tuple[int, ...], *spans: tuple[tuple[int, int], ...], tokens: int = 4) -> Trajectory:

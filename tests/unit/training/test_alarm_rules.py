@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.changes import SettingChange
-from groupwise.evaluation.verdict import RunVerdict, make_verdict
-from groupwise.training.alarms.rule import AlarmRule, RunHistory
-from groupwise.training.alarms.rules import (
+from groupwise.store.journal import SettingChange
+from groupwise.system.errors import ConfigError
+from groupwise.training.alarm_watch import list_raised
+from groupwise.training.alarms import (
+    AlarmRule,
+    AlarmsConfig,
     CutOff,
     EntropyCollapse,
     EntropyExplosion,
@@ -20,11 +21,11 @@ from groupwise.training.alarms.rules import (
     LengthGrowth,
     NoSignal,
     RewardHacking,
+    RunHistory,
     SamplerGap,
     Truncated,
 )
-from groupwise.training.alarms.settings import AlarmsConfig
-from groupwise.training.alarms.watch import list_raised
+from groupwise.training.evaluation.summary import RunVerdict, make_verdict
 from tests.unit.evaluations import make_evaluated
 
 ENTROPY, SUCCESS, RETURN = "rollout/entropy", "rollout/success", "rollout/return"

@@ -14,15 +14,15 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError, train
-from groupwise.config.run_file import load_run
-from groupwise.core.journal.changes import SettingChange
-from groupwise.core.parts.part import Part
-from groupwise.core.run_paths import RunPaths
-from groupwise.training.checkpoints.changed_settings import check_changes, compare_settings, undo_changes
-from groupwise.training.learner.weights import hash_weights
+from groupwise.learner.protocol import hash_weights
+from groupwise.parts.part import Part
+from groupwise.store.journal import SettingChange
+from groupwise.store.run_folder import RunPaths
+from groupwise.training.changed_settings import check_changes, compare_settings, undo_changes
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train as run_loop
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 
 RATE = "training.learner.learning_rate"

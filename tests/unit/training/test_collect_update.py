@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.rollout import TopUp  # noqa: E402
-from groupwise.training.attempts.collect import collect_update  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.unit.training.runs import small_config, small_run  # noqa: E402
+from groupwise.rollout import TopUp
+from groupwise.training.collect.collect import collect_update
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.unit.training.runs import small_config, small_run
 
 
 def test_each_task_gets_its_attempts_and_every_attempt_is_chosen(tmp_path: Path) -> None:

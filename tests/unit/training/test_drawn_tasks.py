@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import Task
-from groupwise.tasks import Shuffled
-from groupwise.training.drawn_tasks import DrawnTasks
+from groupwise.rollout.tasks import Shuffled
+from groupwise.training.run import DrawnTasks
 
 PANEL = [
     Task.create(env="walks", seed=number, payload={"from": (number, [0]), "by": {1: "x"}}, tags=("a", "b"))

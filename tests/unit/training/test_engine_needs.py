@@ -10,19 +10,21 @@ from typing import Any, ClassVar
 import pytest
 import tomli_w
 
+from groupwise.parts.part import load_catalogue
+
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, Part, recipes
-from groupwise.config.run_file import decode_run
-from groupwise.core.parts.engine_slot import GIFTS, REFUSED_SAMPLING
+from groupwise import ConfigError, Part, methods
+from groupwise.credit import Staleness
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs import WorkedSums
-from groupwise.groups import Staleness
-from groupwise.training import ENGINES, LocalEngine
-from groupwise.training.engine.needs import check_engine_gives
+from groupwise.parts.slots import GIFTS, REFUSED_SAMPLING
+from groupwise.training import LocalEngine
+from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 
 
@@ -55,26 +57,26 @@ def all_but(gift: str) -> Poor:
     return Poor(gives=frozenset(GIFTS) - {gift})
 
 
-REPLAYING = recipes.r3(with_reflection=False, with_ranking=False)
+REPLAYING = methods.r3(with_reflection=False, with_ranking=False)
 REPLAY = type(REPLAYING.replay).__name__
 
 
 def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_none(tmp_path: Path) -> None:
-    said = refusal(tmp_path, all_but("entropy"), recipes.r3())
+    said = refusal(tmp_path, all_but("entropy"), methods.r3())
     assert said.startswith(
         "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine Poor(gives="
     )
     assert said.endswith(") does not give; use an engine that does, or leave the shaper out")
-    assert refusal(tmp_path, all_but("entropy"), recipes.r3(with_ranking=False)) == "engine: not on cpu"
+    assert refusal(tmp_path, all_but("entropy"), methods.r3(with_ranking=False)) == "engine: not on cpu"
 
 
 @pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "measures")])
 def test_credit_inside_an_answer_that_reads_entropies_is_refused_too(tmp_path: Path, name: str, place: str) -> None:
-    said = refusal(tmp_path, all_but("entropy"), recipes.build(name), env=WorkedSums())
+    said = refusal(tmp_path, all_but("entropy"), methods.build(name), env=WorkedSums())
     assert said.startswith(f"algorithm.{place}: ")
     assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
     assert said.endswith(") does not give; use an engine that does, or leave the part out")
-    assert refusal(tmp_path, all_but("entropy"), recipes.spo_chain()) == "engine: not on cpu"
+    assert refusal(tmp_path, all_but("entropy"), methods.spo_chain()) == "engine: not on cpu"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_ove
 
 
 def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_path: Path) -> None:
-    bounded = recipes.grpo().model_copy(update={"filters": (Staleness(max_age=2),)})
+    bounded = methods.grpo().model_copy(update={"filters": (Staleness(max_age=2),)})
     said = refusal(tmp_path, all_but("versions"), bounded)
     assert said.startswith("algorithm.filters: Staleness(max_age=2) reads which version of the weights sampled a token")
     assert refusal(tmp_path, all_but("versions")) == "engine: not on cpu", "nothing else asks"
@@ -265,9 +267,9 @@ def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_it
     check_engine_gives(make("server", 1), device="cuda")
 
 
-@pytest.mark.parametrize("kind", sorted(ENGINES))
+@pytest.mark.parametrize("kind", sorted(load_catalogue("engine")))
 @pytest.mark.parametrize("setting", ["top_p", "top_k", "repetition_penalty", "stop"])
 def test_settings_that_bend_the_distribution_are_refused_by_name_by_every_engine(kind: str, setting: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        ENGINES[kind](**{setting: 1})
+        load_catalogue("engine")[kind](**{setting: 1})
     assert f"{setting}: {REFUSED_SAMPLING[setting]}" in str(raised.value)

@@ -8,15 +8,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, recipes
-from groupwise.advantages import ColumnSignal, Relative
-from groupwise.core.algorithm import Algorithm
+from groupwise import ConfigError, methods
+from groupwise.credit import ByTask, ColumnSignal, Relative
 from groupwise.envs import Gridworld, Identity, Lookup
-from groupwise.groups import ByTask
+from groupwise.parts.algorithm import Algorithm
 from groupwise.rollout.judges import CheckedSteps, PhraseJudge
 from groupwise.rollout.measures import JudgeScore
-from groupwise.training.run_checks import check_algorithm
-from groupwise.training.run_config import RunConfig
+from groupwise.training.config.checks import check_algorithm
+from groupwise.training.config.run_config import RunConfig
 from tests.end_to_end import runs
 
 
@@ -26,7 +25,7 @@ class Unlisted(Identity, slot="env"):
 
 def make(env: Any, column: str, **fields: Any) -> RunConfig:
     estimator = Relative(by=ByTask(), of=ColumnSignal(name=column))
-    algorithm = Algorithm(advantage=estimator, loss=recipes.dr_grpo().loss, **fields)
+    algorithm = Algorithm(advantage=estimator, loss=methods.dr_grpo().loss, **fields)
     return runs.config(1).model_copy(update={"algorithm": algorithm, "env": env})
 
 

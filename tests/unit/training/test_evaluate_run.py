@@ -10,15 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, TrainingError  # noqa: E402
-from groupwise.core.run_lock import RunLock  # noqa: E402
-from groupwise.training.checkpoints.checkpoint import save_checkpoint  # noqa: E402
-from groupwise.training.checkpoints.keeping import remove_others  # noqa: E402
-from groupwise.training.checkpoints.run_checkpoints import open_run_at, save_run  # noqa: E402
-from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run_config import CheckpointsConfig  # noqa: E402
-from tests.unit.training.runs import small_config, small_run  # noqa: E402
+from groupwise.store.lock import RunLock
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.training.checkpoints import open_run_at, remove_others, save_checkpoint, save_run
+from groupwise.training.config.run_config import CheckpointsConfig
+from groupwise.training.evaluation.evaluate import evaluate_run
+from groupwise.training.loop import train
+from tests.unit.training.runs import small_config, small_run
 
 
 def test_the_same_seed_plays_the_same_and_another_seed_otherwise(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 
 from groupwise import ConfigError, Step, Task, Trajectory
 from groupwise.envs import Household
-from groupwise.rollout.measures import ExpertScore
-from groupwise.training.attempts.measuring import RunTools
-from tests.unit.envs.worlds.corridor import CorridorPart
+from groupwise.methods.after_webstar import ExpertScore
+from groupwise.training.collect.measuring import RunTools
+from tests.unit.envs.corridor import CorridorPart
 
 HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2, max_steps=15)
 

@@ -11,22 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, RecordError, Step, Task, Trajectory, recipes  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.evaluation.settings import EvaluationConfig  # noqa: E402
-from groupwise.rollout.measures import ResponseEmbedding, read_response_states  # noqa: E402
-from groupwise.rollout.measures.tools import check_learner  # noqa: E402
-from groupwise.training.attempts.collect import collect_update  # noqa: E402
-from groupwise.training.attempts.measuring import add_facts  # noqa: E402
-from groupwise.training.learner.answers import read_hidden_states  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.run_config import RolloutConfig  # noqa: E402
-from tests.end_to_end import runs  # noqa: E402
-from tests.unit.training.learners import learner, tiny  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import Algorithm, ConfigError, RecordError, Step, Task, Trajectory, methods
+from groupwise.engines.open_engine import open_engine
+from groupwise.learner.protocol import hash_weights, read_hidden_states
+from groupwise.rollout.measures import ResponseEmbedding, read_response_states
+from groupwise.rollout.measures.tools import check_learner
+from groupwise.system.errors import TrainingError
+from groupwise.training.collect.collect import collect_update
+from groupwise.training.collect.measuring import add_facts
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.end_to_end import runs
+from tests.unit.learner.learners import learner, tiny
+from tests.unit.training.runs import small_config
 
 PAIRS = [((2, 4), (5, 3, 6)), ((2, 5, 6, 7), (4,))]
 
@@ -97,7 +96,7 @@ def test_two_embeddings_need_two_names() -> None:
 
 
 def test_the_facts_of_a_run_are_means_of_its_learners_states(tmp_path: Path) -> None:
-    algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (ResponseEmbedding(),)})
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (ResponseEmbedding(),)})
     run = open_run(small_config().model_copy(update={"algorithm": algorithm}), tmp_path)
     attempts = collect_update(run, 1)
     for trajectory in attempts.chosen:
@@ -111,7 +110,7 @@ def test_the_facts_of_a_run_are_means_of_its_learners_states(tmp_path: Path) -> 
 
 
 def test_a_learner_that_gives_no_states_is_refused_by_name() -> None:
-    algorithm = Algorithm(advantage=recipes.grpo().advantage, measures=(ResponseEmbedding(),))
+    algorithm = Algorithm(advantage=methods.grpo().advantage, measures=(ResponseEmbedding(),))
     check_learner(algorithm, learner())
     with pytest.raises(ConfigError) as raised:
         check_learner(algorithm, object())
@@ -167,7 +166,7 @@ def run_ranked(folder: Path, updates: int, *, resume: bool = False) -> Run:
     """Answers of several tokens under the bonus for rank, whose averages are remembered."""
     rollout = RolloutConfig(max_tokens=6, plan={"kind": "flat", "attempts": 8})
     settings = runs.config(updates, checkpoint_every=1, rollout=rollout, evaluation=EvaluationConfig(tasks=0))
-    return runs.run_to_end(folder, settings.model_copy(update={"algorithm": recipes.verl(stride=1)}), resume=resume)
+    return runs.run_to_end(folder, settings.model_copy(update={"algorithm": methods.verl(stride=1)}), resume=resume)
 
 
 def test_averages_of_ranks_survive_a_resume_to_the_bit(tmp_path: Path) -> None:

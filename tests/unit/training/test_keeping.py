@@ -10,17 +10,16 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
-from groupwise.core.run_paths import RunPaths
-from groupwise.evaluation.settings import EvaluationConfig
-from groupwise.evaluation.summary import Evaluation
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.checkpoint_files import read_state
+from groupwise.store.run_folder import RunPaths
 from groupwise.training import loop
-from groupwise.training.checkpoints.best_update import find_best_number, is_out_of_patience
-from groupwise.training.checkpoints.progress import is_finished
-from groupwise.training.checkpoints.state_file import read_state
-from groupwise.training.doctor.sizes import estimate_sizes
-from groupwise.training.learner.weights import hash_weights
+from groupwise.training.alarm_watch import find_best_number, is_finished, is_out_of_patience
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import CheckpointsConfig, RunConfig
+from groupwise.training.doctor.doctor import estimate_sizes
+from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.run import Run
-from groupwise.training.run_config import CheckpointsConfig, RunConfig
 from tests.end_to_end.runs import config, run_to_end
 from tests.unit.evaluations import make_evaluated
 

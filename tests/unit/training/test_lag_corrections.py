@@ -9,12 +9,11 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
-from groupwise.config.run_file import decode_run
-from groupwise.groups import Staleness
+from groupwise.credit import Staleness
 from groupwise.losses import Mask, OffPolicyMask, PolicyLoss, Truncate
-from groupwise.training.notices import list_notices
-from groupwise.training.run_checks import check_algorithm
-from groupwise.training.run_config import RunConfig
+from groupwise.training.config.checks import check_algorithm, list_notices
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
 
 FREE = {"kind": "server"}
 

@@ -10,19 +10,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import groupwise  # noqa: E402
-from groupwise import ConfigError, Part  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.parts.part import Slot  # noqa: E402
-from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.losses import Kl, PolicyLoss  # noqa: E402
-from groupwise.training.checkpoints.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from groupwise.training.learner import LearnerConfig  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run_config import TrainingConfig  # noqa: E402
-from tests.unit.training.learners import learner, single_steps, tiny, totals  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+import groupwise
+from groupwise import ConfigError, Part
+from groupwise.engines.open_engine import open_engine
+from groupwise.learner import LearnerConfig
+from groupwise.learner.protocol import hash_weights
+from groupwise.losses import Kl, PolicyLoss
+from groupwise.parts.part import Slot
+from groupwise.system.errors import TrainingError
+from groupwise.training.checkpoints import load_checkpoint, save_checkpoint
+from groupwise.training.config.run_config import TrainingConfig
+from groupwise.training.open_run import open_run
+from tests.unit.learner.learners import learner, single_steps, tiny, totals
+from tests.unit.training.runs import small_config
 
 PAIRS = [((2, 4), (5, 3)), ((2, 5, 6, 7), (4,))]
 

@@ -11,20 +11,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory  # noqa: E402
-from groupwise.advantages import EpisodeReturn, Relative, StepRewardSignal  # noqa: E402
-from groupwise.core.pairs import Pair  # noqa: E402
-from groupwise.core.past_attempts import PastAttempt, RecalledAttempt  # noqa: E402
-from groupwise.groups import ByTask, DropPivot, SelectiveBuffer  # noqa: E402
-from groupwise.losses import PolicyLoss, Simpo  # noqa: E402
-from groupwise.losses.token_columns import TokenColumns  # noqa: E402
-from groupwise.training.loop import make_update  # noqa: E402
-from groupwise.training.loss_context import check_loss_context  # noqa: E402
-from groupwise.training.observer import ObserverList  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
-from tests.unit.losses.token_rows import columns, number, totals  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory
+from groupwise.credit import ByTask, EpisodeReturn, Relative, StepRewardSignal
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.samples import Pair
+from groupwise.losses import PolicyLoss
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.methods.mc_grpo import DropPivot
+from groupwise.methods.selective_buffer import SelectiveBuffer
+from groupwise.methods.simpo import Simpo
+from groupwise.training.loop import make_update
+from groupwise.training.loss_context import check_loss_context
+from groupwise.training.observer import ObserverList
+from groupwise.training.open_run import open_run
+from groupwise.training.samples import credit_batch, make_samples
+from tests.unit.losses.token_rows import columns, number, totals
+from tests.unit.training.runs import small_config
 
 GRPO = Relative(by=ByTask(), of=EpisodeReturn())
 

@@ -10,21 +10,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, recipes
-from groupwise.advantages import ColumnSignal, Relative
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.trajectory_rows import make_rows
-from groupwise.evaluation.settings import EvaluationConfig
-from groupwise.groups import ByTask
-from groupwise.reports.run.derived_credit import make_step_table
-from groupwise.rewards import ReferenceKl
+from groupwise import ConfigError, Part, RecordError, Step, StepTable, Task, Trajectory, methods
+from groupwise.credit import ByTask, ColumnSignal, ReferenceKl, Relative
+from groupwise.data.step_columns import make_rows
+from groupwise.parts.algorithm import Algorithm
+from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout.judges import PhraseJudge
 from groupwise.rollout.measures import JudgeScore, ReferenceScore
-from groupwise.training.attempts.collect import collect_update
-from groupwise.training.attempts.measuring import RunTools, add_facts
+from groupwise.training.collect.collect import collect_update
+from groupwise.training.collect.measuring import RunTools, add_facts
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig
 from tests.end_to_end import runs
 from tests.end_to_end.runs import run_to_end
 
@@ -91,7 +89,7 @@ def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return open_run(config(1, recipes.dr_grpo()), tmp_path)
+    return open_run(config(1, methods.dr_grpo()), tmp_path)
 
 
 def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
@@ -137,7 +135,7 @@ class Undeclared(Reads):
 
 @pytest.mark.parametrize("need", ["generate", "reference", "hidden", "judge"])
 def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need: str) -> None:
-    algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Undeclared(ask=need),)})
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (Undeclared(ask=need),)})
     with pytest.raises(ConfigError) as raised:
         collect_update(open_run(config(1, algorithm), tmp_path), 1)
     assert str(raised.value) == (
@@ -147,7 +145,7 @@ def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need:
 
 
 def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:
-    algorithm = Algorithm(**recipes.dr_grpo().config() | {"measures": (Reads(),)})
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (Reads(),)})
     run = open_run(config(1, algorithm), tmp_path)
     attempts = collect_update(run, 1)
     for trajectory in attempts.chosen:
@@ -157,7 +155,7 @@ def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> No
 
 
 def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:
-    base = recipes.dr_grpo().config()
+    base = methods.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
     run = run_to_end(tmp_path, config(3, algorithm))
     shaped = []
@@ -172,7 +170,7 @@ def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path
 
 
 def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> None:
-    base = recipes.dr_grpo().config()
+    base = methods.dr_grpo().config()
     algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
     whole = run_to_end(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
     run_to_end(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
@@ -188,7 +186,7 @@ def test_a_judge_gives_credit(tmp_path: Path) -> None:
     estimator = Relative(by=ByTask(), of=ColumnSignal(name="judge_score"))
     algorithm = Algorithm(
         advantage=estimator,
-        loss=recipes.dr_grpo().loss,
+        loss=methods.dr_grpo().loss,
         measures=(JudgeScore(),),
         judge=PhraseJudge(phrases=(("a", 1.0),)),
     )

@@ -9,14 +9,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.core.errors import TrainingError
-from groupwise.core.records import Step, StopReason, Task, Trajectory
-from groupwise.core.totals import Totals
+from groupwise.data.records import Step, StopReason, Task, Trajectory
+from groupwise.data.samples import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
-from groupwise.rollout.hosts.waiting import Waiting
-from groupwise.training.metrics.rollout import compute_credit_metrics, compute_rollout_metrics
-from groupwise.training.metrics.speed import compute_speed_metrics
-from groupwise.training.metrics.table import METRICS, check_metrics
+from groupwise.rollout.environment_runner import Waiting
+from groupwise.system.errors import TrainingError
+from groupwise.training.metrics import METRICS, check_metrics
+from groupwise.training.speed import compute_speed_metrics
+from groupwise.training.update_metrics import compute_credit_metrics, compute_rollout_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 

@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import FileError, RecordError
-from groupwise.core.journal.journal import Journal
 from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
-from groupwise.evaluation.settings import EvaluationConfig
+from groupwise.store.journal import Journal
+from groupwise.training.config.checks import check_panels
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loop import train as run_loop
 from groupwise.training.open_run import open_run
-from groupwise.training.run_checks import check_panels
-from groupwise.training.run_config import RunConfig
 from tests.unit.training.runs import small_config
 
 ENV = Identity(num_words=4, length=1)

@@ -12,24 +12,22 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, Part, StepTable, Task, recipes
-from groupwise.advantages import AbovePrior, ColumnSignal, NoBaseline, NoScale, Relative
-from groupwise.core.errors import TrainingError
-from groupwise.core.run_paths import RunPaths
-from groupwise.core.seeds import seed_of
-from groupwise.core.segments import BoolArray
-from groupwise.groups import ByTask
-from groupwise.reports.run.attempt_origins import read_recalled_attempts
-from groupwise.reports.run.derived_credit import DerivedCredit, derive_credit
+from groupwise import Algorithm, ConfigError, Part, StepTable, Task, methods
+from groupwise.credit import AbovePrior, ByTask, ColumnSignal, NoBaseline, NoScale, Relative
+from groupwise.data.seeds import seed_of
+from groupwise.data.segments import BoolArray
+from groupwise.report.derived_credit import DerivedCredit, derive_credit, read_recalled_attempts
 from groupwise.rollout import Flat, TopUp
-from groupwise.training.attempts.collect import prepare_update
-from groupwise.training.attempts.rounds import play_rounds
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import TrainingError
+from groupwise.training.collect.collect import prepare_update
+from groupwise.training.collect.rounds import play_rounds
+from groupwise.training.config.run_config import RolloutConfig, RunConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig
-from tests.unit.core.remembering import Count, CountState
+from tests.unit.parts.remembering import Count, CountState
 from tests.unit.training.runs import small_config
 
 TASKS = [Task(id="t1"), Task(id="t2")]
@@ -38,7 +36,7 @@ BEGAN_WITH = (
     "go on with the settings that the run began with (config.toml has them) and with parts of your own as they were "
     "then, or start a new run in another folder"
 )
-COUNT = "tests.unit.core.remembering:Count"
+COUNT = "tests.unit.parts.remembering:Count"
 PATH = "algorithm.advantage.of"
 
 
@@ -214,7 +212,7 @@ def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> Non
 
 def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Path) -> None:
     settings = config(AbovePrior(keep=0.5), updates=4)
-    recalls = settings.algorithm.model_copy(update={"replay": recipes.build("r3").replay})
+    recalls = settings.algorithm.model_copy(update={"replay": methods.build("r3").replay})
     run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
     train(run)
     numbers = [number for number in run.journal.update_numbers() if run.journal.past_attempts.list_recalled(number)]

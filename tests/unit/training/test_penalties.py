@@ -15,14 +15,14 @@ pytest.importorskip("torch")
 
 from rich.console import Console
 
-from groupwise import Algorithm, Step, Task, Trajectory, recipes
+from groupwise import Algorithm, Step, Task, Trajectory, methods
+from groupwise.cli import live
 from groupwise.cli.main import app
-from groupwise.cli.terminal import live
-from groupwise.core.journal.journal import Journal, Update
-from groupwise.rewards import EnvironmentReward, OverlongReward
-from groupwise.rewards.scoring import score_trajectory
-from groupwise.training.metrics.penalties import credit_rests_on_penalties
+from groupwise.credit import EnvironmentReward, OverlongReward
+from groupwise.credit.scoring import score_trajectory
+from groupwise.store.journal import Journal, Update
 from groupwise.training.samples import credit_batch
+from groupwise.training.update_metrics import credit_rests_on_penalties
 
 
 def attempt(number: int, *, paid: float = 0.0, well_formed: bool = True, tokens: int = 1) -> Trajectory:
@@ -43,40 +43,40 @@ def rests(trajectories: list[Trajectory], algorithm: Algorithm) -> bool:
 
 
 def test_a_penalty_on_malformed_steps_is_all_there_is() -> None:
-    assert rests(MALFORMED, recipes.hgpo(invalid_penalty=0.1))
-    assert not rests(MALFORMED, recipes.hgpo(invalid_penalty=0.0))  # no credit at all
-    assert not rests([attempt(0), attempt(1)], recipes.hgpo())
+    assert rests(MALFORMED, methods.hgpo(invalid_penalty=0.1))
+    assert not rests(MALFORMED, methods.hgpo(invalid_penalty=0.0))  # no credit at all
+    assert not rests([attempt(0), attempt(1)], methods.hgpo())
 
 
 def test_whoever_earns_something_earns_credit() -> None:
-    assert not rests([*MALFORMED, attempt(3, paid=1.0)], recipes.hgpo())
-    assert not rests([*MALFORMED, attempt(3, paid=-1.0)], recipes.hgpo())  # the environment's own verdict
+    assert not rests([*MALFORMED, attempt(3, paid=1.0)], methods.hgpo())
+    assert not rests([*MALFORMED, attempt(3, paid=-1.0)], methods.hgpo())  # the environment's own verdict
 
 
 def test_a_charge_for_length_is_a_penalty_and_the_judges_reward_is_none() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
     long = [score_trajectory(one, rewards) for one in (attempt(0, tokens=4), attempt(1), attempt(2))]
-    assert rests(long, recipes.grpo())
+    assert rests(long, methods.grpo())
     solved = score_trajectory(attempt(3, paid=1.0), rewards)
-    assert not rests([*long, solved], recipes.grpo())
+    assert not rests([*long, solved], methods.grpo())
 
 
 def test_what_a_method_makes_of_failure_by_itself_is_no_penalty() -> None:
     """NGRPO compares with a made-up success: the failures have credit, whatever they said."""
     failed = [attempt(0), attempt(1)]
-    assert credit_batch(recipes.ngrpo(), failed, version=0).values.any()
-    assert not rests(failed, recipes.ngrpo())
+    assert credit_batch(methods.ngrpo(), failed, version=0).values.any()
+    assert not rests(failed, methods.ngrpo())
 
 
 def test_what_was_added_for_the_group_is_no_penalty() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
     ranked = [score_trajectory(attempt(number), rewards) for number in range(2)]
     ranked[0] = replace(ranked[0], steps=(replace(ranked[0].steps[0], shaped=0.5), *ranked[0].steps[1:]))
-    assert not rests(ranked, recipes.grpo())
+    assert not rests(ranked, methods.grpo())
 
 
 def test_a_part_that_refuses_what_was_never_played_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = recipes.hgpo()
+    algorithm = methods.hgpo()
     credit = credit_batch(algorithm, MALFORMED, version=0)
 
     def refuse(*_: object) -> None:

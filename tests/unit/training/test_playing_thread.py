@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.training.attempts import playing_thread
-from groupwise.training.attempts.playing_thread import PlayingThread, stop_playing
-from groupwise.training.attempts.rounds import PlayedRounds, Playground
+from groupwise.training.collect import ahead as playing_thread
+from groupwise.training.collect.ahead import PlayingThread, stop_playing
+from groupwise.training.collect.rounds import PlayedRounds, Playground
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_run
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from groupwise import ConfigError, recipes
-from groupwise.core.errors import EngineFault
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Task
+from groupwise import ConfigError, methods
+from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.models import PretrainedModel, TinyModel
+from groupwise.parts.part import Part
 from groupwise.rollout import Flat
-from groupwise.training.preview.preview_run import RunPreview, preview_run
-from groupwise.training.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.system.errors import EngineFault
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.doctor.preview import RunPreview, preview_run
 from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
 
 HOUSEHOLD = {"kind": "household", "rooms": ["bedroom"], "families": ["pick"], "num_receptacles": 3, "num_objects": 2}
@@ -57,7 +57,7 @@ class _Asking:
 
 def make_config(env: Any = None, **changes: Any) -> RunConfig:
     settings = {
-        "algorithm": recipes.build("grpo"),
+        "algorithm": methods.build("grpo"),
         "env": env or HOUSEHOLD,
         "model": TinyModel(hidden=16, layers=1, heads=2),
         "rollout": RolloutConfig(max_tokens=8, plan=Flat(attempts=2), workers=0),

@@ -8,19 +8,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, recipes
+from groupwise import ConfigError, methods
 from groupwise.envs import Gridworld, Identity
 from groupwise.envs.identity import IdentityEnvironment
-from groupwise.evaluation.settings import EvaluationConfig
-from groupwise.reports.run.derived_credit import make_step_table
+from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Flat
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, WarmStartConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from groupwise.training.run_config import RolloutConfig, RunConfig, WarmStartConfig
 from tests.end_to_end import runs
 
 LAKE = Gridworld(size=3, num_holes=1, max_steps=4)
-PAV = recipes.pav(best_of=2, continuations=3)
+PAV = methods.pav(best_of=2, continuations=3)
 
 
 def config(**changes: object) -> RunConfig:

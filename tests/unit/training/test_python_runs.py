@@ -10,15 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, FileError, RunConfig, RunObserver, load_run, open_run, read_run, train  # noqa: E402
-from groupwise.config.run_file import decode_run  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.run_paths import RunPaths  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.trackers import Csv  # noqa: E402
-from tests.unit.cli.conftest import Run as Command  # noqa: E402
-from tests.unit.cli.conftest import groupwise  # noqa: E402, F401
-from tests.unit.training.runs import small_config, small_run  # noqa: E402
+from groupwise import ConfigError, FileError, RunConfig, RunObserver, load_run, open_run, read_run, train
+from groupwise.learner.protocol import hash_weights
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import TrainingError
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.trackers import Csv
+from tests.unit.cli.conftest import Run as Command
+from tests.unit.cli.conftest import groupwise  # noqa: F401
+from tests.unit.training.runs import small_config, small_run
 
 ROOT = Path(__file__).parents[3]
 

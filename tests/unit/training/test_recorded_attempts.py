@@ -9,14 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.core.errors import RecordError
-from groupwise.core.trajectory_rows import make_rows
+from groupwise.data.step_columns import make_rows
 from groupwise.envs import Household
-from groupwise.training.evaluate_run import evaluate_run
-from groupwise.training.imitation.recorded_attempts import make_recorded_samples
-from groupwise.training.imitation.warm_start import make_expert_samples
+from groupwise.system.errors import RecordError
+from groupwise.training.config.run_config import WarmStartConfig
+from groupwise.training.evaluation.evaluate import evaluate_run
 from groupwise.training.open_run import open_run
-from groupwise.training.run_config import WarmStartConfig
+from groupwise.training.warm_start import make_expert_samples, make_recorded_samples
 from tests.unit.training.runs import small_config, small_run
 
 

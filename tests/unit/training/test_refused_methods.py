@@ -13,25 +13,25 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, ConfigError, Part, Trajectory, recipes
-from groupwise.core.parts.part import load_catalogue, name_of
-from groupwise.groups import AtMost
-from groupwise.losses import EntropyBonus, Plain, PolicyLoss, RatioVariance
-from groupwise.rewards import EnvironmentReward
+from groupwise import Algorithm, ConfigError, Part, Trajectory, methods
+from groupwise.credit import AtMost, EnvironmentReward
+from groupwise.losses import EntropyBonus, Plain, PolicyLoss
+from groupwise.methods.r2vpo import RatioVariance
+from groupwise.parts.part import load_catalogue, name_of
 from groupwise.rollout import Flat
 from groupwise.rollout.measures.tools import check_measures
+from groupwise.training.config.checks import check_algorithm
 from groupwise.training.loop import make_update
 from groupwise.training.loss_context import NUM_PAIRS
 from groupwise.training.observer import ObserverList
 from groupwise.training.open_run import open_run
-from groupwise.training.run_checks import check_algorithm
 from tests.unit.training.runs import small_config
 
 SURROGATES: list[Any] = [part() for part in load_catalogue("surrogate").values()]
 PENALTIES: list[Any] = [part() for part in load_catalogue("penalty").values()]
 BOUNDING = [part for part in SURROGATES if getattr(part, "is_trust_region", False)]
 HOLDING = [part for part in PENALTIES if getattr(part, "is_trust_region", False)]
-PAIRED = [name for name in recipes.names() if recipes.build(name).pairing is not None]
+PAIRED = [name for name in methods.names() if methods.build(name).pairing is not None]
 
 
 @pytest.mark.parametrize("surrogate", BOUNDING, ids=lambda part: type(part).__name__)
@@ -59,15 +59,15 @@ def test_one_trust_region_is_not_refused_nor_a_penalty_that_weighs_nothing() -> 
 
 READING = [
     name
-    for name in recipes.names()
-    if recipes.build(name).measures
-    and any(part.slot == "token_credit" and hasattr(part, "reads") for part in recipes.build(name).parts())
+    for name in methods.names()
+    if methods.build(name).measures
+    and any(part.slot == "token_credit" and hasattr(part, "reads") for part in methods.build(name).parts())
 ]
 
 
 @pytest.mark.parametrize("name", READING)
 def test_a_token_method_without_the_columns_it_reads_is_refused_before_a_model_loads(name: str) -> None:
-    whole = recipes.build(name)
+    whole = methods.build(name)
     if not any("judge" in part.needs for part in whole.measures or ()):
         check_measures(whole)
     with pytest.raises(ConfigError) as caught:
@@ -123,7 +123,7 @@ def make_updates(folder: Path, algorithm: Algorithm, *rewards: Part) -> list[dic
 def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     paid, unpaid = EnvironmentReward(), Nothing()
     with caplog.at_level(logging.WARNING, logger="groupwise.training"):
-        metrics = make_updates(tmp_path, recipes.simpo(), unpaid, unpaid, paid, unpaid)
+        metrics = make_updates(tmp_path, methods.simpo(), unpaid, unpaid, paid, unpaid)
     assert [update[NUM_PAIRS] > 0 for update in metrics] == [False, False, True, False]
     assert [update["loss/total"] for update in metrics[:2]] == [0.0, 0.0]
     assert [record.getMessage() for record in caplog.records] == [
@@ -136,6 +136,6 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
 
 def test_a_method_without_pairs_says_nothing_of_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="groupwise.training"):
-        (update,) = make_updates(tmp_path, recipes.dr_grpo(), Nothing())
+        (update,) = make_updates(tmp_path, methods.dr_grpo(), Nothing())
     assert NUM_PAIRS not in update
     assert caplog.records == []

@@ -12,22 +12,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.core.errors import ConfigError, EngineFault  # noqa: E402
-from groupwise.core.parts.trust import only_reading  # noqa: E402
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from groupwise.engines.remote import launch  # noqa: E402
-from groupwise.launch.guarded_process import find_free_port  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.training import ServerEngineConfig, VllmServerConfig  # noqa: E402
-from groupwise.training.engine.launched_servers import VARIABLE  # noqa: E402
-from groupwise.training.engine.needs import check_engine_gives  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from tests.end_to_end.runs import config  # noqa: E402
-from tests.fresh_interpreter import fresh  # noqa: E402
-from tests.unit.engines.remote.own_server import serve_model  # noqa: E402
-from tests.unit.engines.small_models import family  # noqa: E402
+from groupwise.engines import server_launch as launch
+from groupwise.engines.model_source import ModelSource
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.parts.outside import only_reading
+from groupwise.system.errors import ConfigError, EngineFault
+from groupwise.system.processes import find_free_port
+from groupwise.training import ServerEngineConfig, VllmServerConfig
+from groupwise.training.config.engine_config import VARIABLE
+from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.open_run import open_run
+from tests.end_to_end.runs import config
+from tests.fresh_interpreter import fresh
+from tests.unit.engines.own_server import serve_model
+from tests.unit.engines.small_models import family
 
-HEALTH_SERVER = Path(__file__).parents[1] / "engines" / "remote" / "health_server.py"
+HEALTH_SERVER = Path(__file__).parents[1] / "engines" / "health_server.py"
 KINDS = [ServerEngineConfig, VllmServerConfig]
 
 
@@ -43,7 +43,7 @@ def test_servers_are_named_or_started_not_both(kind: Any) -> None:
 
 def test_run_files_decode_without_torch() -> None:
     code = (
-        "import sys\nfrom groupwise.core.parts.part import Slot\n"
+        "import sys\nfrom groupwise.parts.part import Slot\n"
         "for kind in ('server', 'vllm'):\n"
         "    part = Slot('engine').fill({'kind': kind, 'replicas': 2, 'precision': 'bfloat16'})\n"
         "    print(kind, sorted(part.gives), part.config()['replicas'])\n"

@@ -9,19 +9,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.core.algorithm import Algorithm  # noqa: E402
-from groupwise.core.past_attempts import MeasuredAgainst  # noqa: E402
-from groupwise.groups import CrossContextReplay  # noqa: E402
-from groupwise.training.attempts.collect import collect_update  # noqa: E402
-from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
-from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
-from tests.unit.training.rescued_runs import train_small_run  # noqa: E402
+from groupwise import methods
+from groupwise.data.past_attempts import MeasuredAgainst
+from groupwise.methods.r3 import CrossContextReplay
+from groupwise.parts.algorithm import Algorithm
+from groupwise.training.collect.collect import collect_update
+from groupwise.training.samples import credit_batch, make_samples
+from tests.unit.learner.learners import gradient, learner, logps, single_steps, tiny
+from tests.unit.training.rescued_runs import train_small_run
 
 
 def make_replay(ratio: MeasuredAgainst) -> Algorithm:
     replay = CrossContextReplay(ratio=ratio, max_log_ratio=None)
-    return recipes.r3(with_reflection=False, with_ranking=False).model_copy(update={"replay": replay})
+    return methods.r3(with_reflection=False, with_ranking=False).model_copy(update={"replay": replay})
 
 
 @pytest.mark.parametrize("ratio", ["stored", "recomputed"])
@@ -81,6 +81,6 @@ def test_the_stored_ratio_weighs_what_is_recalled(ratio: float, credit: float, f
     shift = float(torch.log(torch.tensor(ratio, dtype=torch.float64)))
     recalled = replace(sample, advantage=credit, logp_behaviour=tuple(value - shift for value in now))
     plain = replace(sample, advantage=1.0, logp_behaviour=tuple(now))
-    loss = recipes.dapo(low=0.2, high=0.2).loss
+    loss = methods.dapo(low=0.2, high=0.2).loss
     (_, grad), (_, unit) = (gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [own]) for own in (recalled, plain))
     assert grad.tolist() == pytest.approx((factor * unit).tolist(), abs=2e-4)

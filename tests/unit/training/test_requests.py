@@ -11,17 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
-from groupwise.core.journal.journal import Update  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.rollout.plans.plan import PlanTools, Played  # noqa: E402
-from groupwise.rollout.plans.requests import AttemptRequest  # noqa: E402
-from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
-from groupwise.training.attempts.rounds import MAX_ROUNDS  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
-from tests.unit.training.planned_runs import ask_guided, once, open_planned_run  # noqa: E402
+from groupwise import ConfigError, Origin, Task, Trajectory, methods
+from groupwise.engines.engine import Request
+from groupwise.rollout.plans import AttemptRequest, PlanTools, Played
+from groupwise.store.journal import Update
+from groupwise.training.collect.collect import UpdateAttempts, collect_update
+from groupwise.training.collect.rounds import MAX_ROUNDS
+from groupwise.training.loop import train
+from groupwise.training.run import Run
+from groupwise.training.samples import credit_batch, make_samples
+from tests.unit.training.planned_runs import ask_guided, once, open_planned_run
 
 HINT = "try harder"
 
@@ -41,7 +40,7 @@ def list_unguided(attempts: UpdateAttempts) -> list[Trajectory]:
 
 def samples_of(attempts: UpdateAttempts) -> dict[str, Any]:
     """The sample of each attempt's first step, by the attempt's id."""
-    credit = credit_batch(recipes.dr_grpo(), attempts.chosen, version=0)
+    credit = credit_batch(methods.dr_grpo(), attempts.chosen, version=0)
     first = {sample.trajectory: sample for sample in reversed(make_samples(credit))}
     return {trajectory.id: first[number] for number, trajectory in enumerate(credit.trajectories)}
 
@@ -164,7 +163,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
         steps = (replace(trajectory.steps[0], reward=amount), *trajectory.steps[1:])
         return replace(trajectory, steps=steps, scores={"return": amount, "success": amount})
 
-    monkeypatch.setattr("groupwise.training.attempts.rounds.score_trajectory", earn)
+    monkeypatch.setattr("groupwise.training.collect.rounds.score_trajectory", earn)
 
 
 def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +314,7 @@ def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
 def test_a_plan_that_does_not_make_an_update_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], said: str
 ) -> None:
-    monkeypatch.setattr("groupwise.training.attempts.rounds.MAX_ROUNDS", 3)
+    monkeypatch.setattr("groupwise.training.collect.rounds.MAX_ROUNDS", 3)
     with pytest.raises(ConfigError) as raised:
         collect_update(open_planned_run(tmp_path, ask), 1)
     assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)

@@ -13,27 +13,28 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError, Origin, Task, Trajectory, recipes  # noqa: E402
-from groupwise.core.algorithm import Algorithm  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.journal.journal import Update  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from groupwise.envs import Identity  # noqa: E402
-from groupwise.groups import SelectiveBuffer  # noqa: E402
-from groupwise.rollout import Flat, Guided, Reflection, TopUp  # noqa: E402
-from groupwise.training.attempts.collect import UpdateAttempts, collect_update  # noqa: E402
-from groupwise.training.evaluate_run import evaluate_run  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.samples import credit_batch, make_samples  # noqa: E402
-from tests.unit.training.learners import gradient, learner, logps, single_steps, tiny  # noqa: E402
-from tests.unit.training.rescued_runs import open_small_run, train_small_run  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError, Origin, Task, Trajectory, methods
+from groupwise.engines.engine import Request
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.envs import Identity
+from groupwise.learner.protocol import hash_weights
+from groupwise.methods.r3 import Reflection
+from groupwise.methods.selective_buffer import SelectiveBuffer
+from groupwise.parts.algorithm import Algorithm
+from groupwise.rollout import Flat, Guided, TopUp
+from groupwise.store.journal import Update
+from groupwise.system.errors import TrainingError
+from groupwise.training.collect.collect import UpdateAttempts, collect_update
+from groupwise.training.evaluation.evaluate import evaluate_run
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from groupwise.training.samples import credit_batch, make_samples
+from tests.unit.learner.learners import gradient, learner, logps, single_steps, tiny
+from tests.unit.training.rescued_runs import open_small_run, train_small_run
+from tests.unit.training.runs import small_config
 
-R3 = recipes.r3(tau=0.9)
+R3 = methods.r3(tau=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +77,15 @@ def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
 
 def test_groups_that_nothing_was_done_for_are_not_rescued(tmp_path: Path) -> None:
     """Under HGPO equal scores may have credit by their lengths alone: that is no rescue."""
-    run = train_small_run(tmp_path, recipes.hgpo(), updates=3, first=2)
+    run = train_small_run(tmp_path, methods.hgpo(), updates=3, first=2)
     assert {value for _, value in run.journal.curve("credit/groups_rescued")} == {0.0}
 
 
 def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="top_up leaves out the groups"):
-        open_small_run(tmp_path, recipes.r3(), plan=TopUp())
+        open_small_run(tmp_path, methods.r3(), plan=TopUp())
     with pytest.raises(ConfigError, match="top_up leaves out the groups"):
-        open_small_run(tmp_path, recipes.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
+        open_small_run(tmp_path, methods.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
 
 
 def test_attempts_with_guidance_form_their_own_groups_and_hold_it_in_their_prompts(run: Run) -> None:
@@ -157,7 +158,7 @@ def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.Monkey
 
 def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
     """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
-    base, rescued = recipes.r3_grpo_ablation(), recipes.r3(with_ranking=False)
+    base, rescued = methods.r3_grpo_ablation(), methods.r3(with_ranking=False)
     settings = open_small_run(tmp_path / "words", rescued).config
     model, tokenizer = settings.model.open(words=settings.words(), seed=0)
 
@@ -186,13 +187,13 @@ def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     finally:
         run.journal.forget_after(8)
     read = [by_key[one.task.id, one.attempt] for one in fresh]
-    memory, disk = (make_samples(credit_batch(recipes.r3(), group, version=8)) for group in (fresh, read))
+    memory, disk = (make_samples(credit_batch(methods.r3(), group, version=8)) for group in (fresh, read))
     assert disk == memory
     results = []
     for samples in (memory, disk):
         samples = [replace(one, advantage=1.0 - i, off_policy=True) for i, one in enumerate(samples)]
         model, _ = run.config.model.open(words=run.config.words(), seed=0)
-        results.append(gradient(learner(model, recipes.dr_grpo().loss), samples))
+        results.append(gradient(learner(model, methods.dr_grpo().loss), samples))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
     assert results[0][1].abs().max() > 0
@@ -210,7 +211,7 @@ def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(of
     now = [float(value) for value in logps(model, [sample])]
     exact = replace(sample, logp_behaviour=tuple(now))
     older = replace(sample, logp_behaviour=tuple(value - 0.1 for value in now))
-    loss = recipes.dapo(low=0.2, high=0.2).loss
+    loss = methods.dapo(low=0.2, high=0.2).loss
     (loss_now, grad_now), (loss_older, grad_older) = (
         gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [one]) for one in (exact, older)
     )
@@ -221,7 +222,7 @@ def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(of
 
 
 def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Path) -> None:
-    near = recipes.r3(with_reflection=False)
+    near = methods.r3(with_reflection=False)
     assert near.replay is not None
     far = near.model_copy(update={"replay": near.replay.model_copy(update={"max_log_ratio": 1e-9})})  # type: ignore[attr-defined]
     run = train_small_run(tmp_path, far, updates=6, rate=1e-2)
@@ -234,7 +235,7 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
 
 def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
     run = train_small_run(
-        tmp_path, recipes.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8
+        tmp_path, methods.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8
     )
     recalled = [
         one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
@@ -254,7 +255,7 @@ def list_solved_with_guidance(attempts: UpdateAttempts) -> list[Trajectory]:
 
 
 def test_successes_with_guidance_may_join_the_unguided_group_as_if_they_had_none(tmp_path: Path) -> None:
-    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
+    asked = methods.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
     run = train_small_run(tmp_path, asked, updates=5)
     attempts = collect_update(run, 6)
     guided = [one for one in attempts.chosen if one.origin is Origin.GUIDED]
@@ -275,7 +276,7 @@ def test_successes_with_guidance_may_join_the_unguided_group_as_if_they_had_none
 def test_a_task_that_comes_again_in_a_later_round_gets_guidance_with_further_attempts(tmp_path: Path) -> None:
     """One task, several rounds: it is one group, and no attempt is made twice."""
     guided = Reflection(tau=1.1, to_unguided_prompt=True)
-    asked = recipes.r3(with_replay=False).model_copy(update={"guidance": guided})
+    asked = methods.r3(with_replay=False).model_copy(update={"guidance": guided})
     run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
     largest = 0
     for number in range(5, 13):
@@ -290,7 +291,7 @@ def test_a_task_that_comes_again_in_a_later_round_gets_guidance_with_further_att
 
 def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Path) -> None:
     """The recipe's field and the plan of that name ask for the same attempts, and write the same journal."""
-    without = recipes.r3(tau=0.9, with_reflection=False)
+    without = methods.r3(tau=0.9, with_reflection=False)
     assert R3.guidance is not None
     by_plan = train_small_run(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
     by_algorithm = train_small_run(tmp_path / "algorithm", R3)
@@ -300,7 +301,7 @@ def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Pat
 
 
 def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
-    replaying = recipes.r3(with_reflection=False)
+    replaying = methods.r3(with_reflection=False)
     train_small_run(tmp_path, replaying, updates=2).journal.close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         database.execute("DELETE FROM history WHERE attempt = 1 AND number = 1")
@@ -328,4 +329,4 @@ def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path
     assert str(caught.value).startswith(
         f"env: asked twice for its training tasks, it calls the same one '{first}-1' and '{first}-"
     )
-    open_run(config.model_copy(update={"algorithm": recipes.grpo()}), tmp_path)
+    open_run(config.model_copy(update={"algorithm": methods.grpo()}), tmp_path)

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Step, Task, Trajectory, recipes
-from groupwise.core.records import Origin
-from groupwise.training.attempts.collect import UpdateAttempts
-from groupwise.training.metrics.rescue import compute_rescue_metrics
+from groupwise import Step, Task, Trajectory, methods
+from groupwise.data.records import Origin
+from groupwise.training.collect.collect import UpdateAttempts
 from groupwise.training.samples import credit_batch
+from groupwise.training.update_metrics import compute_rescue_metrics
 
 
 def attempt(task: str, number: int, *, success: float, well_formed: tuple[bool, ...]) -> Trajectory:
@@ -31,7 +31,7 @@ MIXED = [attempt("mixed", i, success=float(i == 0), well_formed=(True, True)) fo
 
 
 def share(trajectories: list[Trajectory], penalty: float) -> float:
-    credit = credit_batch(recipes.hgpo(invalid_penalty=penalty), trajectories, version=0)
+    credit = credit_batch(methods.hgpo(invalid_penalty=penalty), trajectories, version=0)
     gathered = UpdateAttempts(played=trajectories, survivors=trajectories, chosen=trajectories)
     return compute_rescue_metrics(gathered, credit)["credit/in_even_groups"]
 
@@ -60,6 +60,6 @@ def test_guided_attempts_of_a_plan_count_and_those_told_once_more_do_not() -> No
     guided = [replace(one, origin=Origin.GUIDED, off_policy=True) for one in MIXED]
     retold = replace(guided[0], id="lost~1f 9", task=Task(id="lost"), attempt=9, parent="lost~1f/0")
     chosen = [*LOST, retold, *guided]
-    credit = credit_batch(recipes.hgpo(), chosen, version=0)
+    credit = credit_batch(methods.hgpo(), chosen, version=0)
     metrics = compute_rescue_metrics(UpdateAttempts(played=chosen, survivors=chosen, chosen=chosen), credit)
     assert (metrics["guidance/groups"], metrics["guidance/success"]) == (1.0, pytest.approx(1 / 3))

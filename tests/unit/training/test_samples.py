@@ -10,13 +10,21 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import Algorithm, Step, Task, Trajectory, recipes
-from groupwise.advantages import EpisodeReturn, NoScale, Relative
-from groupwise.advantages.token_credit import DiscountedTokens, FirstTokens, SegmentCredit, TokenGae
-from groupwise.core.past_attempts import PastAttempt, RecalledAttempt
-from groupwise.groups import ByTask, SmallCredit
-from groupwise.training.metrics.rollout import compute_credit_metrics
+from groupwise import Algorithm, Step, Task, Trajectory, methods
+from groupwise.credit import (
+    ByTask,
+    DiscountedTokens,
+    EpisodeReturn,
+    FirstTokens,
+    NoScale,
+    Relative,
+    SmallCredit,
+    TokenGae,
+)
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.methods.spo_chain import SegmentCredit
 from groupwise.training.samples import credit_batch, make_samples
+from groupwise.training.update_metrics import compute_credit_metrics
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
 
@@ -104,11 +112,11 @@ def test_steps_that_are_compared_within_their_own_rollout_are_marked_and_counted
         return Trajectory(id=f"q {number}", task=Task(id="q"), attempt=number, steps=steps, versions=(0,))
 
     group, member = [walk(1, "acd"), walk(0, "abb")], replace(walk(2, "b"), off_policy=True)
-    batch = credit_batch(recipes.hgpo(), group, [recall(member, 4.0)], version=0)
+    batch = credit_batch(methods.hgpo(), group, [recall(member, 4.0)], version=0)
     assert batch.own_rollout_only is not None
     assert batch.own_rollout_only.tolist() == [False, False, False, False, True, True, False]
     assert compute_credit_metrics(*batch.for_fresh())["credit/own_rollout_only"] == 0.5
-    apart = credit_batch(recipes.hgpo(peers="other_rollouts"), group, version=0)
+    apart = credit_batch(methods.hgpo(peers="other_rollouts"), group, version=0)
     assert compute_credit_metrics(*apart.for_fresh())["credit/own_rollout_only"] == 0.0
 
 

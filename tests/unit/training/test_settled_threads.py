@@ -9,13 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.config.run_file import load_run  # noqa: E402
-from groupwise.core import free_cores  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from groupwise.training.settled_threads import settle_threads  # noqa: E402
-from tests.unit.cli.run_files import small  # noqa: E402
+from groupwise.system import processes as free_cores
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import load_run
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run, settle_threads
+from tests.unit.cli.run_files import small
 
 
 @pytest.fixture(autouse=True)

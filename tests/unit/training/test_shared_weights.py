@@ -11,24 +11,24 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import ConfigError  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.engines.engine import Generation, Request  # noqa: E402
-from groupwise.engines.model_source import ModelSource  # noqa: E402
-from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
-from groupwise.engines.transformers.engine import TransformersEngine  # noqa: E402
-from groupwise.models import PretrainedModel, TinyModel  # noqa: E402
-from groupwise.training.engine.check import check_run_engine  # noqa: E402
-from groupwise.training.engine.config import LocalEngine  # noqa: E402
-from groupwise.training.learner.eight_bit import find_spec  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from groupwise.training.weight_transfer.canary import TOLERANCES, Canary  # noqa: E402
-from tests.unit.training.learners import attempts, learner, tiny, totals  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.model_source import ModelSource
+from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.learner.eight_bit import find_spec
+from groupwise.learner.protocol import hash_weights
+from groupwise.learner.weight_check import TOLERANCES, Canary
+from groupwise.models import PretrainedModel, TinyModel
+from groupwise.system.errors import TrainingError
+from groupwise.training.config.check_engine import check_run_engine
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from tests.unit.learner.learners import attempts, learner, tiny, totals
+from tests.unit.training.runs import small_config
 
 LEAN = {"optimiser": "adamw_8bit" if find_spec("torchao") else "adamw", "bfloat16_weights": "float32_masters"}
 

@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, recipes
-from groupwise.config.run_file import load_run
-from groupwise.core.parts.part import name_of
-from groupwise.training.run_checks import check_algorithm
+from groupwise import ConfigError, methods
+from groupwise.parts.part import name_of
+from groupwise.training.config.checks import check_algorithm
+from groupwise.training.config.run_file import load_run
 
 RUNS = Path(__file__).parents[3] / "examples" / "recipes"
 NEEDING = {
     name: name_of(part)
-    for name in recipes.names()
-    for part in recipes.build(name).parts()
+    for name in methods.names()
+    for part in methods.build(name).parts()
     if getattr(part, "needs_solved_groups", False)
 }
 """Recipes that learn from tasks that every attempt solved, and the part that does."""

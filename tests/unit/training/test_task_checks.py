@@ -10,15 +10,14 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
-from groupwise.config.run_file import decode_run
-from groupwise.training.notices import list_notices
+from groupwise.training.config.checks import check_algorithm, check_tasks, list_notices
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import decode_run
+from groupwise.training.doctor.preview import preview_run
 from groupwise.training.open_run import open_run_host
-from groupwise.training.preview.preview_run import preview_run
-from groupwise.training.run_checks import check_algorithm, check_tasks
-from groupwise.training.run_config import RunConfig
-from tests.unit.envs.data_set.row_sets import sums, write_rows
+from tests.unit.envs.row_sets import sums, write_rows
 
-FUNCTIONS = "tests.unit.rewards.own_functions"
+FUNCTIONS = "tests.unit.credit.own_functions"
 TALKING = {"name": "sums", "env": {"kind": "countdown"}}
 LISTING = {"name": "home", "env": {"kind": "household", "num_receptacles": 3, "num_objects": 2}}
 
@@ -125,7 +124,7 @@ def test_a_preview_shows_a_task_of_each_with_its_own_instruction_and_weighs_what
 
 
 def test_a_member_without_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.envs.worlds.corridor.CorridorPart.panel", lambda self, split: ())
-    bare = {"name": "bare", "env": {"kind": "tests.unit.envs.worlds.corridor:CorridorPart"}}
+    monkeypatch.setattr("tests.unit.envs.corridor.CorridorPart.panel", lambda self, split: ())
+    bare = {"name": "bare", "env": {"kind": "tests.unit.envs.corridor:CorridorPart"}}
     with pytest.raises(ConfigError, match=r"^env \(bare\): CorridorPart has no training tasks; give its train panel "):
         check(configure(env={"kind": "mixture", "members": [TALKING, bare]}, rollout={"workers": 0}))

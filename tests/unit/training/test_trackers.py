@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.journal.journal import Update
-from groupwise.core.parts.part import Part, load_catalogue
-from groupwise.evaluation.summary import Evaluation
-from groupwise.training.metrics.table import METRICS
+from groupwise.parts.part import Part, load_catalogue
+from groupwise.store.journal import Update
+from groupwise.system.errors import ConfigError
+from groupwise.training.evaluation.summary import Evaluation
+from groupwise.training.metrics import METRICS
 from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, track_run
 from tests.unit.evaluations import make_evaluated
 
@@ -123,7 +123,7 @@ def test_a_tracker_that_cannot_start_says_so_at_once(tmp_path: Path) -> None:
 
 
 def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.training.trackers.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("groupwise.training.trackers.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
         check_trackers((Csv(), Wandb()))
     assert str(caught.value) == (

@@ -9,17 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.core.sample import Sample  # noqa: E402
-from groupwise.envs import Household  # noqa: E402
-from groupwise.models import TinyModel  # noqa: E402
-from groupwise.rollout import Choice, Full, Tagged, Window  # noqa: E402
-from groupwise.rollout.prompts.prompter import PromptTemplate  # noqa: E402
-from groupwise.training.imitation.warm_start import make_expert_samples, warm_start  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run import Run  # noqa: E402
-from groupwise.training.run_config import RolloutConfig, RunConfig, WarmStartConfig  # noqa: E402
+from groupwise import methods
+from groupwise.data.samples import Sample
+from groupwise.envs import Household
+from groupwise.learner.protocol import hash_weights
+from groupwise.models import TinyModel
+from groupwise.rollout import Choice, Full, Tagged, Window
+from groupwise.rollout.prompts import PromptTemplate
+from groupwise.training.config.run_config import RolloutConfig, RunConfig, WarmStartConfig
+from groupwise.training.open_run import open_run
+from groupwise.training.run import Run
+from groupwise.training.warm_start import make_expert_samples, warm_start
 
 HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2)
 
@@ -27,7 +27,7 @@ HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_
 def open_small(folder: Path, rollout: RolloutConfig | None = None) -> Run:
     return open_run(
         RunConfig(
-            algorithm=recipes.build("hgpo"),
+            algorithm=methods.build("hgpo"),
             env=HOME,
             model=TinyModel(hidden=16, layers=1, heads=2),
             rollout=rollout or RolloutConfig(max_tokens=8, memory=Full()),

@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise import RunObserver, load_run, train
-from groupwise.core.journal.alarms import Alarm
-from groupwise.core.journal.journal import Journal
-from groupwise.core.run_paths import RunPaths
+from groupwise.store.journal import Alarm, Journal
+from groupwise.store.run_folder import RunPaths
 
 SENTENCE = "no group had any credit in 1 updates (update {number})"
 GOING_ON = "to go on with --resume, give alarms.no_signal other limits, or set alarms.no_signal.action to warn or off"

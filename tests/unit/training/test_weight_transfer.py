@@ -11,20 +11,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from groupwise import ConfigError, Part  # noqa: E402
-from groupwise.core.errors import TrainingError  # noqa: E402
-from groupwise.core.parts.part import Slot  # noqa: E402
-from groupwise.engines.open_engine import open_engine  # noqa: E402
-from groupwise.training.learner.weights import hash_weights  # noqa: E402
-from groupwise.training.loop import train  # noqa: E402
-from groupwise.training.open_run import open_run  # noqa: E402
-from groupwise.training.run_config import TrainingConfig  # noqa: E402
-from groupwise.training.weight_transfer import InMemory, ThroughFile  # noqa: E402
-from tests.faults.full_disks import no_space  # noqa: E402
-from tests.unit.training.learners import tiny  # noqa: E402
-from tests.unit.training.runs import small_config  # noqa: E402
+from groupwise import ConfigError, Part
+from groupwise.engines.open_engine import open_engine
+from groupwise.learner import InMemory, ThroughFile
+from groupwise.learner.protocol import hash_weights
+from groupwise.parts.part import Slot
+from groupwise.system.errors import TrainingError
+from groupwise.training.config.run_config import TrainingConfig
+from groupwise.training.loop import train
+from groupwise.training.open_run import open_run
+from tests.faults.full_disks import no_space
+from tests.unit.learner.learners import tiny
+from tests.unit.training.runs import small_config
 
 PAIRS = [((2, 4), (5, 3))]
 

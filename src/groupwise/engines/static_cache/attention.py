@@ -24,8 +24,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, PreTrainedModel
 
-from groupwise.core.errors import EngineFault
 from groupwise.engines.static_cache.cache import HeadShape
+from groupwise.system.errors import EngineFault
 
 NAME = "groupwise_lanes"
 """What the attention is registered as."""

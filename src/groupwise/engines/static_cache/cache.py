@@ -11,13 +11,18 @@ Axes: L lanes, B rows, T new tokens, K heads of keys and values, W columns, D wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
+
+from groupwise.engines.engine import Request
 
 HeadShape = tuple[int, int, int]
 """Heads of keys and values of a layer, the width of a key and that of a value."""
@@ -157,3 +162,408 @@ def _copy_resized(stored: torch.Tensor, lanes: int, width: int) -> torch.Tensor:
 def make_additive_mask(is_seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A mask that every attention understands: 0 where a column is seen, else -inf."""
     return torch.zeros_like(is_seen, dtype=dtype).masked_fill_(~is_seen, -torch.inf)
+
+
+# Which response decodes in which lane of the cache, as the host keeps track of it. No tensor is touched here.
+
+WORTHWHILE = 0.5
+"""Share of a prompt that its session's lane must hold for the rest to be computed by itself: it costs a copy of the
+lane and a slower attention."""
+
+
+@dataclass(eq=False)
+class Row:
+    """One response in the making."""
+
+    number: int
+    """Place of the request among those of the call."""
+    request: Request
+    """What the response answers."""
+    lane: int = -1
+    """Where it is; -1 = nowhere yet."""
+    num_known: int = 0
+    """Tokens of its prompt that the lane held already."""
+    num_sampled: int = 0
+    """Tokens sampled so far."""
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens that it may still sample."""
+        return self.request.max_tokens - self.num_sampled
+
+    def columns_after(self, steps: int) -> int:
+        """Columns that it fills after some more steps."""
+        return len(self.request.prompt_ids) - 1 + self.num_sampled + min(steps, self.tokens_left)
+
+
+@dataclass(eq=False)
+class LaneTable:
+    """Which rows run in which lanes, and which sessions wait in the others."""
+
+    num_lanes: int
+    """How many lanes there are."""
+    running: dict[int, Row] = field(default_factory=dict)
+    """Rows by lane."""
+    _held: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    _lane_of: dict[str, int] = field(default_factory=dict)
+
+    def keep_only(self, requests: Iterable[Request]) -> None:
+        """Forget the sessions that no request goes on with."""
+        going_on = {request.session for request in requests}
+        for lane in [lane for lane, (session, _) in self._held.items() if session not in going_on]:
+            self._forget(lane)
+
+    def find_known(self, request: Request) -> tuple[int, int]:
+        """The lane that holds the beginning of a prompt, and how much of it; (-1, 0) where too little is held.
+
+        The last token of a prompt is always read anew, to predict the next.
+        """
+        lane = self._lane_of.get(request.session or "", -1)
+        if lane < 0:
+            return -1, 0
+        ids = self._held[lane][1]
+        comparable = min(len(ids), len(request.prompt_ids) - 1)
+        length = comparable
+        if ids[:comparable] != request.prompt_ids[:comparable]:
+            length = next(i for i in range(comparable) if ids[i] != request.prompt_ids[i])
+        return (lane, length) if length >= max(1, WORTHWHILE * len(request.prompt_ids)) else (-1, 0)
+
+    def list_free(self) -> list[int]:
+        """Lanes in which nothing runs, those first in which no session waits."""
+        return sorted(
+            (lane for lane in range(self.num_lanes) if lane not in self.running),
+            key=lambda lane: (lane in self._held, lane),
+        )
+
+    def seat(self, row: Row, lane: int) -> None:
+        """Let a row run in a lane; what waited there is forgotten."""
+        self._forget(lane)
+        row.lane = lane
+        self.running[lane] = row
+
+    def release(self, lane: int, held: tuple[int, ...]) -> Row:
+        """Take out a row that has finished; its session waits there, with the ids that the lane holds."""
+        row = self.running.pop(lane)
+        if row.request.session is not None:
+            self._forget(self._lane_of.get(row.request.session, -1))
+            self._held[lane], self._lane_of[row.request.session] = (row.request.session, held), lane
+        return row
+
+    def close_up(self, num: int) -> list[int]:
+        """Move all that runs into the first `num` lanes; what each lane's content comes from, in their order.
+
+        Lanes exchange what they hold, so that no session is lost.
+        """
+        high = [lane for lane in self.running if lane >= num]
+        low = [lane for lane in range(num) if lane not in self.running][: len(high)]
+        order = list(range(self.num_lanes))
+        for a, b in zip(high, low, strict=True):
+            order[a], order[b] = b, a
+            row = self.running[b] = self.running.pop(a)
+            row.lane = b
+            if b in self._held:
+                self._held[a] = self._held.pop(b)
+                self._lane_of[self._held[a][0]] = a
+        return order
+
+    def resize(self, num: int) -> None:
+        """Change the number of lanes; sessions that waited in lanes which are gone are forgotten."""
+        assert not self.running, "storage changes between requests only"
+        for lane in [lane for lane in self._held if lane >= num]:
+            self._forget(lane)
+        self.num_lanes = num
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.running.clear()
+        self._held.clear()
+        self._lane_of.clear()
+
+    def _forget(self, lane: int) -> None:
+        session, _ = self._held.pop(lane, ("", ()))
+        self._lane_of.pop(session, None)
+
+
+# The state of the lanes on the device: what a decoding step reads and writes beside keys and values.
+#
+# All of it lies in tensors that never move, so that a captured step finds it again.
+#
+# Axes: L lanes, X stop tokens, N steps between two looks of the host, M tokens of the longest response and one to
+# spare.
+
+NOTHING = -1
+"""No token: fills the places of stop tokens that a request does not have."""
+SampledResponse = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]
+"""Tokens of a response, their log-probs and the entropies."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LaneState:
+    """What each lane has sampled and still may, for the responses that decode in them."""
+
+    token: torch.Tensor
+    """The token that is read next (L, 1)."""
+    length: torch.Tensor
+    """Columns written so far: where the next token goes, and its position (L)."""
+    count: torch.Tensor
+    """Tokens sampled (L)."""
+    max_tokens: torch.Tensor
+    """How many tokens may be sampled (L)."""
+    is_done: torch.Tensor
+    """Whether nothing is sampled any more (L); a lane that is not in use is done."""
+    temperature: torch.Tensor
+    """What divides the logits (L, 1); 1 where the likeliest token is taken."""
+    is_greedy: torch.Tensor
+    """Whether the likeliest token is taken (L)."""
+    stops: torch.Tensor
+    """Tokens that end the response (L, X)."""
+    ids: torch.Tensor
+    """The tokens sampled (L, M)."""
+    logp: torch.Tensor
+    """Their log-probs (L, M)."""
+    entropy: torch.Tensor
+    """The entropies where they were sampled (L, M)."""
+    draws: torch.Tensor
+    """Random numbers of the steps to come (N, L)."""
+    next_draw: torch.Tensor
+    """Which of the random numbers are next (1)."""
+
+    @classmethod
+    def empty(cls, *, lanes: int, stops: int, tokens: int, steps: int, device: torch.device) -> LaneState:
+        """The state of lanes of which none is in use."""
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        return cls(
+            token=zeros(lanes, 1),
+            length=zeros(lanes),
+            count=zeros(lanes),
+            max_tokens=zeros(lanes),
+            is_done=zeros(lanes, dtype=torch.bool).fill_(True),
+            temperature=zeros(lanes, 1, dtype=torch.float32).fill_(1.0),
+            is_greedy=zeros(lanes, dtype=torch.bool),
+            stops=zeros(lanes, stops).fill_(NOTHING),
+            ids=zeros(lanes, tokens + 1),
+            logp=zeros(lanes, tokens + 1, dtype=torch.float32),
+            entropy=zeros(lanes, tokens + 1, dtype=torch.float32),
+            draws=zeros(steps, lanes, dtype=torch.float64),
+            next_draw=zeros(1),
+        )
+
+    def start(self, lanes: Sequence[int], requests: Sequence[Request]) -> None:
+        """Begin responses in some lanes: the last token of each prompt is the first that is read."""
+        num_stops = self.stops.shape[1]
+        table = np.full((len(lanes), 5 + num_stops), NOTHING, dtype=np.float64)
+        for row, (lane, request) in enumerate(zip(lanes, requests, strict=True)):
+            length = len(request.prompt_ids) - 1
+            table[row, :5] = lane, request.prompt_ids[-1], length, request.max_tokens, request.temperature
+            if request.stop_ids:
+                table[row, 5 : 5 + len(request.stop_ids)] = request.stop_ids
+        numbers = send(table, self.token.device)
+        whole, temperature = numbers.long(), numbers[:, 4].float()
+        where = whole[:, 0]
+        self.token[where] = whole[:, 1:2]
+        self.length[where] = whole[:, 2]
+        self.count[where] = 0
+        self.max_tokens[where] = whole[:, 3]
+        self.is_greedy[where] = temperature == 0
+        self.temperature[where] = torch.where(temperature == 0, 1.0, temperature)[:, None]
+        self.stops[where] = whole[:, 5:]
+        self.is_done[where] = False
+
+    def set_draws(self, draws_NL: npt.NDArray[np.float64]) -> None:
+        """Put the random numbers of the next steps where they are read."""
+        self.draws[: len(draws_NL)] = send(draws_NL, self.draws.device)
+        self.next_draw.zero_()
+
+    def record(self, num: int, token_B1: torch.Tensor, logp_B: torch.Tensor, entropy_B: torch.Tensor) -> None:
+        """Write down what the first lanes sampled and move on; lanes that were done stay as they are.
+
+        A lane that is done has something written behind its last token, which nobody reads.
+        """
+        count_B, is_done_B = self.count[:num], self.is_done[:num]
+        is_alive_B = ~is_done_B
+        self.ids[:num].scatter_(1, count_B[:, None], token_B1)
+        self.logp[:num].scatter_(1, count_B[:, None], logp_B[:, None])
+        self.entropy[:num].scatter_(1, count_B[:, None], entropy_B[:, None])
+        self.token[:num] = torch.where(is_alive_B[:, None], token_B1, self.token[:num])
+        count_B += is_alive_B
+        self.length[:num] += is_alive_B
+        is_done_B |= (token_B1 == self.stops[:num]).any(1) | (count_B >= self.max_tokens[:num])
+        self.next_draw.add_(1)
+
+    def read_progress(self) -> tuple[list[int], list[int]]:
+        """Whether each lane is done, and how many tokens it has sampled; the host waits for the device."""
+        is_done, counts = torch.stack((self.is_done.long(), self.count)).tolist()
+        return is_done, counts
+
+    def read_responses(self, lanes: Sequence[int], counts: Sequence[int]) -> list[SampledResponse]:
+        """The first tokens of the responses in some lanes."""
+        where = send(np.array(lanes), self.token.device)
+        sampled = [column[where, : max(counts)].double() for column in (self.ids, self.logp, self.entropy)]
+        ids, logp, entropy = torch.stack(sampled).cpu().numpy()
+        rows = zip(counts, ids.astype(np.int64).tolist(), logp.tolist(), entropy.tolist(), strict=True)
+        return [(tuple(ids[:num]), tuple(logp[:num]), tuple(entropy[:num])) for num, ids, logp, entropy in rows]
+
+    def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Put the state of some lanes into others; sources are read before anything is written."""
+        for field in fields(self):
+            if field.name not in ("draws", "next_draw"):
+                column = getattr(self, field.name)
+                column[targets] = column[sources]
+
+
+# Tokens of several rows side by side, and where each of them goes: no row is padded to another's length.
+#
+# A row is a response's prompt, or what its lane does not hold of it yet, or the one token that a decoding step reads.
+# Its
+# tokens lie one after another, and a token's position in its sequence is also its column in the lane. A row may go to
+# several lanes: those of attempts that begin alike.
+#
+# Axes: N tokens, B rows, L lanes, G tiles of queries.
+
+ALIGNED = 4
+"""Numbers that 16 bytes hold."""
+Integers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenBatch:
+    """Tokens that are read in one pass."""
+
+    ids: torch.Tensor
+    """The tokens (N)."""
+    positions: torch.Tensor
+    """Their positions, which are their columns too (N)."""
+    rows: torch.Tensor
+    """The row of each (N)."""
+    begins: torch.Tensor
+    """Where each row's lanes begin among all (B + 1)."""
+    lanes: torch.Tensor
+    """The lanes of all rows, one row's after another's."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowTable:
+    """Where the tokens of each row are, for attention; it reads from the first of the row's lanes."""
+
+    firsts: torch.Tensor
+    """The place of each row's first token among all (B)."""
+    lengths: torch.Tensor
+    """How many tokens it has (B)."""
+    known: torch.Tensor
+    """Tokens of its sequence that come before them, in its lane (B)."""
+    lanes: torch.Tensor
+    """The lane that it is read from (B)."""
+    tile_rows: torch.Tensor
+    """The row of each tile (G)."""
+    tile_numbers: torch.Tensor
+    """Which of its row's tiles it is (G)."""
+
+
+@dataclass(frozen=True)
+class UnreadRow:
+    """A row before it is read."""
+
+    ids: tuple[int, ...]
+    """Its tokens, at least one."""
+    known: int
+    """Tokens of its sequence that the lane holds."""
+    lanes: tuple[int, ...]
+    """Where it goes."""
+
+
+@dataclass(frozen=True)
+class TableSizes:
+    """How long the columns of a batch are; what a batch does not fill is padding, which is read but goes nowhere."""
+
+    tokens: int
+    """Tokens."""
+    rows: int
+    """Rows, the last of which is nobody's: padding belongs to it."""
+    lanes: int
+    """Lanes of all rows."""
+    tiles: int
+    """Tiles of queries."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of all columns, in their order."""
+        return [*[self.tokens] * 3, self.rows + 1, self.lanes, *[self.rows] * 4, *[self.tiles] * 2]
+
+
+def lay_out(rows: Sequence[UnreadRow], *, queries: int, tile: int, device: torch.device) -> tuple[TokenBatch, RowTable]:
+    """Lay rows side by side, in one transfer to the device.
+
+    Attention takes a row's tokens, each `queries` times, in tiles of `tile`.
+    """
+    columns = list_columns(rows, queries=queries, tile=tile)
+    return split_columns(send(join_columns(columns), device), [len(column) for column in columns])
+
+
+def list_columns(
+    rows: Sequence[UnreadRow], *, queries: int, tile: int, sizes: TableSizes | None = None
+) -> list[Integers]:
+    """The columns of a batch and of its table, filled up to some sizes."""
+    lengths = np.array([len(row.ids) for row in rows], dtype=np.int32)
+    known = np.array([row.known for row in rows], dtype=np.int32)
+    firsts = (np.cumsum(lengths) - lengths).astype(np.int32)
+    row_N = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+    counts = np.array([len(row.lanes) for row in rows], dtype=np.int32)
+    num_tiles = -(-lengths * queries // tile)
+    tile_rows = np.repeat(np.arange(len(rows), dtype=np.int32), num_tiles)
+    columns: list[Integers] = [
+        np.fromiter(chain.from_iterable(row.ids for row in rows), dtype=np.int32, count=int(lengths.sum())),
+        np.arange(len(row_N), dtype=np.int32) + (known - firsts)[row_N],
+        row_N,
+        np.concatenate([np.zeros(1, np.int32), np.cumsum(counts).astype(np.int32)]),
+        np.fromiter(chain.from_iterable(row.lanes for row in rows), dtype=np.int32, count=int(counts.sum())),
+        firsts,
+        lengths,
+        known,
+        np.array([row.lanes[0] for row in rows], dtype=np.int32),
+        tile_rows,
+        np.arange(len(tile_rows), dtype=np.int32) - (np.cumsum(num_tiles) - num_tiles).astype(np.int32)[tile_rows],
+    ]
+    if sizes is None:
+        return columns
+    nobody, end = sizes.rows - 1, int(counts.sum())
+    fillers = [0, 0, nobody, end, 0, 0, 0, 0, 0, nobody, 0]
+    return [
+        np.concatenate([column, np.full(length - len(column), filler, np.int32)])
+        for column, length, filler in zip(columns, sizes.lengths, fillers, strict=True)
+    ]
+
+
+def join_columns(columns: Sequence[Integers]) -> Integers:
+    """All columns one after another, each where a multiple of 16 bytes begins.
+
+    A kernel is compiled anew for every tensor that begins elsewhere, and lengths are any.
+    """
+    starts = _list_starts([len(column) for column in columns])
+    joint = np.zeros(starts[-1], dtype=np.int32)
+    for start, column in zip(starts, columns, strict=False):
+        joint[start : start + len(column)] = column
+    return joint
+
+
+def _list_starts(lengths: Sequence[int]) -> list[int]:
+    """Where each column begins, and where the last ends."""
+    return [0, *accumulate(-(-length // ALIGNED) * ALIGNED for length in lengths)]
+
+
+def split_columns(joint: torch.Tensor, lengths: list[int]) -> tuple[TokenBatch, RowTable]:
+    """A batch and its table, as parts of one tensor."""
+    parts = [joint[start : start + length] for start, length in zip(_list_starts(lengths), lengths, strict=False)]
+    batch = TokenBatch(ids=parts[0], positions=parts[1], rows=parts[2], begins=parts[3], lanes=parts[4])
+    table = RowTable(
+        firsts=parts[5], lengths=parts[6], known=parts[7], lanes=parts[8], tile_rows=parts[9], tile_numbers=parts[10]
+    )
+    return batch, table
+
+
+def send(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array on the device; the host does not wait for it."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from groupwise.engines.static_cache.token_batch import TokenBatch
+from groupwise.engines.static_cache.cache import TokenBatch
 
 GATE_BLOCK = 1024
 """Numbers of the feed-forward part that a program takes."""

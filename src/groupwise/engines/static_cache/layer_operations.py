@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from groupwise.engines.static_cache.token_batch import RowTable, TokenBatch
+from groupwise.engines.static_cache.cache import RowTable, TokenBatch
 
 
 def add_and_norm(

@@ -23,8 +23,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from groupwise.engines.static_cache.cache import LaneCache
-from groupwise.engines.static_cache.token_batch import RowTable, TokenBatch, UnreadRow, lay_out
+from groupwise.engines.static_cache.cache import LaneCache, RowTable, TokenBatch, UnreadRow, lay_out
 
 KNOWN_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Classes whose layers are norm, attention, norm and a gated feed-forward part, each half added to its input."""

@@ -17,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from groupwise.engines.static_cache.token_batch import RowTable
+from groupwise.engines.static_cache.cache import RowTable
 
 MIN_SIDE = 16
 """The smallest side of a matrix product; narrower heads are filled up."""

@@ -15,13 +15,11 @@ import numpy.typing as npt
 import torch
 from transformers import Cache, PreTrainedModel
 
-from groupwise.core.errors import EngineFault
-from groupwise.core.parts.engine_slot import GIFTS
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.sampling import draw_tokens
-from groupwise.engines.transformers.kv_cache import share_prompts
-from groupwise.engines.transformers.kv_sessions import KvSessions
-from groupwise.engines.uniform_draws import draw_uniforms
+from groupwise.engines.sampling import draw_tokens, draw_uniforms
+from groupwise.engines.transformers.kv_cache import KvSessions, share_prompts
+from groupwise.parts.slots import GIFTS
+from groupwise.system.errors import EngineFault
 
 MAX_FINISHED = 0.5
 """Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""

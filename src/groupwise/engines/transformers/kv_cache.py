@@ -7,15 +7,16 @@ Axes: B rows, A attention heads, W columns, D width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from groupwise.engines.transformers.shared_prompts import Places, SharedStates
+from groupwise.engines.engine import Request
 
 GROWTH = 1.25
 """How much longer a full layer gets: enough that long responses copy seldom, little enough to hold in memory."""
@@ -146,3 +147,299 @@ def _write(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
         stored = longer
     stored[:, :, start:end] = new
     return stored
+
+
+# Keys and values kept from an attempt's last prompt, for the part that its next prompt repeats.
+#
+# With a full or anchored memory a step's prompt begins with the step before, prompt and response; with a sliding
+# window
+# little is shared and nothing is reused. A row is kept where it was computed, in its batch, as a reference; only what
+# is
+# used again is copied, a batch at a time.
+#
+# Axes: B rows, W columns.
+
+WORTHWHILE = 0.3
+"""Share of the prompts' tokens that must be known already for reuse to beat a plain prefill."""
+DENSE = 0.6
+"""Share of a batch's columns that must hold tokens; below it the gaps that rows of unequal length leave are closed."""
+
+Layers = tuple[KeysAndValues, ...]
+"""Keys and values (B, A, W, D), a pair a layer."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a batch of prompts starts from: a cache, its mask, and how many tokens of each prompt it holds."""
+
+    cache: Cache
+    mask: torch.Tensor
+    lengths: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A row of a batch: where its keys and values stand."""
+
+    ids: tuple[int, ...]
+    layers: tuple[Stored, ...]
+    row: int
+    mask: torch.Tensor
+    """Columns that hold its tokens, in order (W)."""
+
+
+class KvSessions:
+    """The last prompt of each session that is under way."""
+
+    def __init__(self, *, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._kept: dict[str, _Kept] = {}
+        self._tokens = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self._tokens = 0
+
+    def keep_only(self, requests: Sequence[Request]) -> None:
+        """Forget the sessions that no request goes on with: attempts are played in step, so theirs are over."""
+        going_on = {request.session for request in requests}
+        for session in [session for session in self._kept if session not in going_on]:
+            self._forget(session)
+
+    def keep(self, request: Request, response: Sequence[int], cache: Cache, row: int, mask: torch.Tensor) -> None:
+        """Keep a finished row: its prompt and all sampled tokens but the last, which was never read."""
+        if request.session is None:
+            return
+        self._forget(request.session)
+        ids = (*request.prompt_ids, *response[:-1])
+        if self._tokens + len(ids) > self._max_tokens:
+            return
+        layers = tuple(layer.snapshot() for layer in cache.layers if isinstance(layer, RoomyLayer))
+        self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask)
+        self._tokens += len(ids)
+
+    def recall(self, requests: Sequence[Request], device: torch.device) -> Past:
+        """The longest known beginnings of prompts; nothing where too little is known to be worth the copying."""
+        kept = [self._kept.get(request.session or "") for request in requests]
+        lengths = [_count_known(entry, request) for entry, request in zip(kept, requests, strict=True)]
+        if sum(lengths) < WORTHWHILE * sum(len(request.prompt_ids) for request in requests):
+            nothing = torch.zeros(len(requests), 0, dtype=torch.long, device=device)
+            return Past(make_empty_cache(), nothing, [0] * len(requests))
+        mask, layers = _gather(kept, lengths, device)
+        mask, layers = _close_gaps(mask, layers)
+        return Past(make_cache(layers, mask.shape[1]), mask, lengths)
+
+    def _forget(self, session: str) -> None:
+        kept = self._kept.pop(session, None)
+        self._tokens -= 0 if kept is None else len(kept.ids)
+
+
+def _count_known(kept: _Kept | None, request: Request) -> int:
+    """How many tokens of a prompt are known; at least one must be read to predict the next."""
+    if kept is None:
+        return 0
+    comparable = min(len(kept.ids), len(request.prompt_ids) - 1)
+    if kept.ids[:comparable] == request.prompt_ids[:comparable]:
+        return comparable
+    return next(i for i in range(comparable) if kept.ids[i] != request.prompt_ids[i])
+
+
+def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device) -> tuple[torch.Tensor, Layers]:
+    """Put the rows of several batches side by side, their last columns aligned."""
+    batches: dict[int, list[int]] = {}
+    for number, (entry, length) in enumerate(zip(kept, lengths, strict=True)):
+        if entry is not None and length:
+            batches.setdefault(id(entry.layers[0].own[0]), []).append(number)
+    masks = {n: _cut_mask(entry.mask, lengths[n]) for n, entry in enumerate(kept) if entry is not None}
+    width = max(len(masks[number]) for numbers in batches.values() for number in numbers)
+    mask = torch.zeros(len(kept), width, dtype=torch.long, device=device)
+    gathered: Layers = ()
+    for numbers in batches.values():
+        shown = max(len(masks[number]) for number in numbers)
+        for number in numbers:
+            mask[number, width - shown : width - shown + len(masks[number])] = masks[number]
+        rows = torch.tensor([entry.row for number in numbers if (entry := kept[number])], device=device)
+        source = next(entry.layers for number in numbers if (entry := kept[number]))
+        taken = tuple(layer.select_rows(rows) for layer in source)
+        if len(numbers) == len(kept):
+            return mask, taken
+        gathered = gathered or tuple(
+            (_make_storage(keys, len(kept), width), _make_storage(values, len(kept), width)) for keys, values in taken
+        )
+        places = torch.tensor(numbers, device=device)
+        for targets, pair in zip(gathered, taken, strict=True):
+            for target, values in zip(targets, pair, strict=True):
+                target[places, :, width - shown : width] = values[:, :, :shown]
+    return mask, gathered
+
+
+def _make_storage(like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+    return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
+
+
+def _cut_mask(mask: torch.Tensor, length: int) -> torch.Tensor:
+    """The columns up to the one that holds token number `length`; later ones are left out."""
+    if not length:
+        return mask[:0]
+    return mask[: int(torch.searchsorted(mask.cumsum(0), length)) + 1]
+
+
+def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:
+    """Close the gaps between a row's columns where they take up too much of the batch."""
+    longest = int(mask.sum(1).max())
+    if int(mask.sum()) >= DENSE * mask.numel():
+        return mask, layers
+    # A stable sort moves the columns that hold tokens to the right, in their order.
+    order = torch.sort(mask, dim=1, stable=True).indices[:, mask.shape[1] - longest :]
+    room = order.new_zeros(len(order), ROOM)  # any column: nothing has been written there yet
+    index = torch.cat([order, room], dim=1)[:, None, :, None]
+    closed = tuple(
+        (
+            keys.gather(2, index.expand(-1, keys.shape[1], -1, keys.shape[3])),
+            values.gather(2, index.expand(-1, values.shape[1], -1, values.shape[3])),
+        )
+        for keys, values in layers
+    )
+    return mask.gather(1, order), closed
+
+
+# Keys and values of rows that begin with one of a few prompts: each prompt is held once, however many rows read it.
+#
+# The attempts of a group decode from one prompt. Copied for every row, its keys fill the memory that a decoding step
+# on a
+# CPU spends its time reading; held once, all rows of a prompt are multiplied with it together:
+#
+#     softmax(q [K_prompt, K_own]) [V_prompt, V_own] = p_prompt V_prompt + p_own V_own
+#
+# `SharedStates` brings this to a model that knows nothing of it: a tensor of keys or values in which the prompts are
+# not
+# repeated. Where torch's own `scaled_dot_product_attention` meets it, it is computed so; any other operation gets the
+# entries.
+#
+# Axes: B rows, G prompts, N most rows of a prompt, A attention heads, K heads of keys and values, P columns of a
+# prompt,
+# R columns of a row's own, W = P + R, D width of a head.
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Which prompt each row reads.
+
+    Worked example: where rows 0 and 1 read prompt 0 and row 2 reads prompt 1, `rows` is [[0, 1], [2, 2]], in which the
+    last is a filler, and `back` is [0, 1, 2]: row 2 stands in place 2 of the four.
+    """
+
+    prompt: torch.Tensor
+    """Number of each row's prompt (B)."""
+    rows: torch.Tensor
+    """The rows of each prompt, filled up with one of them (G, N)."""
+    back: torch.Tensor
+    """Where each row stands in that table, read row by row (B)."""
+    is_in_order: bool
+    """Whether that table is the rows as they come, so that nothing has to be moved."""
+
+    @classmethod
+    def of(cls, prompt: torch.Tensor, num_prompts: int) -> Places:
+        """The places of rows, from the number of each row's prompt; every prompt has a row."""
+        order = torch.argsort(prompt, stable=True)
+        counts = torch.bincount(prompt, minlength=num_prompts)
+        first = counts.cumsum(0) - counts
+        widest = int(counts.max())
+        within = torch.minimum(torch.arange(widest)[None], counts[:, None] - 1)
+        rows = order[first[:, None] + within]
+        back = torch.empty_like(prompt)
+        back[order] = torch.repeat_interleave(torch.arange(num_prompts) * widest - first, counts) + torch.arange(
+            len(prompt)
+        )
+        is_in_order = rows.numel() == len(prompt) and bool((order == torch.arange(len(prompt))).all())
+        return cls(prompt=prompt, rows=rows, back=back, is_in_order=is_in_order)
+
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of rows (B, K, M, ...) by prompt (G, K, N x M, ...)."""
+        placed = values if self.is_in_order else values[self.rows.flatten()]
+        split: torch.Tensor = placed.unflatten(0, tuple(self.rows.shape)).transpose(1, 2)
+        return split.flatten(2, 3)
+
+    def scatter(self, values: torch.Tensor, width: int) -> torch.Tensor:
+        """Values by prompt (G, K, N x M, ...) back by row (B, K, M, ...), where M is `width`."""
+        placed: torch.Tensor = values.unflatten(2, (self.rows.shape[1], width)).transpose(1, 2).flatten(0, 1)
+        return placed if self.is_in_order else placed[self.back]
+
+
+class SharedStates(torch.Tensor):
+    """Keys or values of rows (B, K, W, D), of which the first columns are those of a prompt that rows share."""
+
+    prompts: torch.Tensor
+    places: Places
+    own: torch.Tensor
+
+    @classmethod
+    def of(cls, prompts: torch.Tensor, places: Places, own: torch.Tensor) -> SharedStates:
+        """Rows with the columns of their prompts (G, K, P, D), then their own (B, K, R, D)."""
+        shape = (*own.shape[:2], prompts.shape[2] + own.shape[2], own.shape[3])
+        states = own.new_zeros(()).expand(shape).as_subclass(cls)
+        states.prompts, states.places, states.own = prompts, places, own
+        return states
+
+    def write_out(self) -> torch.Tensor:
+        """The states as an ordinary tensor."""
+        return torch.cat((self.prompts[self.places.prompt], self.own), dim=2)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
+            return attend_to_shared_prompts(*args, mask=kwargs.get("attn_mask"), scale=kwargs.get("scale"))
+        if func in _ABOUT_SHAPE:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
+
+
+def attend_to_shared_prompts(
+    query: torch.Tensor, key: SharedStates, value: SharedStates, *, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    """Attention of one query a row (B, A, 1, D) to its prompt and its own columns."""
+    num_rows, num_heads, _, width = query.shape
+    num_kept = key.own.shape[1]
+    repeats, length = num_heads // num_kept, key.prompts.shape[2]
+    scaled = query * (width**-0.5 if scale is None else scale)
+    query_BKMD = scaled.reshape(num_rows, num_kept, repeats, width)
+    places = key.places
+    to_prompt = places.scatter(places.gather(query_BKMD) @ key.prompts.mT, repeats)
+    scores = torch.cat((to_prompt, query_BKMD @ key.own.mT), dim=-1)
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)
+    shares = scores.softmax(-1)
+    from_prompt = places.scatter(places.gather(shares[..., :length]) @ value.prompts, repeats)
+    attended = from_prompt + shares[..., length:] @ value.own
+    return attended.reshape(num_rows, num_heads, 1, value.own.shape[-1])
+
+
+_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
+_ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel} | {
+    getattr(torch.Tensor, name).__get__ for name in _PROPERTIES
+}
+"""What keys and values are asked before they are used; none of it reads an entry."""
+
+
+def _is_plain(*tensors: Any, **settings: Any) -> bool:
+    """Whether a call is one query a row, without dropout, with a mask that is the same for all heads or none."""
+    if (
+        len(tensors) != 3
+        or tensors[0].shape[2] != 1
+        or not all(isinstance(states, SharedStates) for states in tensors[1:])
+    ):
+        return False
+    mask = settings.get("attn_mask")
+    is_row_mask = mask is None or (mask.ndim == 4 and mask.shape[1:3] == (1, 1))
+    return is_row_mask and not settings.get("dropout_p") and not settings.get("is_causal")
+
+
+def _write_out(value: Any) -> Any:
+    """The value with all keys and values of ours in it written out."""
+    if isinstance(value, tuple | list):
+        return type(value)(_write_out(item) for item in value)
+    return value.write_out() if isinstance(value, SharedStates) else value

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.core.errors import ConfigError
-from groupwise.core.text.safe_text import quote_line
+from groupwise.system.errors import ConfigError
+from groupwise.system.text import quote_line
 
 BACKEND = "groupwise_file"
 """What vLLM calls our way of bringing weights; spelt again in the plug-in, which imports nothing of ours."""

@@ -16,13 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from groupwise.core.errors import ConfigError, EngineFault
-from groupwise.core.parts.engine_slot import SCORES, VERSIONS
-from groupwise.core.score_requests import PromptAndResponse
-from groupwise.core.text.safe_text import quote_line
-from groupwise.engines.adapter_folder import read_adapter_settings
+from groupwise.data.samples import PromptAndResponse
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.model_source import ModelSource
+from groupwise.engines.model_source import ModelSource, read_adapter_settings
 from groupwise.engines.vllm.command import (
     BACKEND,
     BLOCK_TOKENS,
@@ -31,10 +27,14 @@ from groupwise.engines.vllm.command import (
     check_heads,
     choose_lora_rank,
 )
-from groupwise.engines.vllm.model_folder import write_model_folder
+from groupwise.models.quietly import save_model
+from groupwise.parts.slots import SCORES, VERSIONS
+from groupwise.system.errors import ConfigError, EngineFault
+from groupwise.system.text import quote_line
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
 MAX_SCORED_ONE_BY_ONE = 32
 """Longest response whose tokens are each asked for as the next one, where there is a choice."""
@@ -338,3 +338,19 @@ def _find_logp(logps: Mapping[int, Any], token: int) -> float:
     if token not in logps:
         raise EngineFault(f"vLLM gave no log-prob of token {token}, which it was asked for")
     return float(logps[token].logprob)
+
+
+# A loaded model as a folder that vLLM reads: its whole weights, or those below its LoRA adapter.
+
+
+def write_model_folder(model: PreTrainedModel, folder: Path) -> None:
+    """Write a model's config and weights; of one with a LoRA adapter, the model below it, unmerged."""
+    if not getattr(model, "peft_config", None):
+        save_model(model, folder)
+        return
+    adapted: Any = model
+    below: PreTrainedModel = adapted.get_base_model()
+    weights = {
+        name.replace(".base_layer.", "."): value for name, value in below.state_dict().items() if ".lora_" not in name
+    }
+    save_model(below, folder, state_dict=weights)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from groupwise.core.text.value_words import describe_value
-from groupwise.engines.remote.http_client import ServerClient, ServerFault
+from groupwise.engines.http_client import ServerClient, ServerFault
+from groupwise.system.text import describe_value
 
 
 class ServerGroup:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, permutations
 from typing import NamedTuple
 
-from groupwise.envs.alfworld.game_state import NOWHERE, TREATMENTS, GameState
+from groupwise.envs.alfworld.game import NOWHERE, TREATMENTS, GameState
 
 MAX_PLANS = 400
 """Plans that are compared; homes with many drawers and many things of a kind have more."""

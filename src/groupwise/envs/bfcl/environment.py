@@ -12,19 +12,29 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.core.errors import RecordError
-from groupwise.core.parts.part import Part
-from groupwise.core.records import Task
-from groupwise.core.text.safe_text import escape_surrogates
-from groupwise.envs.bfcl.calls import Call, read_calls
-from groupwise.envs.bfcl.files import ENV, MODULES, PACKAGE, Category, Conversation, read_conversations, read_source
-from groupwise.envs.bfcl.services import Services, play_answers
+from groupwise.data.records import Task
+from groupwise.envs.bfcl.services import (
+    ENV,
+    MODULES,
+    PACKAGE,
+    Call,
+    Category,
+    Conversation,
+    Services,
+    play_answers,
+    read_calls,
+    read_conversations,
+    read_source,
+)
 from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.draws import draw_uniform
 from groupwise.envs.kit.facts import write_call, write_checks
-from groupwise.envs.kit.keyed_draws import draw_uniform
 from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, split_of_content
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import collect_vocabulary, split_words
+from groupwise.parts.part import Part
+from groupwise.system.errors import RecordError
+from groupwise.system.text import escape_surrogates
 
 CHECKER = f"{PACKAGE}.eval_checker.multi_turn_eval.multi_turn_checker"
 END_OF_TURN = "[]"

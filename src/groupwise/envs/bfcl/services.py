@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import decimal
 import inspect
 import json
+import warnings
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from groupwise.core.errors import EnvironmentFault, RecordError
-from groupwise.envs.bfcl.calls import Call, read_calls
-from groupwise.envs.bfcl.files import ENV, MODULES, SIMULATORS, Category, Conversation, read_conversations
 from groupwise.envs.kit.eval_scan import refuse_eval
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.system.errors import ConfigError, EnvironmentFault, RecordError
 
 STATELESS = ("MathAPI",)
 """Services that begin with nothing."""
@@ -227,3 +229,224 @@ def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> 
         kept = {key: entry for key, entry in vars(value).items() if key not in PASSING}
         return f"{kind.__name__}{_write_state(kept, (*above, id(value)), counted)}"
     return repr(value)
+
+
+# Function calls in a response: read as Python or JSON, never evaluated.
+
+MAX_RESPONSE_CHARACTERS = 20_000
+"""Characters of a response that is still read."""
+MAX_CALLS = 100
+"""Calls in one response."""
+MAX_DEPTH = 20
+"""Levels that the values of an argument may nest."""
+MAX_BITS = 4096
+"""Of a whole number that is an argument, or in one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A call of a function with arguments that are plain values.
+
+    Worked example: `mv(source='a.txt', destination='temp')` has the name "mv" and two arguments by name.
+    """
+
+    name: str
+    """Name of the function."""
+    values: tuple[Any, ...] = ()
+    """Arguments by place."""
+    named: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments by name."""
+
+
+def read_calls(text: str) -> tuple[Call, ...] | None:
+    """The calls of a response, or None where it is something else.
+
+    A response is one call, `cd(folder='temp')`, or a list of calls in the order in which they are carried out. A call
+    may also be a JSON object with `name` and `arguments`. The empty list is no call.
+
+    >>> [call.name for call in read_calls("[cd(folder='temp'), ls()]") or ()]
+    ['cd', 'ls']
+    >>> read_calls("I moved the file."), read_calls("[]")
+    (None, ())
+    """
+    text = text.strip()
+    if len(text) > MAX_RESPONSE_CHARACTERS:
+        return None
+    json_calls = _read_json(text)
+    calls = _read_python(text) if json_calls is None else json_calls
+    if calls is None or len(calls) > MAX_CALLS:
+        return None
+    return calls if all(_is_bounded((*call.values, *call.named.values())) for call in calls) else None
+
+
+def _is_bounded(values: Iterable[Any]) -> bool:
+    """Whether values are such as a service's function takes; level by level, so that depth costs no stack."""
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind is int and value.bit_length() > MAX_BITS:
+                return False
+            if kind in (list, tuple, set):
+                inner += value
+            elif kind is dict:
+                inner += value.values()
+        if not inner:
+            return True
+        values = inner
+    return False
+
+
+def _read_json(text: str) -> tuple[Call, ...] | None:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    entries = content if isinstance(content, list) else [content]
+    calls = []
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {"name", "arguments"}:
+            return None
+        if not isinstance(entry["name"], str) or not isinstance(entry["arguments"], dict):
+            return None
+        calls.append(Call(name=entry["name"], named=entry["arguments"]))
+    return tuple(calls)
+
+
+def _read_python(text: str) -> tuple[Call, ...] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd escapes in a text are the policy's affair
+            expression = ast.parse(text, mode="eval").body
+        return tuple(
+            _read_call(node) for node in (expression.elts if isinstance(expression, ast.List) else [expression])
+        )
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def _read_call(node: ast.expr) -> Call:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError("not a call of a named function")
+    named: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in named:
+            raise ValueError("arguments that are unpacked, or given twice")
+        named[keyword.arg] = ast.literal_eval(keyword.value)
+    return Call(name=node.func.id, values=tuple(ast.literal_eval(value) for value in node.args), named=named)
+
+
+# BFCL's multi-turn tasks as the `bfcl-eval` package ships them: requests, answers, and the functions' documents.
+
+ENV = "bfcl"
+PACKAGE = "bfcl_eval"
+SIMULATORS = f"{PACKAGE}.eval_checker.multi_turn_eval.func_source_code"
+FILES = "BFCL_v4_multi_turn_{}.json"
+Category = Literal["base", "miss_func", "miss_param", "long_context"]
+"""The plain tasks; a function that comes too late; a value that comes too late; results that are very long."""
+MODULES = {
+    "GorillaFileSystem": "gorilla_file_system",
+    "MathAPI": "math_api",
+    "MessageAPI": "message_api",
+    "TwitterAPI": "posting_api",
+    "TicketAPI": "ticket_api",
+    "TradingBot": "trading_bot",
+    "TravelAPI": "travel_booking",
+    "VehicleControlAPI": "vehicle_control",
+}
+"""The simulated services, and the files that their code and documents are in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversation:
+    """A task of BFCL.
+
+    Worked example: id "multi_turn_base_0", number 0, requests ("Move 'final_report.pdf' ...", ...), answers
+    (("cd(folder='document')", ...), ...), classes ("TwitterAPI", "GorillaFileSystem").
+    """
+
+    id: str
+    """Its name in the package."""
+    number: int
+    """Its number: tasks of the same number tell one story in each category."""
+    requests: tuple[str, ...]
+    """What the user asks, turn by turn; empty in a turn that only brings functions."""
+    answers: tuple[tuple[str, ...], ...]
+    """The calls that do it, turn by turn; none where it cannot be done yet."""
+    classes: tuple[str, ...]
+    """The services it takes."""
+    scenario: Mapping[str, Any]
+    """What each service begins with."""
+    is_long: bool
+    """Whether the services answer at great length."""
+    functions: tuple[Mapping[str, Any], ...]
+    """Documents of the functions that there are from the beginning."""
+    late: Mapping[int, tuple[Mapping[str, Any], ...]]
+    """Documents of the functions that come in a later turn."""
+    digest: str
+    """Fingerprint of all of it, and of the services' code."""
+
+
+@cache
+def read_conversations(category: Category) -> dict[str, Conversation]:
+    """The tasks of a category, by their id."""
+    folder = find_package_folder() / "data"
+    name = FILES.format(category)
+    answers = {row["id"]: row["ground_truth"] for row in _read_rows(folder / "possible_answer" / name)}
+    return {row["id"]: _make_conversation(row, answers[row["id"]], category) for row in _read_rows(folder / name)}
+
+
+@cache
+def find_package_folder() -> Path:
+    """Where the package is; its absence gives one sentence with what to install."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations or find_spec("mpmath") is None:
+        raise report_missing_package(ENV, then="pip install --no-deps bfcl-eval")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+@cache
+def read_source(name: str) -> str:
+    """The code of a service, or of what it is made longer with."""
+    path = find_package_folder().joinpath(*SIMULATORS.split(".")[1:], f"{name}.py")
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def read_documents(name: str) -> tuple[Mapping[str, Any], ...]:
+    """The documents of a service's functions."""
+    return tuple(_read_rows(find_package_folder() / "data" / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
+
+
+def _make_conversation(row: Mapping[str, Any], answers: list[list[str]], category: Category) -> Conversation:
+    known = {document["name"]: document for name in row["involved_classes"] for document in read_documents(name)}
+    late = {
+        int(turn): tuple(known.pop(name) for name in names if name in known)
+        for turn, names in row.get("missed_function", {}).items()
+    }
+    for name in row.get("excluded_function", ()):
+        known.pop(name, None)
+    code = [read_source(MODULES[name]) for name in row["involved_classes"]]
+    content = json.dumps([row, answers, *known.values(), *late.values(), *code], sort_keys=True)
+    return Conversation(
+        id=str(row["id"]),
+        number=int(str(row["id"]).rpartition("_")[2]),
+        requests=tuple("\n".join(message["content"] for message in turn) for turn in row["question"]),
+        answers=tuple(tuple(turn) for turn in answers),
+        classes=tuple(row["involved_classes"]),
+        scenario=row["initial_config"],
+        is_long=category == "long_context",
+        functions=tuple(known.values()),
+        late=late,
+        digest=sha256(content.encode()).hexdigest()[:16],
+    )
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"bfcl: the installed bfcl-eval has no file {path.name}; pip install --no-deps bfcl-eval==2026.3.23"
+        ) from None
+    return [json.loads(line) for line in text.splitlines() if line.strip()]

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.records import Task
-from groupwise.core.rules import BrokenRuleError, NotTestedError
+from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Observation, Outcome
-from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.mixture import has_vocabulary
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.envs.plain_records import to_plain_key
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.quoted_errors import BrokenRuleError, NotTestedError
 
 EXPERT_SHARE = 0.3
 """How often a random attempt does what the expert would, so that it also gets somewhere."""

@@ -1,14 +1,114 @@
-"""Answers in a response: the form that is asked for, how it is read, compared, and how an expert would say it."""
+"""A question with a verifier: one response, one verdict, and the attempt is over."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Literal
 
-from groupwise.envs.kit.tags import find_tagged_parts
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.words import split_words
+from groupwise.envs.verifier.verifier import Verdict
+
+SENTENCES = "Right. Wrong. That is not an answer."
+"""What is shown after a response."""
+WITHOUT_VERDICT = "Answered."
+"""What is shown where nobody here judges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What an attempt at a question needs to know."""
+
+    text: str
+    """The question, as it is shown."""
+    stored: str | None
+    """The answer that came with it; None where there is none."""
+    form: Form
+    """Where a response says its answer."""
+    judge: Callable[[str], Verdict] | None
+    """The verifier; None = whoever asks pays by rewards of their own, and any response is an answer."""
+    solved_at: float = 1.0
+    """Score from which the question counts as solved."""
+    allow_partial: bool = True
+    """Whether a score below that is rewarded too."""
+    match_words: bool = False
+    """Whether an answer with the stored one's words counts as the stored one."""
+
+
+def open_question(task: Task, question: Question, *, max_steps: int) -> QuestionEnvironment:
+    """An environment for an attempt; it has an expert where an answer is stored."""
+    kind = QuestionEnvironment if question.stored is None else AnsweredQuestionEnvironment
+    return kind(question, Progress(task, max_steps=max_steps))
+
+
+class QuestionEnvironment:
+    """One attempt at a question.
+
+    A verdict that did not come is a reward of 0, a failure, and a `note` that says why.
+    """
+
+    __slots__ = ("_observation", "_progress", "_question")
+
+    def __init__(self, question: Question, progress: Progress) -> None:
+        self._question, self._progress = question, progress
+        self._observation = Observation(text=question.text, state_key=question.text)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        question = self._question
+        if question.judge is None:
+            return self._end_without_verdict(is_said=bool(action.strip()))
+        answer = read_answer(action, question.form)
+        if question.match_words and are_same_words(answer, question.stored):
+            answer = question.stored or ""
+        if not is_answer(answer, question.stored, question.form):
+            return self._outcome("That is not an answer.", Verdict(score=0.0), accepted=False)
+        verdict = question.judge(answer)
+        return self._outcome("Right." if self._solves(verdict) else "Wrong.", verdict, accepted=True)
+
+    def fork(self) -> QuestionEnvironment:
+        twin = type(self)(self._question, self._progress.fork())
+        twin._observation = self._observation
+        return twin
+
+    def _end_without_verdict(self, *, is_said: bool) -> Outcome:
+        shown = WITHOUT_VERDICT if is_said else "That is not an answer."
+        self._observation = Observation(text=shown, state_key=shown)
+        return self._progress.outcome(self._observation, accepted=is_said, ended=True)
+
+    def _solves(self, verdict: Verdict) -> bool:
+        return not verdict.reason and verdict.score >= self._question.solved_at
+
+    def _outcome(self, shown: str, verdict: Verdict, *, accepted: bool) -> Outcome:
+        self._observation = Observation(text=shown, state_key=shown)
+        solved = self._solves(verdict)
+        reward = verdict.score if solved or self._question.allow_partial else 0.0
+        return self._progress.outcome(
+            self._observation, success=solved, reward=reward, accepted=accepted, note=verdict.reason
+        )
+
+
+class AnsweredQuestionEnvironment(QuestionEnvironment):
+    """One attempt at a question whose answer is stored: the expert says it."""
+
+    __slots__ = ()
+
+    def expert(self) -> str | None:
+        stored = self._question.stored
+        return None if self._progress.ended or stored is None else say_answer(stored, self._question.form)
+
+
+# Answers in a response: the form that is asked for, how it is read, compared, and how an expert would say it.
 
 Form = Literal["whole", "last_line", "last_number", "tags", "boxed"]
 """Where a response says its answer: all of it, its last line or number, between answer tags, or in a LaTeX box."""
@@ -132,3 +232,40 @@ COMPARISONS: dict[str, Callable[[str, str], bool]] = {
     "number": is_same_number,
 }
 """Verifiers that compare in place, by name."""
+
+
+# Parts of a response between tags, found in one pass whatever the response is made of.
+#
+# A pattern that looks from every opening tag for a closing one reads the rest of the text each time; a model that
+# repeats
+# an opening tag makes that quadratic.
+
+
+def find_tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
+    """The parts between an opening tag of one of the names and the next closing tag of the same, from the left.
+
+    Names are in lower case, tags in any. A word-level tokenizer puts spaces between signs, so they are allowed there.
+
+    >>> list(find_tagged_parts("<b>x <i>y</ i > z</b> <i>w</i>", "i"))
+    [('i', 'y'), ('i', 'w')]
+    """
+    # Folded, not only lowered: a pattern without case takes the long s of old prints for an s.
+    tags = [(match[2].casefold(), bool(match[1]), match.start(), match.end()) for match in _tags(names).finditer(text)]
+    closing: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+    for name, closes, start, end in tags:
+        if closes:
+            closing[name].append((start, end))
+    done = 0
+    for name, closes, start, end in tags:
+        if closes or start < done:
+            continue
+        following = bisect_left(closing[name], (end, end))
+        if following < len(closing[name]):
+            stop, done = closing[name][following]
+            yield name, text[end:stop]
+
+
+@cache
+def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
+    # Possessive: spaces that were passed over once are not tried again.
+    return re.compile(rf"<\s*+(/\s*+)?({'|'.join(names)})\s*+>", re.IGNORECASE)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from groupwise.core.errors import ConfigError
+from groupwise.system.errors import ConfigError
 
 EVALUATORS = frozenset(("eval", "exec", "compile", "__import__"))
 """Built-in functions that run text: no mention of them by name is let through, whether called or handed on."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from groupwise.core.step_fields.kinds import is_count, is_finite, is_flag, is_integer, is_integers, is_text
-from groupwise.core.text.safe_text import escape_surrogates
+from groupwise.data.field_kinds import is_count, is_finite, is_flag, is_integer, is_integers, is_text
 from groupwise.envs.kit.words import split_words
+from groupwise.system.text import escape_surrogates
 
 MAX_TEXT_CHARACTERS = 1000
 """Characters of what a policy said that a fact holds: an answer of any length must not be a fault."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from groupwise.core.errors import ConfigError
+from groupwise.system.errors import ConfigError
 
 
 def report_missing_package(env: str, *, extra: str = "", then: str = "") -> ConfigError:

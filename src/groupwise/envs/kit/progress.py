@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs.environment import NO_FACTS, AttemptEnded, Observation, Outcome
 
 

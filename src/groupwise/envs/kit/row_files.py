@@ -12,9 +12,9 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from groupwise.core.errors import ConfigError, FileError
-from groupwise.core.text.json_text import parse_json
 from groupwise.envs.kit.panel import split_of_content
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"

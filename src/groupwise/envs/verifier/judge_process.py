@@ -14,12 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from groupwise.core.confinement.parent_death import die_with_parent
-from groupwise.core.confinement.process import confine
-from groupwise.core.confinement.system_calls import filter_calls
-from groupwise.core.errors import GroupwiseError
-from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, JudgeAnswer, read_request, write_answer
+from groupwise.system.errors import GroupwiseError
+from groupwise.system.sandbox import confine, die_with_parent, filter_calls
+from groupwise.system.text import quote_line
 
 MAX_MEMORY = 2 * 2**30
 """Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""

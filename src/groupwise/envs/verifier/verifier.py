@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from groupwise.core.confinement.process import Boundary
-from groupwise.core.errors import EnvironmentFault
-from groupwise.core.text.safe_text import quote_line
 from groupwise.envs.verifier.framed_pipe import FramedPipe, Kind, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.judge_process import describe_death
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.sandbox import Boundary
+from groupwise.system.text import quote_line
 
 START = (
     "import sys; sys.path[:] = {path!r}; from groupwise.envs.verifier.judge_process import serve; "

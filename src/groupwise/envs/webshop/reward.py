@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from groupwise.core.errors import ConfigError
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.webshop.catalogue import Goal, Product
+from groupwise.system.errors import ConfigError
 
 ALIKE_RATIO = 85
 """Two phrases whose token set ratio is above this many per cent mean the same."""

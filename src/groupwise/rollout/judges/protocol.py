@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)

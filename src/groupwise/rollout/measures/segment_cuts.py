@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groupwise.core.errors import RecordError
-from groupwise.core.parts.slots import Draw
-from groupwise.core.records import FAULTS, Step, Trajectory
+from groupwise.data.records import FAULTS, Step, Trajectory
+from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.tools import Continuation, Tools
+from groupwise.system.errors import RecordError
 
 LARGEST_SEED = 2**63
 

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from groupwise.core.algorithm import Algorithm
-from groupwise.core.errors import ConfigError, nearest
-from groupwise.core.parts.part import load_catalogue, name_of
-from groupwise.core.records import Task, Trajectory
-from groupwise.core.score_requests import PromptAndResponse, Whose
-from groupwise.core.segments import FloatArray
+from groupwise.data.records import Task, Trajectory
+from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import load_catalogue, name_of
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.judges.protocol import JudgeQuestion
+from groupwise.system.errors import ConfigError, nearest
 
 NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", "expert", "fork"})
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run

@@ -1,1 +1,1 @@
-"""What `groupwise doctor` finds out with torch: this machine's GPUs, a self-test of the trainer, the size of a run."""
+"""What a machine can run, and what a run would cost, before it is started."""

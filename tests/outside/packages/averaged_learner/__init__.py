@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from groupwise.seams import Learned, Learner, LearnerConfig, LearnerSlot, Loss, Part, Sample, Totals
+from groupwise.extend import Learned, Learner, LearnerConfig, LearnerSlot, Loss, Part, Sample, Totals
 
 AVERAGE = "average.safetensors"
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.seams import OLD_LOGP, LossResult, Part, Tally, TokenColumns, Totals, TrajectorySums, share_of_step
+from groupwise.extend import OLD_LOGP, LossResult, Part, Tally, TokenColumns, Totals, TrajectorySums, share_of_step
 
 Positive = Annotated[float, Field(gt=0)]
 

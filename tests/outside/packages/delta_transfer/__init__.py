@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from groupwise.seams import Part, TrainingError
+from groupwise.extend import Part, TrainingError
 
 Table = dict[str, np.ndarray[Any, Any]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groupwise.seams import Draw, Part, Trajectory
+from groupwise.extend import Draw, Part, Trajectory
 
 
 class Distinct(Part, slot="admission"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from groupwise.seams import LossResult, Part, PolicyLoss, TokenColumns, Totals
+from groupwise.extend import LossResult, Part, PolicyLoss, TokenColumns, Totals
 
 
 class ChannelLoss(Part, slot="loss"):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from safetensors.torch import save
 
-from groupwise.seams import EngineFault, Generation, ModelSource, Part, Request, VersionSpan
+from groupwise.extend import EngineFault, Generation, ModelSource, Part, Request, VersionSpan
 from http_engine.server import Server
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.seams import AttemptRequest, Draw, Group, Part, PastAttempts, PlanTools, Played
+from groupwise.extend import AttemptRequest, Draw, Group, Part, PastAttempts, PlanTools, Played
 
 
 class Paced(Part, slot="plan"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from groupwise.seams import BoolArray, Credit, Part, StepTable
+from groupwise.extend import BoolArray, Credit, Part, StepTable
 
 
 class OnlyPraise(Part, slot="filter"):

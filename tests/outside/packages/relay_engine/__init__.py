@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from groupwise.engines.transformers.engine import TransformersEngine
-from groupwise.seams import Generation, ModelSource, Part, Request, VersionSpan
+from groupwise.extend import Generation, ModelSource, Part, Request, VersionSpan
 
 
 class RelayEngine(Part, slot="engine"):

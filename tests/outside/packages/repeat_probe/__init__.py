@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from groupwise.seams import Draw, Part, Request, Tools, Trajectory
+from groupwise.extend import Draw, Part, Request, Tools, Trajectory
 
 
 class Repeated(Part, slot="measure"):

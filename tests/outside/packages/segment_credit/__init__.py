@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.seams import BoolArray, Credit, Derivation, FloatArray, IntArray, Part, Segments, StepTable
+from groupwise.extend import BoolArray, Credit, Derivation, FloatArray, IntArray, Part, Segments, StepTable
 
 
 class BySegment(Part, slot="estimator"):

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from groupwise.seams import Credit, Derivation, Part, StepTable, TokenCredit, TokenTable
+from groupwise.extend import Credit, Derivation, Part, StepTable, TokenCredit, TokenTable
 
 
 class BySurprise(Part, slot="token_credit"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.seams import BoolArray, FloatArray, ObservedUpdate, Part, StepTable, Task
+from groupwise.extend import BoolArray, FloatArray, ObservedUpdate, Part, StepTable, Task
 
 
 class Surprise(Part, slot="signal"):

@@ -9,12 +9,10 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Alfworld, AttemptEnded, Household, panel_hash
-from groupwise.envs.alfworld.environment import AlfworldEnvironment
+from groupwise.envs.alfworld.environment import AlfworldEnvironment, open_game
 from groupwise.envs.alfworld.expert import find_shortest_plan
-from groupwise.envs.alfworld.game_file import WinCondition, read_game
-from groupwise.envs.alfworld.game_folder import open_game
-from groupwise.envs.alfworld.game_state import HELP, GameState
-from tests.unit.envs.worlds import alfworld_homes as homes
+from groupwise.envs.alfworld.game import HELP, GameState, WinCondition, read_game
+from tests.unit.envs import alfworld_homes as homes
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.bfcl.calls import MAX_RESPONSE_CHARACTERS, Call, read_calls
+from groupwise.envs.bfcl.services import MAX_RESPONSE_CHARACTERS, Call, read_calls
 
 NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,8}x", fullmatch=True)  # ends in x: no word of Python's does
 VALUES: st.SearchStrategy[Any] = st.recursive(

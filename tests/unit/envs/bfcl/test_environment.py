@@ -15,11 +15,9 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Bfcl, Household, panel_hash
 from groupwise.envs.bfcl import environment as bfcl
-from groupwise.envs.bfcl import files as bfcl_files
-from groupwise.envs.bfcl.calls import Call
+from groupwise.envs.bfcl import services as bfcl_files
 from groupwise.envs.bfcl.environment import NO_CALL, describe_functions
-from groupwise.envs.bfcl.files import Category, read_conversations
-from groupwise.envs.bfcl.services import Services, play_answers
+from groupwise.envs.bfcl.services import Call, Category, Services, play_answers, read_conversations
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"

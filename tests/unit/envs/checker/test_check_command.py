@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from groupwise import ConfigError
 from groupwise.cli.main import app, main
-from groupwise.envs.checker.suite import RULES
+from groupwise.envs.checker.rules import RULES
 
 BROKEN = """
-from tests.unit.envs.worlds.corridor import Corridor, CorridorPart
+from tests.unit.envs.corridor import Corridor, CorridorPart
 
 
 class Nan(Corridor):

@@ -8,10 +8,9 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import AttemptEnded, Household
-from groupwise.envs.household.environment import HouseholdEnvironment
-from groupwise.envs.household.expert import find_shortest_plan
-from groupwise.envs.household.tasks import FAMILIES
-from groupwise.envs.kit.keyed_draws import Draws
+from groupwise.envs.household.environment import HouseholdEnvironment, find_shortest_plan
+from groupwise.envs.household.home import FAMILIES
+from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.words import split_words
 
 PLAIN = Household(show_carried=False)

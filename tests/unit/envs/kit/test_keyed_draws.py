@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from groupwise.envs.kit.keyed_draws import Draws, draw_uniform
+from groupwise.envs.kit.draws import Draws, draw_uniform
 from groupwise.envs.kit.words import split_words, vocabulary_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import FileError, Part, RecordError, Task
 from groupwise.envs import SPLITS, Identity, PanelFile, panel_hash
-from groupwise.envs.kit.panel_file import check_evaluated, panels_of
+from groupwise.envs.kit.panel import check_evaluated, panels_of
 
 PART = Identity(num_words=4, length=1)
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.envs.kit import private_random
-from groupwise.envs.kit.private_random import PrivateRandom, undo_draws
+from groupwise.envs.kit import draws as private_random
+from groupwise.envs.kit.draws import PrivateRandom, undo_draws
 
 
 @pytest.fixture(params=[True, False], ids=["memory", "numpy"], autouse=True)

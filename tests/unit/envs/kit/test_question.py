@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from groupwise.core.records import Task
+from groupwise.data.records import Task
 from groupwise.envs.environment import AttemptEnded, Expert
-from groupwise.envs.kit.question import Question, QuestionEnvironment, open_question
+from groupwise.envs.kit.answers import Question, QuestionEnvironment, open_question
 from groupwise.envs.kit.words import MAX_COLLECTED_WORDS, collect_vocabulary
 from groupwise.envs.verifier.verifier import Verdict
 

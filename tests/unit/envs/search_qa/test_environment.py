@@ -15,8 +15,7 @@ from groupwise import ConfigError, FileError, RecordError
 from groupwise.envs import SPLITS, SearchQa, check_environment
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.search_qa import environment as search_qa
-from groupwise.envs.search_qa.corpus import read_corpus, read_questions
-from groupwise.envs.search_qa.score import exact_match, f1, normalise
+from groupwise.envs.search_qa.environment import exact_match, f1, normalise, read_corpus, read_questions
 
 DOCUMENTS = [
     {"title": "Salt Road", "text": "Salt Road is a novel by Edith Flint."},

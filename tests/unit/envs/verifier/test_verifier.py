@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from groupwise.core.errors import EnvironmentFault
 from groupwise.envs.verifier import verifier as module
 from groupwise.envs.verifier.framed_pipe import FramedPipe
 from groupwise.envs.verifier.verifier import Verdict, Verifier, find_verifier
+from groupwise.system.errors import EnvironmentFault
 
-PLACE = "tests.unit.envs.worlds.judges"
+PLACE = "tests.unit.envs.judges"
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from groupwise import ConfigError, FileError, RecordError, Task
 from groupwise.envs import SPLITS, Webshop, check_environment
 from groupwise.envs.kit.bm25 import Bm25
-from groupwise.envs.kit.keyed_draws import Draws
-from groupwise.envs.webshop.files import NO_LIMIT, draw_price_limit, read_goals, read_products
-from groupwise.envs.webshop.shop_environment import ShopEnvironment
-from groupwise.envs.webshop.storefront import draw_catalogue
-from tests.unit.envs.worlds.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP, describe_item, item, publish, shop, task
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.small.storefront import draw_catalogue
+from groupwise.envs.webshop.catalogue import NO_LIMIT, draw_price_limit, read_goals, read_products
+from groupwise.envs.webshop.environment import ShopEnvironment
+from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP, describe_item, item, publish, shop, task
 
 
 def open_shop(**fields: Any) -> ShopEnvironment:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.config.run_file import load_run
-from groupwise.recipes import RECIPES
+from groupwise.methods import RECIPES
+from groupwise.training.config.run_file import load_run
 
 ROOT = Path(__file__).parents[4]
 EXAMPLE = ROOT / "examples" / "webshop.toml"

@@ -14,7 +14,7 @@ pytest.importorskip("rapidfuzz")
 from groupwise import ConfigError
 from groupwise.envs.webshop.catalogue import Goal, Product
 from groupwise.envs.webshop.reward import COLOURS, PurchaseScore, are_alike, colour_of, score_purchase, score_type
-from tests.unit.envs.worlds.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP
+from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP
 
 RIGHT = {"scent": "mint", "size": "8 ounce"}
 

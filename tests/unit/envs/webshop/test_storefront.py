@@ -11,11 +11,11 @@ pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError, RecordError
 from groupwise.envs import SPLITS, Storefront, check_environment, panel_hash
+from groupwise.envs.small.storefront import NUM_KINDS, draw_catalogue
+from groupwise.envs.small.storefront import _read_stock as stock
 from groupwise.envs.webshop.catalogue import Goal
 from groupwise.envs.webshop.reward import are_alike, colour_of
-from groupwise.envs.webshop.storefront import NUM_KINDS, draw_catalogue
-from groupwise.envs.webshop.storefront import _read_stock as stock
-from groupwise.rollout.hosts.worker_pool import Workers
+from groupwise.rollout.worker_pool import Workers
 
 GOLDEN = {
     "train": "151116ad4bac4651cba5d20d50d9b8127bf60e78aa9099a35a93c3df33e15527",

@@ -15,18 +15,18 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils._pytree import tree_leaves
 
-from groupwise.models.forward import Forward  # noqa: E402
-from groupwise.models.outline import ModelPlan  # noqa: E402
-from groupwise.training.doctor.memory.live_bytes import count_live_bytes  # noqa: E402
-from groupwise.training.doctor.memory.passes import (  # noqa: E402
+from groupwise.learner.config import LearnerConfig
+from groupwise.models.forward import Forward
+from groupwise.models.outline import ModelPlan
+from groupwise.training.doctor.memory_passes import (
     HeadOutline,
     MicroBatchShape,
+    count_live_bytes,
     rehearse_learning,
     rehearse_reading,
 )
-from groupwise.training.learner.config import LearnerConfig  # noqa: E402
 
 TOKENS = 512
 SHAPE = {

@@ -8,20 +8,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise import recipes  # noqa: E402
-from groupwise.engines.engine import Request  # noqa: E402
-from groupwise.engines.static_cache.engine import StaticCacheEngine  # noqa: E402
-from groupwise.models import TinyModel  # noqa: E402
-from groupwise.training.doctor import hardware  # noqa: E402
-from groupwise.training.doctor.hardware import Gpu  # noqa: E402
-from groupwise.training.doctor.memory import run_memory  # noqa: E402
-from groupwise.training.doctor.memory.engine import choose_lanes, count_work_spaces  # noqa: E402
-from groupwise.training.doctor.memory.rehearsal import rehearse_attempts  # noqa: E402
-from groupwise.training.doctor.memory.run_memory import LEARN, ROLLOUT, RunMemory  # noqa: E402
-from groupwise.training.doctor.sizes import estimate_sizes  # noqa: E402
-from groupwise.training.engine.config import LocalEngine  # noqa: E402
-from groupwise.training.run_config import RunConfig  # noqa: E402
-from tests.unit.training.runs import small_config, small_run  # noqa: E402
+from groupwise import methods
+from groupwise.engines.engine import Request
+from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.models import TinyModel
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.doctor import hardware
+from groupwise.training.doctor import memory as run_memory
+from groupwise.training.doctor.doctor import estimate_sizes
+from groupwise.training.doctor.hardware import Gpu
+from groupwise.training.doctor.memory import LEARN, ROLLOUT, RunMemory, choose_lanes, count_work_spaces
+from groupwise.training.doctor.memory_passes import rehearse_attempts
+from tests.unit.training.runs import small_config, small_run
 
 COLUMN = 2 * 16
 """Numbers that a token's keys and values are, in one layer of 16 units."""
@@ -63,7 +62,7 @@ def test_the_engines_weights_are_counted_in_its_precision() -> None:
 
 
 def test_a_reference_that_only_a_measure_asks_is_counted() -> None:
-    runs = [config(device="cpu", algorithm=recipes.rloo(kl_in_reward=weight)) for weight in (0.0, 0.03)]
+    runs = [config(device="cpu", algorithm=methods.rloo(kl_in_reward=weight)) for weight in (0.0, 0.03)]
     without, with_it = (estimate_sizes(run) for run in runs)
     assert with_it.memory.peak - without.memory.peak == without.parameters * 4
 

@@ -1,1 +1,0 @@
-"""What commands are given: algorithms by name, folders of runs, and whether what a run names may be loaded."""

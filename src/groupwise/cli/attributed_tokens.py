@@ -1,0 +1,106 @@
+"""Tokens on the screen, coloured by where they come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.cli import screen
+from groupwise.report.prompts import RecordedPrompt
+
+RESPONSE = "response"
+
+# Colour and ground are both given, so that a text can be read on a terminal of any ground.
+STYLES = {
+    "system": "white on #6b3fa0",
+    "instruction": "black on #d9c7f2",
+    "guidance": "black on #f2c7e3",
+    "task": "black on #f6c79c",
+    "memory": "black on #dddddd",
+    "observation": "black on #b5d1f2",
+    "template": "dim",
+    "response": "black on #bfe3bf",
+}
+SIXTEEN_STYLES = {
+    "system": "white on magenta",
+    "instruction": "black on bright_magenta",
+    "guidance": "black on magenta",
+    "task": "black on yellow",
+    "memory": "black on white",
+    "observation": "black on bright_cyan",
+    "template": "dim",
+    "response": "black on green",
+}
+
+
+def choose_styles(console: Console) -> dict[str, str] | None:
+    """The colour of each origin that a console can show; None where it shows none: names take their place."""
+    if not console.is_terminal or console.color_system is None or console.no_color:
+        return None
+    return STYLES if console.color_system in ("256", "truecolor") else SIXTEEN_STYLES
+
+
+def describe_colours(origins: Sequence[str], styles: dict[str, str] | None) -> Text:
+    """What the colours mean."""
+    if styles is None:
+        return Text("the origin of each piece of text stands before it")
+    return Text("  ").join(Text(f" {origin} ", style=styles[origin]) for origin in styles if origin in origins)
+
+
+def lay_out_text(texts: Sequence[str], origins: Sequence[str], styles: dict[str, str] | None) -> Text:
+    """A text whose pieces have an origin each: coloured, or each stretch of one origin with its name before it."""
+    text = Text()
+    for origin, shown in join_stretches(texts, origins):
+        escaped = screen.escape_recorded(shown)
+        if styles is not None:
+            text.append(escaped, styles[origin])
+        elif escaped:
+            text.append(f"{' ' if text else ''}{origin}«{escaped}»")
+    return text
+
+
+def join_stretches(texts: Sequence[str], origins: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Texts of neighbours of one origin, joined.
+
+    >>> list(join_stretches(["a", "b", "c"], ["task", "task", "memory"]))
+    [('task', 'ab'), ('memory', 'c')]
+    """
+    for origin, pairs in groupby(zip(origins, texts, strict=True), key=lambda pair: pair[0]):
+        yield origin, "".join(shown for _, shown in pairs)
+
+
+def count_origins(origins: Sequence[str]) -> str:
+    """How many tokens come from where, in words, the commonest first.
+
+    >>> count_origins(["task", "template", "task"])
+    '3 tokens: task 2, template 1'
+    """
+    counted = ", ".join(f"{origin} {count}" for origin, count in Counter(map(str, origins)).most_common())
+    return f"{len(origins)} tokens: {counted}" if origins else "0 tokens"
+
+
+def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: str) -> None:
+    """Print a recorded prompt and the response to it, coloured by origin, then every token."""
+    styles, responses = choose_styles(console), [RESPONSE] * len(recorded.response_ids)
+    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", highlight=False, soft_wrap=True)
+    console.print(describe_colours([*recorded.origins, RESPONSE], styles))
+    console.print(lay_out_text(recorded.prompt_texts, recorded.origins, styles), soft_wrap=True)
+    console.print(lay_out_text(recorded.response_texts, responses, styles), soft_wrap=True)
+    ids, texts = (*recorded.prompt_ids, *recorded.response_ids), (*recorded.prompt_texts, *recorded.response_texts)
+    console.print(make_token_table(ids, texts, [*recorded.origins, *responses]))
+
+
+def make_token_table(ids: Sequence[int], texts: Sequence[str], origins: Sequence[str]) -> Table:
+    """Tokens one a line, with id, text and origin."""
+    table = Table(box=None, pad_edge=False)
+    for name, side in (("place", "right"), ("id", "right"), ("token", "left"), ("origin", "left")):
+        table.add_column(name, justify="right" if side == "right" else "left")
+    for place, (number, shown, origin) in enumerate(zip(ids, texts, origins, strict=True)):
+        table.add_row(str(place), str(number), Text(repr(screen.escape_recorded(shown))), str(origin))
+    return table

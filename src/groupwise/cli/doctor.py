@@ -1,0 +1,309 @@
+"""`groupwise doctor`: what this machine has, whether training works on it, and what to mend."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+from rich.markup import escape
+
+from groupwise.cli.arguments import Set, Trust, Unset, load_run_file
+from groupwise.cli.screen import output
+from groupwise.parts.outside import WITHOUT_TRUST
+from groupwise.parts.part import check_may_open
+from groupwise.system.errors import ConfigError
+from groupwise.system.memory import format_bytes, read_free_memory
+from groupwise.system.processes import count_usable_cores, read_load
+
+if TYPE_CHECKING:
+    from groupwise.training.doctor.doctor import Sizes
+    from groupwise.training.doctor.memory import RunMemory
+
+MIN_DISK = 2e9
+"""Free bytes below which checkpoints are at risk."""
+TURNED = {
+    "weights": "model.path, model.dtype",
+    "reference": "a loss without a reference",
+    "gradients": "model.lora_rank",
+    "optimiser": "model.lora_rank",
+    "activations": "training.learner: token_budget, checkpoint_layers",
+    "work space": "training.learner: token_budget",
+    "engine": "engine.precision",
+    "keys and values": "engine.rows, engine.memory, rollout.memory, rollout.max_tokens",
+    "reading": "engine.batch_tokens",
+}
+"""Settings that a part of the memory depends on."""
+COLOURS = {"ok": "green", "note": "dim", "warning": "yellow", "broken": "red"}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    status: Literal["ok", "note", "warning", "broken"]
+    """Warnings hurt; what is broken does not work."""
+    name: str
+    """What was looked at."""
+    what: str
+    """What it is."""
+    fix: str = ""
+    """What to do about it."""
+    lines: tuple[str, ...] = ()
+    """What it is made of, a line each."""
+
+
+def doctor(
+    file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="A run file to look at as well.")] = None,
+    out: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+    set_: Set = None,
+    unset: Unset = None,
+    trust: Trust = False,
+) -> None:
+    """Look at this machine, test the trainer on it, and say what to mend; exit with status 1 if something is broken."""
+    console = output()
+    has_trainer = find_version("torch") is not None and find_version("transformers") is not None
+    broken = False
+    for finding in _examine(file, out, set_, unset, has_trainer=has_trainer):
+        broken |= finding.status == "broken"
+        colour = COLOURS[finding.status]
+        line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
+        console.print(line, highlight=False, soft_wrap=True)
+        for row in finding.lines:
+            console.print(f"          {escape(row)}", highlight=False, soft_wrap=True)
+        if finding.fix:
+            console.print(f"          [bold]Fix:[/] {escape(finding.fix)}", highlight=False, soft_wrap=True)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _examine(
+    file: Path | None, out: Path, set_: list[str] | None, unset: list[str] | None, *, has_trainer: bool
+) -> Iterator[Finding]:
+    yield Finding("ok", "system", describe_python())
+    yield from _check_packages()
+    yield _check_disk(out)
+    if has_trainer:
+        yield from _check_hardware()
+        yield from _test_trainer()
+    if file is not None and has_trainer:
+        yield from _check_run_file(file, out, set_, unset)
+    elif file is not None:
+        yield Finding("broken", str(file), "torch is not installed", "pip install 'groupwise[train]'")
+
+
+def _check_packages() -> Iterator[Finding]:
+    for package in EXTRAS:
+        version = find_version(package)
+        if version is None:
+            yield Finding("note", package, f"not installed; {name_install_command(package)} brings it")
+        else:
+            yield Finding("ok", package, version)
+
+
+def _check_disk(folder: Path) -> Finding:
+    free, whole = read_free_disk(folder)
+    what = f"{format_bytes(free)} of {format_bytes(whole)} free for {folder}"
+    if folder.is_dir():
+        what += f", which holds {format_bytes(measure_folder(folder))}"
+    if free < MIN_DISK:
+        return Finding("warning", "disk", what, "free some space, or write runs elsewhere with --out")
+    return Finding("ok", "disk", what)
+
+
+def _check_hardware() -> Iterator[Finding]:
+    from groupwise.training.doctor.hardware import count_threads, list_gpus
+
+    yield _check_threads(count_threads())
+    memory = read_free_memory()
+    if memory is not None:
+        yield Finding("ok", "memory", f"{format_bytes(memory)} available")
+    devices = list_gpus()
+    for number, gpu in enumerate(devices):
+        name, facts = f"GPU {number}", f"{gpu.name}, {format_bytes(gpu.free)} of {format_bytes(gpu.memory)} free"
+        if gpu.has_bfloat16:
+            yield Finding("ok", name, f"{facts}, bfloat16")
+        else:
+            yield Finding("warning", name, f"{facts}, no bfloat16", 'set model.dtype = "float32"')
+    if not devices and shutil.which("nvidia-smi"):
+        fix = "install a torch build for CUDA, and check that the driver is new enough for it"
+        yield Finding("warning", "GPU", "there is an NVIDIA driver, but torch sees no GPU", fix)
+    elif not devices:
+        yield Finding("note", "GPU", "none; small models train on the CPU")
+
+
+def _check_threads(threads: int) -> Finding:
+    cores, load = count_usable_cores(), read_load()
+    free = max(1, cores - round(load))
+    what = f"torch uses {threads}; there are {cores} cores, and the load is {load:.1f}"
+    if threads <= free:
+        return Finding("ok", "threads", what)
+    fix = f"export OMP_NUM_THREADS={free}; threads that wait for a core make a tiny model about ten times slower"
+    return Finding("warning", "threads", what, fix)
+
+
+def _test_trainer() -> Iterator[Finding]:
+    from groupwise.training.doctor.doctor import self_test
+
+    for check in self_test():
+        fix = "" if check.ok else "install the versions in constraints.txt, then report this with the output above"
+        yield Finding("ok" if check.ok else "broken", check.name, check.finding, fix)
+
+
+def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[str] | None) -> Iterator[Finding]:
+    from groupwise.training.config.checks import describe_unread_rewards
+    from groupwise.training.doctor.doctor import estimate_sizes
+    from groupwise.training.trackers import check_trackers
+
+    try:
+        config = load_run_file(file, set_, unset)
+        check_may_open(config.env)
+        check_trackers(config.trackers)
+        sizes = estimate_sizes(config, available=_read_available())
+    except ConfigError as error:
+        fault = str(error).removeprefix(f"{file}: ")
+        if WITHOUT_TRUST in fault:
+            yield Finding("note", str(file), fault)
+            return
+        fix = "mend the run file; `groupwise schema` helps editors to" if file.exists() else ""
+        yield Finding("broken", str(file), fault, fix)
+        return
+    yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} attempts")
+    if unread := describe_unread_rewards(config):
+        yield Finding("note", str(file), unread)
+    yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens an update")
+    yield _check_memory(sizes)
+    if sizes.memory.has_gradients_to_add:
+        what = "to be applied as they come, but attempts as long as they may be make several micro-batches of a step"
+        fix = "set training.learner: apply_gradients = 'together', or raise token_budget or minibatches"
+        yield Finding("warning", "gradients", what, fix)
+    yield _check_checkpoints(sizes, out)
+
+
+def _read_available() -> float | None:
+    """Bytes that a run can have: of the GPU with the most, else of memory; None where the system does not say."""
+    from groupwise.training.doctor.hardware import list_gpus
+
+    return max((gpu.free for gpu in list_gpus()), default=read_free_memory())
+
+
+def _check_memory(sizes: Sizes) -> Finding:
+    free = _read_available()
+    memory, lines = sizes.memory, tuple(_list_memory(sizes.memory))
+    what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
+    if not memory.is_rehearsed:
+        what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
+    if free is not None and memory.peak > free:
+        fix = "turn what is largest above, or take a smaller model"
+        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, lines)
+    return Finding("ok", "memory of the run", what, lines=lines)
+
+
+def _list_memory(memory: RunMemory) -> list[str]:
+    """The parts of the memory and its stages, a line each."""
+    from groupwise.training.doctor.memory import LEARN, ROLLOUT
+
+    lines = []
+    for part, size in memory.parts.items():
+        if size:
+            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
+            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {TURNED[part]}")
+    lines += [
+        f"{'playing':<16}{format_bytes(memory.rollout):>10}",
+        f"{'learning':<16}{format_bytes(memory.learn):>10}",
+    ]
+    return lines
+
+
+def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:
+    free, _ = read_free_disk(out)
+    whole = sizes.checkpoint * sizes.checkpoints
+    what = f"{sizes.checkpoints} of {format_bytes(sizes.checkpoint)}"
+    if whole > free:
+        fix = "set checkpoints.keep = 1, or write the run to a larger disk with --out"
+        return Finding("warning", "checkpoints", f"{what}, but {format_bytes(free)} of disk are free", fix)
+    return Finding("ok", "checkpoints", what)
+
+
+# What this machine has, read off the operating system without torch.
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "safetensors": "train",
+    "peft": "train",
+    "pyarrow": "parquet",
+    "pandas": "pandas",
+    "polars": "polars",
+    "gymnasium": "gymnasium",
+    "datasets": "datasets",
+    "alfworld": "alfworld",
+    "textworld": "textworld",
+    "textworld-express": "textworld_express",
+    "scienceworld": "scienceworld",
+    "reasoning-gym": "reasoning",
+    "math-verify": "math",
+    "bm25s": "search",
+    "rapidfuzz": "webshop",
+    "bfcl-eval": "bfcl",
+    "minigrid": "babyai",
+    "gym-sokoban": "sokoban",
+    "textarena": "textarena",
+    "gem-llm": "gem",
+    "websockets": "openenv",
+    "vllm": "vllm",
+    "bitsandbytes": "qlora",
+    "torchao": "lean",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+}
+"""Optional packages, and the extra of groupwise that installs each."""
+ALONE = {"bfcl-eval", "gem-llm"}
+"""Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
+
+
+def describe_python() -> str:
+    """The interpreter and the system."""
+    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def find_version(package: str) -> str | None:
+    """Version of a package; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def name_install_command(package: str) -> str:
+    """The command that brings an optional package.
+
+    >>> name_install_command("torch"), name_install_command("bfcl-eval")
+    ("pip install 'groupwise[train]'", "pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval")
+    """
+    extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
+    return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
+
+
+def read_free_disk(folder: Path) -> tuple[float, float]:
+    """Free bytes and all bytes of the disk that a folder is, or would be, on."""
+    there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
+    usage = shutil.disk_usage(there)
+    return float(usage.free), float(usage.total)
+
+
+def measure_folder(folder: Path) -> float:
+    """Bytes of the files in a folder, at any depth; what is removed meanwhile does not count."""
+    size = 0.0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            size += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+    return size

@@ -1,1 +1,0 @@
-"""`groupwise doctor`."""

@@ -1,0 +1,374 @@
+"""What a run looks like while it runs: a display that redraws itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.cli.screen import format_plain_percent, output
+from groupwise.report.overview import describe_penalties, rests_on_penalties
+from groupwise.system.errors import FileError
+from groupwise.training.observer import RunObserver
+
+if TYPE_CHECKING:
+    from groupwise.store.journal import Alarm, Update
+    from groupwise.training.evaluation.summary import Evaluation, PassAt, TasksSummary
+
+SHOWN_METRICS = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy", "learner/grad_norm")
+"""Metrics of an update's line."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+LAST_LINES = 5
+MAX_FAULTS = 3
+"""Different faults of an update that are named."""
+SPARK_WIDTH = 60
+
+
+@contextmanager
+def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]:
+    """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
+    console = output()
+    if plain or not sys.stdout.isatty():
+        lines = PlainLines(console)
+        try:
+            with lines.heartbeat:
+                yield lines
+        finally:
+            lines.close()
+        return
+    display = LiveDisplay(title, updates)
+    try:
+        # Transient: what follows, an error perhaps, begins on a clean line. What is to stay is printed at the end.
+        with Live(display, console=console, refresh_per_second=4, transient=True):
+            yield display
+    finally:
+        for line in display.summary():
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class PlainLines(RunObserver):
+    """A line for everything that happens, for logs and pipes; where nothing does, one on what is being done."""
+
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._penalties: dict[int, bool] = {}
+        self._began = self._stage_began = clock()
+        self._stage, self._number, self._so_far = "opening the run", 0, ""
+        self.heartbeat = Heartbeat(self.describe_present, self._write, clock=clock)
+        """To be entered for as long as the run lasts."""
+
+    def on_stage(self, name: str, number: int) -> None:
+        """Remember what is being done, in case that it takes long."""
+        self._stage, self._number, self._so_far, self._stage_began = name, number, "", self._clock()
+
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
+        """Remember how far the supervised start is."""
+        self._so_far = f", epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
+
+    def on_warm_start(self, losses: Sequence[float]) -> None:
+        """The supervised start, from its first epoch's loss to its last."""
+        self._print(format_warm_start(losses))
+
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """What went wrong in the supervised start."""
+        for line in describe_expert_faults(causes, attempts):
+            self._print(line)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Success with its interval."""
+        self._print(format_evaluation(evaluation))
+
+    def on_update(self, update: Update) -> None:
+        """The update's main numbers, and what went wrong in it."""
+        self._penalties[update.number] = rests_on_penalties(update.metrics)
+        for line in (format_update(update), *describe_update_penalties(update), *describe_faults(update)):
+            self._print(line)
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """What was seen, why it matters and what to do next."""
+        self._print(alarm.line)
+
+    def close(self) -> None:
+        """What is to be said of the run as a whole."""
+        for line in describe_run_penalties(self._penalties):
+            self._print(line)
+
+    def describe_present(self) -> str:
+        """The update, what is being done for it, and for how long by now."""
+        now = self._clock()
+        where = f"update {self._number}: " if self._number else ""
+        stage = f"{where}{self._stage} for {format_duration(now - self._stage_began)}{self._so_far}"
+        return f"{stage} ({format_duration(now - self._began)} in all)"
+
+    def _print(self, line: str) -> None:
+        self.heartbeat.note_line()
+        self._write(line)
+
+    def _write(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class LiveDisplay(RunObserver):
+    """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
+
+    def __init__(self, title: str, updates: int) -> None:
+        self._title, self._updates = title, updates
+        self._done, self._began = 0, time.monotonic()
+        self._stage, self._stage_began = "opening", self._began
+        self._curves: dict[str, list[float]] = {"rollout/success": [], "rollout/return": []}
+        self._seconds: dict[str, float] = {}
+        self._durations: deque[float] = deque(maxlen=20)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._kept: list[str] = []
+        self._penalties: dict[int, bool] = {}
+        self._spinner = Spinner("dots")
+
+    def on_stage(self, name: str, number: int) -> None:
+        """Show what is being done."""
+        self._stage, self._stage_began = name, time.monotonic()
+
+    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
+        """Show how far the supervised start is."""
+        self._stage = f"warm start, epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
+
+    def on_warm_start(self, losses: Sequence[float]) -> None:
+        """Keep the line."""
+        self._keep(format_warm_start(losses))
+
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        """Keep the lines."""
+        for line in describe_expert_faults(causes, attempts):
+            self._keep(line)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Keep the line."""
+        self._keep(format_evaluation(evaluation))
+
+    def on_update(self, update: Update) -> None:
+        """Move on by an update."""
+        self._done = update.number
+        for name, curve in self._curves.items():
+            if name in update.metrics:
+                curve.append(update.metrics[name])
+        self._seconds = stage_seconds_of(update)
+        self._durations.append(sum(self._seconds.values()))
+        self._penalties[update.number] = rests_on_penalties(update.metrics)
+        self._lines.extend([format_update(update), *describe_update_penalties(update), *describe_faults(update)])
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        """What was seen, why it matters and what to do next."""
+        self._keep(alarm.line)
+
+    def summary(self) -> list[str]:
+        """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""
+        return [*self._kept, *list(self._lines)[-1:], *describe_run_penalties(self._penalties)]
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [self._draw_progress(), self._draw_stage(), Text()]
+        parts += [draw_sparkline_row(name, curve) for name, curve in self._curves.items() if curve]
+        parts += [Text(line, style="cyan", overflow="ellipsis", no_wrap=True) for line in self._kept[-3:]]
+        parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines]
+        return Panel(Group(*parts), title=escape(self._title), title_align="left", border_style="dim")
+
+    def _keep(self, line: str) -> None:
+        self._kept.append(line)
+
+    def _draw_progress(self) -> RenderableType:
+        row = Table.grid(padding=(0, 1))
+        left = format_duration(self.seconds_left()) if self._durations else "?"
+        row.add_row(
+            Text(f"update {self._done} of {self._updates}"),
+            ProgressBar(total=max(self._updates, 1), completed=self._done, width=40),
+            Text(f"{format_duration(time.monotonic() - self._began)} gone, {left} left"),
+        )
+        return row
+
+    def _draw_stage(self) -> RenderableType:
+        row = Table.grid(padding=(0, 1))
+        stages = "  ".join(f"{name} {seconds:.2f} s" for name, seconds in self._seconds.items())
+        running = f"{self._stage} {time.monotonic() - self._stage_began:.0f} s"
+        row.add_row(
+            self._spinner, Text(running, style="bold"), Text(stages and f"(last update: {stages})", style="dim")
+        )
+        return row
+
+    def seconds_left(self) -> float:
+        """About how long the remaining updates take, by the median of the last ones."""
+        return (self._updates - self._done) * statistics.median(self._durations or [0.0])
+
+
+def format_update(update: Update) -> str:
+    """An update in a line."""
+    numbers = "  ".join(
+        f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN_METRICS if name in update.metrics
+    )
+    return f"update {update.number:4d}  {numbers}  {sum(stage_seconds_of(update).values()):.2f} s"
+
+
+def describe_update_penalties(update: Update) -> list[str]:
+    """What is to be said of an update whose credit comes from penalties alone."""
+    return ["  credit comes from penalties alone: nobody earned anything"] if rests_on_penalties(update.metrics) else []
+
+
+def describe_run_penalties(rests: Mapping[int, bool]) -> list[str]:
+    """What is to be said of a run, some of whose updates rest on penalties alone."""
+    sentence = describe_penalties([number for number, does in rests.items() if does], len(rests))
+    return [sentence] if sentence else []
+
+
+def describe_faults(update: Update) -> list[str]:
+    """The faults of an update, equal ones counted together, the commonest first."""
+    return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
+
+
+def describe_expert_faults(causes: Mapping[str, int], attempts: int) -> list[str]:
+    """The faults of a supervised start: how many attempts they ended, then the causes as for an update."""
+    counts = Counter(causes)
+    return [f"warm start: faults ended {counts.total()} of {attempts} expert attempts", *_describe_causes(counts)]
+
+
+def _describe_causes(causes: Counter[str]) -> list[str]:
+    listed = causes.most_common(MAX_FAULTS)
+    return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in listed]
+
+
+def format_warm_start(losses: Sequence[float]) -> str:
+    """A warm start in a line."""
+    return f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs"
+
+
+def format_evaluation(evaluation: Evaluation) -> str:
+    """An evaluation in a line."""
+    when = "before the first update" if evaluation.number == 0 else f"after update {evaluation.number}"
+    return f"{when}: {describe_evaluation(evaluation)}"
+
+
+def stage_seconds_of(update: Update) -> dict[str, float]:
+    """Seconds of an update by stage."""
+    return {
+        name.removeprefix("seconds/"): value for name, value in update.metrics.items() if name.startswith("seconds/")
+    }
+
+
+def draw_sparkline_row(name: str, curve: Sequence[float]) -> Text:
+    """A metric's course and its last value; shares are drawn between 0 and 1."""
+    bounds = (0.0, 1.0) if name == "rollout/success" else (min(curve), max(curve))
+    return Text.assemble(
+        f"{name.partition('/')[2]:<8}", (draw_sparkline(curve, *bounds), "green"), f" {curve[-1]:.3f}", no_wrap=True
+    )
+
+
+def draw_sparkline(curve: Sequence[float], low: float, high: float, width: int = SPARK_WIDTH) -> str:
+    """A curve as a row of blocks; where it is longer than the row, neighbours are averaged.
+
+    >>> draw_sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
+    '▁▅█'
+    """
+    num = min(len(curve), width)
+    cuts = [len(curve) * i // num for i in range(num + 1)]
+    means = [statistics.fmean(curve[a:b]) for a, b in pairwise(cuts)]
+    span = high - low or 1.0
+    return "".join(BLOCKS[min(int((mean - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for mean in means)
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as people say it.
+
+    >>> format_duration(42), format_duration(150), format_duration(7300)
+    ('42 s', '2 min 30 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# A line wherever nothing was said for a while: whoever reads a log sees that the work goes on, and which.
+
+MAX_SILENCE = 10.0
+"""Seconds within which there is a line."""
+LOOKS_EVERY = 0.5
+"""Seconds between two looks at the clock."""
+
+Clock = Callable[[], float]
+"""Seconds since some moment that stays the same."""
+
+
+class Heartbeat:
+    """Says what is being done where nothing else was said for almost `MAX_SILENCE`, from a thread of its own."""
+
+    def __init__(
+        self, describe: Callable[[], str], say: Callable[[str], None], *, clock: Clock = time.monotonic
+    ) -> None:
+        self._describe, self._say, self._clock = describe, say, clock
+        self._last_said = clock()
+        self._lock, self._has_ended = Lock(), Event()
+        self._thread = Thread(target=self._beat, name="groupwise-heartbeat", daemon=True)
+
+    def note_line(self) -> None:
+        """A line was said by somebody else: the silence begins anew."""
+        self._last_said = self._clock()
+
+    def look(self) -> None:
+        """Say what is being done, if it was silent for long enough."""
+        with self._lock:
+            if self._clock() - self._last_said >= MAX_SILENCE - LOOKS_EVERY:
+                self.note_line()
+                self._say(self._describe())
+
+    def __enter__(self) -> Self:
+        self.note_line()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._has_ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._has_ended.wait(LOOKS_EVERY):
+            try:
+                self.look()
+            except (OSError, FileError):  # whoever prints next meets it too, where it is told
+                return
+
+
+def tell_progress(what: str, say: Callable[[str], None], *, clock: Clock = time.monotonic) -> Heartbeat:
+    """A heartbeat that says what is being done, and for how long by now."""
+    began = clock()
+    return Heartbeat(lambda: f"{what}: {clock() - began:.0f} s so far", say, clock=clock)
+
+
+# An evaluation in a line, as training, warm starts and evaluations print it.
+
+
+def describe_evaluation(evaluation: Evaluation) -> str:
+    """An evaluation in a line."""
+    tries = "" if evaluation.attempts == evaluation.tasks else f" x {evaluation.attempts / evaluation.tasks:g} attempts"
+    return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of split {evaluation.split}"
+
+
+def format_success(line: Evaluation | TasksSummary | PassAt) -> str:
+    """Success in per cent, with its 95 % interval."""
+    low, high = line.interval
+    return f"{format_plain_percent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"

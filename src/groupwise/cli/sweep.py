@@ -1,0 +1,454 @@
+"""`groupwise sweep`: a run file with several settings and seeds, trained beside each other, and a table of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.cli import doctor as machine
+from groupwise.cli.arguments import Unset, need_trainer, print_note
+from groupwise.cli.screen import errors, format_plain_percent, output, print_finite_json, print_line
+from groupwise.cli.train import STOPPED
+from groupwise.store.lock import RunLock
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.processes import drop_torchrun_variables, read_thread_limit
+from groupwise.training.sweep import PlannedRun
+
+if TYPE_CHECKING:
+    from groupwise.report.runs import ArmResult, Results
+    from groupwise.training.config.run_config import RunConfig
+    from groupwise.training.evaluation.over_seeds import Estimate
+    from groupwise.training.sweep import Places, SweepPlan
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="A run file.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm; seeds count from the run file's.")] = 5,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting; may repeat.")
+    ] = None,
+    unset: Unset = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; sweeps/NAME otherwise.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as fit otherwise.")] = None,
+    dry: Annotated[bool, typer.Option("--dry", help="Print the plan, write and train nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Train every combination of settings with several seeds, and compare: the same command again goes on."""
+    need_trainer()
+    from groupwise.training.sweep import RESULTS, read_plan, write_json
+
+    folder = out or Path("sweeps") / file.stem
+    recorded = read_plan(folder)
+    plan = _make_plan(file, set_ or (), unset or (), seeds, recorded, folder)
+    runs = plan.list_runs(folder)
+    waiting = [run for run in runs if not _is_finished(plan, run)]
+    places = _find_places(plan, waiting, jobs) if waiting else None
+    _print_plan(plan, waiting, places)
+    if dry:
+        for run in runs:
+            print_line(f"{run.name}  {run.folder}{'' if run in waiting else '  finished'}")
+        return
+    with RunLock(folder).hold():
+        if read_plan(folder) != recorded:
+            raise ConfigError(f"{folder}: another sweep was begun there just now; give the command again")
+        failed = _train(plan, folder, waiting, places) if places else []
+        results = _sum_up(plan, [run for run in runs if _is_finished(plan, run)])
+        if results is not None:
+            write_json(folder / RESULTS, make_results_json(plan, results))
+    _print_end(plan, results, folder, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _make_plan(
+    file: Path,
+    settings: Sequence[str],
+    unset: Sequence[str],
+    num_seeds: int,
+    recorded: SweepPlan | None,
+    folder: Path,
+) -> SweepPlan:
+    """The plan that the command asks for, which goes on with the one in the folder."""
+    from groupwise.training.sweep import extend_plan, list_choices, plan_sweep
+
+    if recorded is None and RunPaths(folder).holds_run():
+        raise ConfigError(f"{folder} holds a run, and is no sweep; choose another folder with --out")
+    num_runs = len(list_choices(settings)) * num_seeds
+    threads = recorded.threads if recorded else _choose_threads(num_runs)
+    wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads, unset=unset, tell=print_note)
+    if recorded is None:
+        return wanted
+    plan, added = extend_plan(recorded, wanted, folder)
+    if added:
+        print_line(f"the sweep in {folder} gets more: {added}", to=errors())
+    return plan
+
+
+def _choose_threads(num_runs: int) -> int:
+    """Threads of each run: its share of the cores, and no more than OMP_NUM_THREADS says."""
+    share = max(1, machine.count_usable_cores() // num_runs)
+    return min(share, read_thread_limit() or share)
+
+
+def _is_finished(plan: SweepPlan, run: PlannedRun) -> bool:
+    from groupwise.training.alarm_watch import is_finished
+
+    return RunPaths(run.folder).holds_run() and is_finished(run.folder, plan.load_config(run))
+
+
+def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | None) -> Places:
+    """Where the runs train: as many at a time as the command says, or as this machine has room for."""
+    from groupwise.training.sweep import Machine, Places, RunNeeds, find_places
+
+    first = {run.arm: run for run in reversed(waiting)}
+    configs = [plan.load_config(run) for run in first.values()]
+    if jobs is not None and all(config.device == "cpu" for config in configs):
+        return Places(gpus=(None,) * min(jobs, len(waiting)), reason="--jobs")
+    from groupwise.training.config.engine_config import LocalEngine
+    from groupwise.training.doctor.doctor import estimate_sizes
+    from groupwise.training.doctor.hardware import list_gpus
+
+    may_move = all(config.device in ("auto", "cuda") for config in configs)
+    gpus = [gpu.free for gpu in list_gpus()] if may_move else []
+    if jobs is not None:
+        places = [place % len(gpus) if gpus else None for place in range(min(jobs, len(waiting)))]
+        return Places(gpus=tuple(places), reason="--jobs")
+    needs = RunNeeds(
+        threads=max(config.threads for config in configs),
+        memory=max(estimate_sizes(config).memory.peak for config in configs),
+        alone_because=next(filter(None, map(_find_obstacle, configs)), ""),
+        fills_gpu=any(not isinstance(config.engine, LocalEngine) for config in configs),
+    )
+    cores = max(1, machine.count_usable_cores() - round(machine.read_load()))
+    return find_places(len(waiting), needs, Machine(cores=cores, memory=machine.read_free_memory(), gpus=gpus))
+
+
+def _find_obstacle(config: RunConfig) -> str:
+    """Why a run cannot have others beside it, in words; nothing where it can."""
+    if getattr(config.engine, "urls", ()):
+        return "they hand their weights to the same servers"
+    return "they name the GPU that they compute on" if config.device.startswith("cuda:") else ""
+
+
+def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places | None) -> None:
+    arms, seeds = len(plan.arms), len(plan.seeds)
+    size = f"{arms * seeds} runs: {arms} arm{'s' if arms > 1 else ''} of {seeds} seed{'s' if seeds > 1 else ''}"
+    rest = "all of them finished" if places is None else f"{len(waiting)} to train, {len(places.gpus)} at a time"
+    why = f" ({places.reason})" if places else ""
+    print_line(f"{size}; {rest}{why}", to=errors())
+
+
+def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places: Places) -> list[FailedRun]:
+    """Write down what is about to be done, and do it."""
+    from groupwise.training.sweep import write_plan, write_run_file
+
+    write_plan(plan, folder)
+    for run in waiting:
+        write_run_file(plan, run)
+    num_runs = len(plan.arms) * len(plan.seeds)
+    try:
+        return train_runs(waiting, places.gpus, _Lines(num_runs, num_runs - len(waiting)), start_process)
+    except KeyboardInterrupt:
+        print_line("stopped; the same command goes on where the runs stopped", to=errors())
+        raise typer.Exit(130) from None
+
+
+class _Lines:
+    """Says on standard error what happens, a line each."""
+
+    def __init__(self, num_runs: int, num_done: int) -> None:
+        self._num_runs, self._num_done = num_runs, num_done
+
+    def on_begin(self, run: PlannedRun) -> None:
+        """Name the run, and whether it goes on."""
+        verb = "goes on" if RunPaths(run.folder).holds_run() else "begins"
+        print_line(f"{run.name} {verb}", to=errors())
+
+    def on_end(self, run: PlannedRun, failure: FailedRun | None) -> None:
+        """Count the run, or say why it failed."""
+        self._num_done += failure is None
+        what = f"failed: {failure.reason}" if failure else f"is finished ({self._num_done} of {self._num_runs} runs)"
+        print_line(f"{run.name} {what}", to=errors())
+
+    def on_time(self, under_way: Sequence[PlannedRun]) -> None:
+        """Say how far the runs are that are under way."""
+        print_line("; ".join(f"{run.name}: {_describe_progress(run)}" for run in under_way), to=errors())
+
+
+def _describe_progress(run: PlannedRun) -> str:
+    from groupwise.store.journal import Journal
+
+    try:
+        with Journal(RunPaths(run.folder).journal, read_only=True) as journal:
+            return f"update {max(journal.last_number(), 0)}"
+    except (FileError, OSError):  # it has not come to its journal yet
+        return "opening"
+
+
+def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
+    """The table of the runs that are finished, arms in the plan's order."""
+    from groupwise.report.runs import make_arm, read_run, sum_up
+
+    arms = []
+    for arm in plan.arms:
+        runs = [read_run(run.folder) for run in finished if run.arm == arm.name]
+        arms += [make_arm(arm.name, runs)] if runs else []
+    return sum_up(arms)
+
+
+def _print_end(plan: SweepPlan, results: Results | None, folder: Path, *, as_json: bool) -> None:
+    if results is None:
+        print_line(f"no run is finished, so that there is no table; look at the logs in {folder}", to=errors())
+    elif as_json:
+        print_finite_json(make_results_json(plan, results))
+    else:
+        print_results(plan, results)
+        print_line(f"\nThe sweep is in {folder}. Look at it:\n  groupwise report {shlex.quote(str(folder))}")
+
+
+# The runs of a sweep as processes: so many at a time, each with a log of its own; one that dies takes none with it.
+
+POLL_SECONDS = 0.1
+REPORT_SECONDS = 10.0
+"""How often the caller is told which runs are under way."""
+STOP_SECONDS = 20.0
+"""How long runs may take to stop when the sweep is interrupted; then they are killed."""
+TAIL_BYTES = 8192
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class RunProcess(Protocol):
+    """A process that trains one run."""
+
+    def poll(self) -> int | None:
+        """Its exit status; None = it is under way."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRun:
+    """A run whose process ended before the run did."""
+
+    run: PlannedRun
+    """Which."""
+    status: int
+    """The exit status of its process; negative = the signal that killed it."""
+    reason: str
+    """The last line of its log."""
+
+
+class SweepReport(Protocol):
+    """Told what happens in a sweep."""
+
+    def on_begin(self, run: PlannedRun) -> None:
+        """A run begins, or goes on."""
+
+    def on_end(self, run: PlannedRun, failure: FailedRun | None) -> None:
+        """The process of a run ended; `failure` says why it did before the run was finished."""
+
+    def on_time(self, under_way: Sequence[PlannedRun]) -> None:
+        """Some seconds have passed."""
+
+
+StartRun = Callable[[PlannedRun, int | None], RunProcess]
+"""Starts the process of a run; the number is that of its GPU, None = wherever the run file says."""
+
+
+def train_runs(
+    runs: Sequence[PlannedRun], gpus: Sequence[int | None], report: SweepReport, start: StartRun
+) -> list[FailedRun]:
+    """Train runs, one at each place at a time; those that failed.
+
+    Args:
+        runs: those that are not finished, in the order in which they begin.
+        gpus: a place for each run that may train at a time.
+        report: told what happens.
+        start: starts a process.
+    """
+    waiting, free = list(runs), list(gpus)
+    under_way: dict[int, tuple[PlannedRun, int | None, RunProcess]] = {}
+    failed: list[FailedRun] = []
+    reported = time.monotonic()
+    try:
+        while waiting or under_way:
+            while waiting and free:
+                run, gpu = waiting.pop(0), free.pop(0)
+                report.on_begin(run)
+                process = start(run, gpu)
+                under_way[id(process)] = run, gpu, process
+            time.sleep(POLL_SECONDS)
+            for key, (run, gpu, process) in list(under_way.items()):
+                status = process.poll()
+                if status is not None:
+                    del under_way[key]
+                    free.append(gpu)
+                    failure = _describe_failure(run, status) if status not in (0, STOPPED) else None
+                    failed += [failure] if failure else []
+                    report.on_end(run, failure)
+            if time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                report.on_time([run for run, _, _ in under_way.values()])
+    finally:
+        _stop([process for _, _, process in under_way.values()])
+    return failed
+
+
+def start_process(run: PlannedRun, gpu: int | None) -> RunProcess:
+    """Start `groupwise train` for a run, which goes on where there is something to go on from."""
+    environment = drop_torchrun_variables(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_find_package(), environment.get("PYTHONPATH", "")]))
+    if gpu is not None:
+        environment[VISIBLE] = name_gpu(gpu, os.environ.get(VISIBLE))
+    command = [sys.executable, "-m", "groupwise.cli.sweep_child", str(os.getpid()), *list_arguments(run)]
+    with run.log.open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+
+
+def list_arguments(run: PlannedRun) -> list[str]:
+    """What `groupwise` is told to train a run, whether it was begun or not."""
+    return ["train", str(run.file), "--out", str(run.folder), "--resume", "--plain"]
+
+
+def name_gpu(number: int, visible: str | None) -> str:
+    """What CUDA calls a GPU, of which torch has the number among those that are visible.
+
+    >>> name_gpu(1, None), name_gpu(1, "4,6")
+    ('1', '6')
+    """
+    return visible.split(",")[number].strip() if visible else str(number)
+
+
+def _find_package() -> str:
+    """Where this package was imported from: a process of a sweep must not find another one."""
+    import groupwise
+
+    return str(Path(groupwise.__file__).resolve().parents[1])
+
+
+def _describe_failure(run: PlannedRun, status: int) -> FailedRun:
+    if status < 0:
+        with suppress(ValueError):
+            return FailedRun(run=run, status=status, reason=f"killed by {signal.Signals(-status).name}")
+    return FailedRun(run=run, status=status, reason=_read_last_line(run.log))
+
+
+def _read_last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+
+def _stop(processes: Sequence[RunProcess]) -> None:
+    """Ask processes to stop, as Ctrl-C does, and kill those that do not."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + STOP_SECONDS
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+
+
+# The table of a sweep: each arm over its seeds with intervals, and which arm does better; as text and as data.
+
+SCHEMA = 1
+ENOUGH_SEEDS = 3
+"""Seeds below which an interval says nothing: drawn anew, one seed is always itself."""
+MIN_SEEDS = 2
+"""Seeds below which there is no interval at all."""
+NO_INTERVAL = {"low": None, "high": None}
+MAX_MISSING = 5
+"""How many missing runs a line names."""
+
+
+def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
+    """The table as data, with what the command line chose for each arm, and the runs that are not in it."""
+    content = asdict(results)
+    choices = {arm.name: dict(arm.choices) for arm in plan.arms}
+    for arm in content["arms"]:
+        arm["choices"] = choices[arm["name"]]
+        if len(arm["seeds"]) < MIN_SEEDS:
+            arm["final"] |= NO_INTERVAL
+            arm["best"] |= NO_INTERVAL
+    for pair in content["improvements"]:
+        if not pair.pop("has_interval"):
+            pair["probability"] |= NO_INTERVAL
+    return {"schema": SCHEMA, **content, "missing": list_missing(plan, results)}
+
+
+def list_missing(plan: SweepPlan, results: Results | None) -> list[str]:
+    """The runs of a plan that are not in its table."""
+    counted = {(arm.name, seed.seed) for arm in results.arms for seed in arm.seeds} if results else set()
+    return [f"{arm.name} seed {seed}" for arm in plan.arms for seed in plan.seeds if (arm.name, seed) not in counted]
+
+
+def print_results(plan: SweepPlan, results: Results) -> None:
+    """Print the table."""
+    format_value = format_plain_percent if results.measure == "success" else _format_number
+    print_line(
+        f"{results.measure} on {results.tasks} tasks of split {results.split} (panel {results.panel[:12]}): "
+        "interquartile mean over seeds [95 % interval]\n"
+    )
+    output().print(_make_table(results.arms, format_value))
+    if results.improvements:
+        print_line("\nprobability that a run of the first does better than one of the second, at the last evaluation:")
+    for pair in results.improvements:
+        words = _format_estimate(pair.probability, _format_number, has_interval=pair.has_interval)
+        print_line(f"  {pair.arm} > {pair.over}:  {words}")
+    few = [arm.name for arm in results.arms if len(arm.seeds) < ENOUGH_SEEDS]
+    if few:
+        print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds says nothing: {', '.join(few)}")
+    missing = list_missing(plan, results)
+    if missing:
+        rest = f" and {len(missing) - MAX_MISSING} more" if len(missing) > MAX_MISSING else ""
+        print_line(f"\nnot in the table, since they are not finished: {', '.join(missing[:MAX_MISSING])}{rest}")
+
+
+def _make_table(arms: Sequence[ArmResult], format_value: Callable[[float], str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("arm", style="bold")
+    for name in ("seeds", "last", "best", "last, lowest to highest"):
+        table.add_column(name, justify="right")
+    for arm in arms:
+        finals = [seed.final for seed in arm.seeds]
+        spread = f"{format_value(min(finals))} to {format_value(max(finals))}"
+        estimates = [
+            _format_estimate(estimate, format_value, has_interval=arm.has_interval)
+            for estimate in (arm.final, arm.best)
+        ]
+        table.add_row(escape(arm.name), str(len(arm.seeds)), *estimates, spread)
+    return table
+
+
+def _format_estimate(estimate: Estimate, format_value: Callable[[float], str], *, has_interval: bool) -> str:
+    if not has_interval:
+        return format_value(estimate.value)
+    return f"{format_value(estimate.value)} [{format_value(estimate.low)}, {format_value(estimate.high)}]"
+
+
+def _format_number(value: float) -> str:
+    return f"{value:.3f}"

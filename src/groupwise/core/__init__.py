@@ -1,1 +1,0 @@
-"""The nouns: records, the step table, credit, parts and slots, configuration, errors."""

@@ -1,1 +1,0 @@
-"""Processes that give up their rights, and end with their parent."""

@@ -1,1 +1,0 @@
-"""Parts and slots: an algorithm is an expression of small named parts."""

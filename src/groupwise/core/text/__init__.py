@@ -1,1 +1,0 @@
-"""Text from outside, read and shown safely: files, JSON, control characters, secrets."""

@@ -1,0 +1,111 @@
+"""Segments of answers as columns of the step table: where each ends, which one a token is in, numbers a segment.
+
+Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.data.credit import Comparison, Credit
+from groupwise.data.segments import FloatArray, IntArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.system.errors import RecordError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AnswerSegments:
+    """The segments of all answers, one after the other.
+
+    Worked example: answers of three and of one token, the first cut after its second: `step` [0, 0, 1], `of_token`
+    [0, 0, 1, 2].
+    """
+
+    step: IntArray
+    """Step of each segment (G)."""
+    of_token: IntArray
+    """Segment of each token (K)."""
+    numbers: tuple[tuple[float, ...], ...]
+    """What was measured of each step (S): a number for each end of a segment that was asked for."""
+    ends: tuple[tuple[int, ...], ...]
+    """Where the segments of each step end (S)."""
+
+
+def read_segments(table: StepTable, tokens: TokenTable, *, ends: str, numbers: str, more: int) -> AnswerSegments:
+    """The segments that two columns say, one number fewer (`more` -1), as many (0) or one more (1) than segments.
+
+    A step without tokens has no segment. What does not fit the tokens is an error that names the step.
+    """
+    length = np.bincount(tokens.step, minlength=len(table)).tolist()
+    all_ends, all_numbers = table.column(ends), table.column(numbers)
+    kept_ends: list[tuple[int, ...]] = []
+    kept_numbers: list[tuple[float, ...]] = []
+    of_token: list[int] = []
+    step_of_segment: list[int] = []
+    for step, num in enumerate(length):
+        own = _check_ends(table, step, all_ends[step], num, ends) if num else []
+        values = _check_numbers(table, step, all_numbers[step], len(own) + more, numbers) if num else []
+        for begin, end in zip([0, *own], own, strict=False):
+            of_token += [len(step_of_segment)] * (end - begin)
+            step_of_segment.append(step)
+        kept_ends.append(tuple(own))
+        kept_numbers.append(tuple(values))
+    return AnswerSegments(
+        step=np.array(step_of_segment, dtype=np.int64),
+        of_token=np.array(of_token, dtype=np.int64),
+        numbers=tuple(kept_numbers),
+        ends=tuple(kept_ends),
+    )
+
+
+def join_numbers(by_step: list[list[float]]) -> FloatArray:
+    """Numbers of the segments of each step, one after the other (G)."""
+    return np.array([number for numbers in by_step for number in numbers], dtype=np.float64)
+
+
+def _check_ends(table: StepTable, step: int, ends: Any, num: int, name: str) -> list[int]:
+    is_list = isinstance(ends, list | tuple) and all(type(end) is int for end in ends)
+    if not is_list or not ends or ends[-1] != num or any(a >= b for a, b in zip([0, *ends], ends, strict=False)):
+        raise RecordError(
+            f"{table.describe_step(step)}: {name} is {ends!r}, but ends of segments rise to the {num} sampled tokens "
+            "of the step; measure it with the part that writes them"
+        )
+    return list(ends)
+
+
+def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: str) -> list[float]:
+    is_list = isinstance(numbers, list | tuple) and all(isinstance(number, int | float) for number in numbers)
+    if not is_list or len(numbers) != num or not np.isfinite(np.array(numbers, dtype=np.float64)).all():
+        raise RecordError(
+            f"{table.describe_step(step)}: {name} is {numbers!r}, but {num} finite numbers belong to its segments; "
+            "measure it with the part that writes them"
+        )
+    return [float(number) for number in numbers]
+
+
+# Credit of the segments of an answer: what each changed in the value of the answer so far (SPO-chain).
+#
+# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+
+ENDS, VALUES = "segment_ends", "segment_values"
+
+
+def read_comparison(table: StepTable, credit: Credit, what: str) -> Comparison:
+    """The comparison that credit comes from: R is its signal, and R - A its baseline, both in units of the reward.
+
+    Refused is credit of which that does not hold: a sum or mixture, credit made of other credit, or divided by a scale.
+    """
+    trace = credit.trace
+    if not isinstance(trace, Comparison) or trace.of is not None:
+        raise RecordError(f"{what} reads the baseline of a comparison in groups; use the estimator relative")
+    divided = np.flatnonzero(~np.isnan(trace.scale) & (trace.scale != 1.0))
+    if len(divided):
+        raise RecordError(
+            f"{table.describe_step(int(divided[0]))}: its credit was divided by {trace.scale[divided[0]]:.6g}, and "
+            f"{what} compares credit with values in units of the reward; give the estimator the scale no_scale"
+        )
+    return trace

@@ -1,0 +1,221 @@
+"""Rewards that are a plain function: of a trajectory, or with the signature that TRL's trainers call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from pydantic import field_validator
+
+from groupwise.credit.rewards import Amount
+from groupwise.data.records import Trajectory
+from groupwise.parts.outside import may_run
+from groupwise.parts.outside_functions import FunctionPlace, is_function_place, load_function
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, RecordError
+from groupwise.system.quoted_errors import quote_error, quote_line_in
+from groupwise.system.text import describe_value, quote_line
+
+
+class FunctionReward(Part, slot="reward"):
+    """What a function of yours says an attempt earns.
+
+        def reward(trajectory) -> float | list[float]
+        def reward(trajectory, responses) -> float | list[float]      # with what was said, as texts
+        def reward(completions, **kwargs) -> list[float]              # TRL's signature, for batches of one attempt
+
+    A number is paid on the last step; of a list, each step has its own. TRL's signature is that of GRPOTrainer's
+    `reward_funcs` (prompts, completions, completion_ids and the columns of the data set): columns are what the task's
+    payload has, and None pays nothing.
+    """
+
+    reads_responses: ClassVar[bool] = True
+    """It is handed the texts of responses too."""
+    function: FunctionPlace
+    """Where it is: "file.py:name", or "package.module:name"."""
+    weight: Amount = 1.0
+    """What it is multiplied by."""
+    messages: bool = False
+    """Whether a function with TRL's signature gets prompts and completions as messages, as for conversational data;
+    else as text: the first observation, and the last response."""
+    judges: bool = True
+    """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
+
+    solved_at: Amount | None = None
+    """What it must pay an attempt, with its weight, for the task to count as solved, in filters and evaluations. None =
+    that is for the environment to say."""
+
+    @field_validator("function")
+    @classmethod
+    def _can_be_called(cls, function: str) -> str:
+        if not is_function_place(function):
+            raise ValueError(f"{function!r} names no function; write file.py:name or package.module:name")
+        if may_run():  # who only reads a run calls nothing
+            choose_call(load_function("reward", function), function)
+        return function
+
+    @property
+    def score_name(self) -> str:
+        """What its total is called among the scores of an attempt: the function's name."""
+        return self.function.rpartition(":")[2]
+
+    def find_missing_column(self, payload: Mapping[str, Any]) -> str:
+        """The column that a function with TRL's signature needs and a task's payload lacks; empty = none."""
+        function = load_function("reward", self.function)
+        takes_columns = choose_call(function, self.function) is call_as_trl
+        return next(iter(list_missing_columns(function, payload)), "") if takes_columns else ""
+
+    def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """What it pays where nobody can decode responses: actions stand for them."""
+        return self.pay(trajectory, [step.action or "" for step in trajectory.steps])
+
+    def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
+        """What the function says, a number for each step."""
+        where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: reward {self.function!r}"
+        function = load_function("reward", self.function)
+        call: CallsFunction = choose_call(function, self.function)
+        try:
+            said = call(function, trajectory, list(responses), messages=self.messages)
+            amounts = _spread(said, len(trajectory.steps))
+        except UnfitCall as fault:
+            raise RecordError(f"{where} {fault}") from None
+        except (ConfigError, RecordError):
+            raise
+        except Exception as error:  # a function of somebody else's may raise anything
+            line = quote_line_in(error, function)
+            raise RecordError(f"{where} raised {quote_error(error)}{line}; mend the function") from None
+        return tuple(self.weight * amount for amount in amounts)
+
+
+def _spread(said: object, num_steps: int) -> list[float]:
+    """What a function returned, as a number for each step: one number is the last step's."""
+    if isinstance(said, list | tuple):
+        return [read_element(entry, number) for number, entry in enumerate(said)]
+    amount = read_number(said)
+    if amount is None:
+        raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
+    return [*[0.0] * (num_steps - 1), amount][:num_steps]
+
+
+# How a reward function is called, by the names of what it takes.
+
+EMPTY = inspect.Parameter.empty
+NOT_NAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+OF_ATTEMPT = ("prompts", "completions", "completion_ids")
+"""What every attempt has, by the names that TRL calls them."""
+SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
+
+
+class UnfitCall(RecordError):
+    """What a function takes or returns that does not fit an attempt; whoever calls it says which attempt, and which."""
+
+
+class CallsFunction(Protocol):
+    """Calls a function with what it takes of an attempt."""
+
+    def __call__(
+        self, function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
+    ) -> Any: ...
+
+
+def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
+    """Choose how a function is called; refused, with a sentence, where it takes what nobody has."""
+    try:
+        signature = inspect.signature(function).replace(return_annotation=EMPTY)
+    except (TypeError, ValueError):
+        raise ConfigError(f"rewards: the function {place!r} does not say what it takes; give it {SIGNATURES}") from None
+    parameters = signature.parameters
+    named = [name for name, parameter in parameters.items() if parameter.kind not in NOT_NAMED]
+    needed = [name for name in named if parameters[name].default is EMPTY]
+    is_awaited = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    if "completions" in named and not is_awaited:
+        return call_as_trl
+    positional = [name for name in needed if parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
+    if not is_awaited and positional == needed and len(needed) == 1 and "responses" not in named:
+        return _call_with_trajectory
+    if not is_awaited and named[1:2] == ["responses"] and set(needed) <= set(named[:2]):
+        return _call_with_responses
+    kind = "is awaited or yields, and " if is_awaited else ""
+    raise ConfigError(
+        f"rewards: the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
+    )
+
+
+def _call_with_trajectory(
+    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
+) -> Any:
+    return function(trajectory)
+
+
+def _call_with_responses(
+    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
+) -> Any:
+    return function(trajectory, responses)
+
+
+def call_as_trl(
+    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
+) -> Any:
+    """Call with a batch of one attempt, all by name; what it does not take is left out, as are columns nobody reads."""
+    parameters = inspect.signature(function).parameters
+    seen = [step.observation or "" for step in trajectory.steps]
+    prompt: Any = seen[0] if seen else ""
+    completion: Any = responses[-1] if responses else ""
+    if messages:
+        prompt, completion = [{"role": "user", "content": prompt}], _write_messages(seen, responses)
+    known: dict[str, list[Any]] = {name: [value] for name, value in trajectory.task.payload.items()}
+    known |= {"prompts": [prompt], "completions": [completion]}
+    known["completion_ids"] = [[token for step in trajectory.steps for token in step.response_ids]]
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    missing = list_missing_columns(function, trajectory.task.payload)
+    if missing:
+        raise UnfitCall(
+            f"takes {missing[0]!r}, which the task's payload does not have "
+            f"({', '.join(sorted(trajectory.task.payload)) or 'it is empty'}); add it to the tasks, or give a default"
+        )
+    said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
+    if not isinstance(said, list | tuple) or len(said) != 1:
+        raise UnfitCall(
+            f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
+            "number for each"
+        )
+    return 0.0 if said[0] is None else read_element(said[0], 0)
+
+
+def read_element(value: object, number: int) -> float:
+    """A number out of the list that a function returned; `number` is its place there."""
+    amount = read_number(value)
+    if amount is None:
+        quoted = quote_line(repr(value), limit=60)
+        raise UnfitCall(
+            f"returned a list whose element {number} is {describe_value(value)}, found {quoted}; expected a number"
+        )
+    return amount
+
+
+def read_number(value: object) -> float | None:
+    """What a function returned as a number, also one of numpy or torch; None if it is none."""
+    if isinstance(value, str | bytes) or value is None:
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):  # torch's, of a tensor of several
+        return None
+
+
+def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any]) -> list[str]:
+    """What a function with TRL's signature needs by name, and neither an attempt nor its task's payload has."""
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in (*OF_ATTEMPT, *payload)
+    ]
+
+
+def _write_messages(seen: Sequence[str], responses: Sequence[str]) -> list[dict[str, str]]:
+    """What was said after the first observation, in turns."""
+    turns = [{"role": "assistant", "content": responses[0]}] if responses else []
+    for observation, response in zip(seen[1:], responses[1:], strict=True):
+        turns += [{"role": "user", "content": observation}, {"role": "assistant", "content": response}]
+    return turns

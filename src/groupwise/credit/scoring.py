@@ -1,0 +1,174 @@
+"""Scoring a trajectory: its step rewards become the sum of what each part pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, cast
+
+from pydantic import Field
+
+from groupwise.credit.rewards import ReadsResponses, Reward
+from groupwise.data.column_checks import LARGEST_REWARD
+from groupwise.data.records import Step, Trajectory
+from groupwise.parts.part import Part, kind_of, name_of
+from groupwise.parts.slots import Shaper
+from groupwise.system.errors import RecordError
+
+ReadResponse = Callable[[Sequence[int]], str]
+"""What a response says, of its token ids."""
+
+
+def score_trajectory(
+    trajectory: Trajectory, rewards: Sequence[Reward], *, read_response: ReadResponse | None = None
+) -> Trajectory:
+    """The trajectory as the parts pay it.
+
+    Its step rewards are the sums over the parts. Its scores gain the total of each part under the part's kind, and
+    `return`, the total of all. A part with a `solved_at` says whether the task was solved (`success`), in the
+    environment's place. Where some parts judge and others shape, `accuracy` is what the judges paid: filters
+    that ask whether a task still teaches go by that, since a length penalty makes equal answers differ.
+
+    Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
+    that is not finite is an error that names task, attempt, step and part, be it the environment's own and read by
+    none of the parts. `read_response` is for parts that read what was said (`reads_responses`); without it, they go by
+    actions.
+    """
+    if trajectory.outcome is not None:
+        raise RecordError(
+            f"{_name_attempt(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
+            "the rewards of its steps; leave the outcome out, or the rewards"
+        )
+    for step in trajectory.steps:
+        _check_amount(trajectory, step, step.reward, "the environment's own reward")
+    payments = [(part, _pay(trajectory, part, read_response)) for part in rewards]
+    totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in payments), strict=True)]
+    totals = totals if payments else [0.0] * len(trajectory.steps)
+    scores: dict[str, float] = {}
+    for part, amounts in payments:
+        scores[_name_kind(part)] = scores.get(_name_kind(part), 0.0) + math.fsum(amounts)
+        solved_at: float | None = getattr(part, "solved_at", None)
+        if solved_at is not None:
+            scores["success"] = float(math.fsum(amounts) >= solved_at)
+    judged = [amounts for part, amounts in payments if getattr(part, "judges", False)]
+    if 0 < len(judged) < len(payments):
+        scores["accuracy"] = math.fsum(amount for amounts in judged for amount in amounts)
+    return replace(
+        trajectory,
+        steps=tuple(
+            step if total == step.reward else replace(step, reward=total)
+            for step, total in zip(trajectory.steps, totals, strict=True)
+        ),
+        scores={**trajectory.scores, **scores, "return": math.fsum(totals)},
+    )
+
+
+def _pay(trajectory: Trajectory, part: Reward, read_response: ReadResponse | None) -> tuple[float, ...]:
+    if read_response is not None and getattr(part, "reads_responses", False):
+        responses = [read_response(step.response_ids) for step in trajectory.steps]
+        amounts = tuple(float(amount) for amount in cast(ReadsResponses, part).pay(trajectory, responses))
+    else:
+        amounts = tuple(float(amount) for amount in part(trajectory))
+    if len(amounts) != len(trajectory.steps):
+        raise RecordError(
+            f"{_name_attempt(trajectory)}: reward {_name_kind(part)!r} gave {len(amounts)} numbers for "
+            f"{len(trajectory.steps)} steps; give one per step"
+        )
+    for step, amount in zip(trajectory.steps, amounts, strict=True):
+        _check_amount(trajectory, step, amount, f"reward {_name_kind(part)!r}")
+    return amounts
+
+
+def _check_amount(trajectory: Trajectory, step: Step, amount: float, what: str) -> None:
+    if not abs(amount) <= LARGEST_REWARD:
+        raise RecordError(
+            f"{_name_attempt(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
+            f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
+        )
+
+
+def _name_attempt(trajectory: Trajectory) -> str:
+    return f"task {trajectory.task.id!r}, attempt {trajectory.attempt}"
+
+
+def _name_kind(part: Reward) -> str:
+    name: str | None = getattr(part, "score_name", None)
+    return name if name is not None else kind_of(type(part)) if isinstance(part, Part) else type(part).__name__
+
+
+# Shaping a group: what comparing its attempts adds to what they earned.
+
+
+def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:
+    """The attempts of a group with what each shaper adds, one after the other; their own rewards stay known."""
+    trajectories = list(group)
+    for shaper in shapers:
+        trajectories = [
+            _add_amounts(trajectory, amounts, shaper)
+            for trajectory, amounts in zip(trajectories, shaper(trajectories), strict=True)
+        ]
+    return trajectories
+
+
+def _add_amounts(trajectory: Trajectory, amounts: Sequence[float], shaper: Shaper) -> Trajectory:
+    if len(amounts) != len(trajectory.steps) or not all(math.isfinite(amount) for amount in amounts):
+        raise RecordError(
+            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: shaper {name_of(shaper)} gave {amounts!r} for "
+            f"{len(trajectory.steps)} steps; give one finite number per step"
+        )
+    if not any(amounts):
+        return trajectory
+    steps = [replace(step, shaped=step.shaped + amount) for step, amount in zip(trajectory.steps, amounts, strict=True)]
+    return replace(trajectory, steps=tuple(steps))
+
+
+# The KL to the reference policy, taken off the reward.
+
+REFERENCE_LOGP = "reference_logp"
+"""The fact that holds a response's log-probability under the reference policy."""
+
+
+class ReferenceKl(Part, slot="shaper"):
+    """Take off each step's reward how much likelier its response has become than under the reference policy.
+
+        r_t <- r_t - weight * sum over its tokens of (ln pi(token) - ln pi_ref(token))
+
+    Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and P3O (Wu et al. 2023, arXiv:2310.00212), which
+    both stand in the reward of an answer; the estimator is k1, and pi the policy that sampled. REINFORCE++ takes it off
+    the reward of each token: `kl` of the token credit `token_return`. Choices: summed over a
+    response, as TRL's RLOO does, and put on its step; a method that discounts passes it back to the steps before. It
+    reads the fact `reference_logp`, which the measure `reference_score` writes down before. Off-policy attempts
+    (sampled with guidance, a forced beginning or at another temperature, and trained as if without) are left as they
+    are: the log-probs recorded of them are no log-probs of pi.
+    """
+
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """What a nat of divergence costs."""
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
+        return False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        return [
+            (0.0,) * len(trajectory.steps)
+            if trajectory.off_policy
+            else tuple(-self.weight * self._measure_divergence(trajectory, step) for step in trajectory.steps)
+            for trajectory in group
+        ]
+
+    def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
+        where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}"
+        if REFERENCE_LOGP not in step.facts:
+            raise RecordError(
+                f"{where}: it has no fact {REFERENCE_LOGP!r}, which the shaper reference_kl reads; add "
+                'measures = ["reference_score"] to [algorithm]'
+            )
+        if len(step.logp_behaviour) != len(step.response_ids):
+            raise RecordError(
+                f"{where}: the log-probs of its sampled tokens were not recorded, which the shaper reference_kl reads; "
+                "use an engine that reports them"
+            )
+        return math.fsum(step.logp_behaviour) - float(step.facts[REFERENCE_LOGP])

@@ -1,0 +1,308 @@
+"""What is earned from a token on: the return of classical reinforcement learning, token by token.
+
+The reward of a step stands on the last token of its response; tokens of an attempt follow one another, step by step.
+
+Axes: S steps of the table, K sampled tokens of all steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments
+from groupwise.data.credit import Credit, Derivation, TokenCredit, TokenTrace, describe_mask
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.part import Part, name_of
+from groupwise.parts.slots import TokenCreditSlot
+from groupwise.system.errors import RecordError
+
+REFERENCE = "reference_token_logps"
+"""The fact with the log-prob of each sampled token under the reference policy."""
+Discount = Annotated[float, Field(ge=0, le=1)]
+
+
+class TokenReturn(Part, slot="token_credit"):
+    """What is earned from a token on, discounted from token to token; the credit of the step is not read.
+
+        G_k = r_k + gamma * G_(k+1),   r_k = reward of the step where k is its last token, else 0
+        with `kl`:   r_k <- r_k - kl * (ln pi(token) - ln pi_ref(token)),   pi the policy that sampled
+
+    Source: the return of REINFORCE, token by token (Sutton and Barto 2018, chapter 13). With `whitened_tokens` around
+    it, it is REINFORCE++ (arXiv:2501.03262), at any gamma. **Choices.** Tokens of later steps of an attempt follow
+    those of earlier ones; prompts between them take no time. An outcome replaces the rewards: all of it stands on the
+    last token. A step without tokens hands its reward to the last token before it in the attempt, if there is one. Of
+    attempts that another policy sampled nothing is taken off: their log-probs are none of pi.
+    """
+
+    gamma: Discount = 1.0
+    """Discount from one token to the next."""
+    kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """What a nat of divergence from the reference costs; above 0 it reads what `reference_score` writes by token."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The facts that it reads."""
+        return frozenset({REFERENCE} if self.kl else ())
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        rewards = place_rewards(table, tokens)
+        if self.kl:
+            rewards = rewards - self.kl * _measure_divergence(table, tokens)
+        return TokenCredit(
+            values=add_later(rewards, table, tokens, share=self.gamma),
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=ReturnTrace(part=self, amounts=rewards, share=self.gamma),
+        )
+
+
+def _measure_divergence(table: StepTable, tokens: TokenTable) -> FloatArray:
+    """How much likelier each token was than under the reference (K); 0 for attempts of another policy."""
+    num_tokens = np.bincount(tokens.step, minlength=len(table)).tolist()
+    listed: list[float] = []
+    for step, (known, num) in enumerate(zip(table.column(REFERENCE).tolist(), num_tokens, strict=True)):
+        is_own = not table.off_policy[step]
+        if is_own and (not isinstance(known, list | tuple) or len(known) != num):
+            raise RecordError(
+                f"{table.describe_step(step)}: it has no {REFERENCE} for its {num} sampled tokens, which token_return "
+                "with kl reads; add the measure reference_score with by_token = true"
+            )
+        listed += known if is_own else [0.0] * num
+    apart = tokens.column("logp", table) - np.array(listed, dtype=np.float64)
+    return np.where(table.off_policy[tokens.step], 0.0, apart)
+
+
+def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
+    """Put each step's reward on its last token (K), or that of a step without tokens on the last token before it."""
+    rewards = np.zeros(len(tokens))
+    amounts = table.reward
+    if "outcome" in table.extra:  # it takes the place of the rewards: all of it on the last step
+        amounts = np.where(np.append(table.attempt[1:] != table.attempt[:-1], True), table.episode_return, 0.0)
+    last = np.searchsorted(tokens.step, np.arange(len(table)), side="right") - 1
+    for token, attempt, amount in zip(last.tolist(), table.attempt.tolist(), amounts.tolist(), strict=True):
+        if token >= 0 and table.attempt[tokens.step[token]] == attempt:
+            rewards[token] += amount
+    return rewards
+
+
+def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, share: float) -> FloatArray:
+    """Add to each token's amount a share of what the next token of its attempt comes to (K)."""
+    sums, attempt, after = amounts.tolist(), table.attempt[tokens.step].tolist(), 0.0
+    for token in range(len(sums) - 1, -1, -1):
+        if token + 1 == len(sums) or attempt[token + 1] != attempt[token]:
+            after = 0.0
+        after = sums[token] = sums[token] + share * after
+    return np.array(sums, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReturnTrace:
+    """How a token comes by its return or advantage: a sum over the tokens of its attempt from it on."""
+
+    part: Part
+    """The part."""
+    amounts: FloatArray
+    """What each token brought by itself (K)."""
+    share: float
+    """What a token has of the next one's sum."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """Every later token's amount, with its discount."""
+        attempt, amounts = table.attempt[tokens.step], self.amounts.tolist()
+        later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
+        value = sum(self.share ** (k - token) * amounts[k] for k in later)
+        members = tuple((k, amounts[k]) for k in later if amounts[k])
+        words = f"sum over {len(members)} tokens of {self.share:.6g}^distance x what it brought = {value:.6g}"
+        return Derivation(value=value, formula=words, members=members)
+
+
+# Credit of tokens, whitened over all tokens of the table that train.
+#
+# Axis: K sampled tokens of all steps.
+
+
+class WhitenedTokens(Part, slot="token_credit"):
+    """Shift and scale the credit of tokens to mean 0 and variance 1 over all tokens of the table that train.
+
+        A = (v - mean) / sqrt(var + eps),   var with Bessel's correction
+
+    Source: whitening of advantages in PPO and REINFORCE++ (arXiv:2501.03262), as verl computes it. Choices: tasks mix
+    by design. Tokens that do not train, by the part within or by filters, do not count. All equal gives exactly 0, and
+    so do fewer than two tokens.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    of: TokenCreditSlot
+    """The credit that is whitened."""
+    eps: Annotated[float, Field(ge=0)] = 1e-8
+    """Added to the variance."""
+
+    @property
+    def gives_spans(self) -> bool:
+        """Whether the part within tells spans."""
+        return getattr(self.of, "gives_spans", False)
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        inner = self.of(table, credit, tokens)
+        counts: BoolArray = inner.trains & table.trains[tokens.step]
+        counted = inner.values[counts]
+        values = np.zeros(len(tokens))
+        if len(counted) >= 2:
+            # Relative to one value that counts, so that equal values give exactly 0.
+            distance, own = counted - counted[0], inner.values[inner.trains] - counted[0]
+            variance = float(np.var(distance, ddof=1))
+            if distance.any():
+                values[inner.trains] = (own - distance.mean()) / np.sqrt(variance + self.eps)
+        return TokenCredit(
+            values=values,
+            trains=inner.trains,
+            trace=WhitenedTrace(part=self, inner=inner, counts=counts),
+            span=inner.span,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WhitenedTrace:
+    """How whitened credit comes about: from the credit within, and its mean and deviation over what counts."""
+
+    part: WhitenedTokens
+    """The part."""
+    inner: TokenCredit
+    """The credit within."""
+    counts: BoolArray
+    """Which tokens count in the statistics (K)."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The credit within, less the mean, over the deviation."""
+        trace, known = self.inner.trace, self.inner.values[self.counts].tolist()
+        if isinstance(trace, TokenTrace):
+            weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
+            within = Derivation(value=weight * earned, formula=f"{weight:.6g} x {earned:.6g} = {weight * earned:.6g}")
+        elif hasattr(trace, "derive"):
+            within = trace.derive(table, credit, tokens, token)
+        else:
+            taken = float(self.inner.values[token])
+            reason = f"the credit of {name_of(self.part.of)}, whose trace {type(trace).__name__} has no derive"
+            within = Derivation(value=taken, formula=f"{taken:.6g}", not_derived=reason)
+        own, lines = within.value, (*within.lines, f"{name_of(self.part.of)}: {within.formula}")
+        if len(known) < 2 or len(set(known)) == 1:
+            return replace(within, value=0.0, formula="nothing to whiten by: 0", lines=lines)
+        mean = sum(known) / len(known)
+        spread = (sum((value - mean) ** 2 for value in known) / (len(known) - 1) + self.part.eps) ** 0.5
+        value = (own - mean) / spread
+        return replace(
+            within,
+            value=value,
+            formula=f"({own:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}",
+            lines=(*lines, f"over the {len(known)} tokens that train: mean {mean:.6g}, deviation {spread:.6g}"),
+        )
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Why a token does not train, as the part within says."""
+        return describe_mask(self.inner, table, credit, tokens, token)
+
+
+# Plain ways to share the credit of a step among its tokens: discounted from the end, or to the first ones alone.
+#
+# Axis: K sampled tokens of all steps.
+
+
+class DiscountedTokens(Part, slot="token_credit"):
+    """Give the last token of a response the step's credit, and each token before it gamma times that of the next.
+
+        A_k = gamma^(n - 1 - k) * A,   k = 0 .. n - 1
+
+    Source: the return of a token in REINFORCE++ (arXiv:2501.03262) and PPO, where the reward stands on the last token
+    of a response and is discounted from token to token; the published setting is gamma 1. Choices: it is the credit
+    that is discounted, after its comparison, and within one response: from step to step the estimator discounts.
+    Gamma 0 gives credit to the last token alone (0^0 = 1).
+    """
+
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Discount from one token to the next."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        weight = np.power(self.gamma, tokens.step_length - 1 - tokens.position, dtype=np.float64)
+        return TokenCredit(
+            values=weight * credit.values[tokens.step],
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=TokenTrace(weight=weight, part=self),
+        )
+
+
+class FirstTokens(Part, slot="token_credit"):
+    """Train on the first tokens of each response only; they have the credit of their step.
+
+        token k trains where k < count
+
+    Source: ours, a plain mask: long responses train at the cost of short ones, since what follows the last token that
+    trains is not computed. Choice: a response that is shorter trains whole.
+    """
+
+    count: Annotated[int, Field(ge=1)]
+    """How many tokens of a response train."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        return TokenCredit(
+            values=credit.values[tokens.step],
+            trains=tokens.position < self.count,
+            trace=TokenTrace(weight=np.ones(len(tokens)), part=self),
+        )
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Which tokens of its response train instead."""
+        first = tokens.num_forced(int(tokens.step[token]))
+        return f"only tokens {first} to {first + self.count - 1} of a response do"
+
+
+# Generalised advantages of tokens, with values that were measured instead of learnt.
+#
+# Axes: S steps of the table, K sampled tokens of all steps.
+
+
+class TokenGae(Part, slot="token_credit"):
+    """Generalised advantages of tokens: what a token brought beyond its value, and a fading share of what came after.
+
+        delta_k = r_k + gamma * V_(k+1) - V_k,   A_k = delta_k + gamma * lam * A_(k+1)
+
+    Source: GAE (Schulman et al. 2015, arXiv:1506.02438), as in PPO. **Choices.** There is no critic: values are those
+    that the measure `segment_values` writes (or any that writes `segment_ends` and `segment_values`), and a token has
+    the value of its segment's beginning. The beginning of an answer has the baseline of the estimator, which is
+    `relative` and must not divide by a scale; without the columns an answer is one segment. Nothing is expected after
+    the end of an attempt, even one that was cut off. With gamma = lam = 1, credit is what the attempt still earns less
+    V; where all values are 0, it is `token_return`. With gamma 1, lam 0 gives all credit of a segment to its last
+    token.
+    """
+
+    gamma: Discount = 1.0
+    """Discount from one token to the next."""
+    lam: Discount = 0.95
+    """Share of the next token's advantage that a token has too."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        value = _read_values(table, credit, tokens)
+        attempt, following = table.attempt[tokens.step], np.zeros(len(tokens))
+        following[:-1] = np.where(attempt[1:] == attempt[:-1], value[1:], 0.0)
+        surprise = place_rewards(table, tokens) + self.gamma * following - value
+        share = self.gamma * self.lam
+        return TokenCredit(
+            values=add_later(surprise, table, tokens, share=share),
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=ReturnTrace(part=self, amounts=surprise, share=share),
+        )
+
+
+def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
+    """The value of each token (K): that of its segment's beginning."""
+    comparison = read_comparison(table, credit, "token_gae")
+    baseline = comparison.signal - comparison.values  # also where nobody was compared with
+    if ENDS not in table.extra or not len(tokens):
+        return baseline[tokens.step]
+    segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
+    by_step = zip(segments.ends, segments.numbers, baseline.tolist(), strict=True)
+    return np.array([value for ends, inner, first in by_step if ends for value in (first, *inner)])[segments.of_token]

@@ -1,0 +1,218 @@
+"""Checking and coding one column at a time: what a user hands in becomes an array, or an error that names the row.
+
+Axis: N rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.data.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray, Segments
+from groupwise.system.errors import RecordError
+from groupwise.system.text import quote_line
+
+Column = Sequence[Any] | npt.NDArray[Any]
+
+LARGEST_REWARD = 1e100
+"""Rewards beyond this leave no room for their squares in float64; no task has them, sentinels such as -1e300 do."""
+
+
+_MAX_SHOWN = 120
+LARGEST_INTEGER = 2**40
+"""Beyond this an index, a segment or a token count is a mistake, and products of codes would overflow."""
+
+
+def to_column(name: str, column: Any) -> Column:
+    """A column that is read by position: arrays and lists as they are, anything else (a pandas Series) as a list."""
+    if isinstance(column, np.ndarray | list):
+        return column
+    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
+        raise RecordError(f"column {name!r} is {quote_value(column)}; give a list or an array with one entry per row")
+    return list(column)
+
+
+def check_lengths(columns: Mapping[str, Column]) -> int:
+    """Return the common length of all columns, or say which one differs from the first."""
+    lengths = {name: len(column) for name, column in columns.items()}
+    expected_name, expected = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if length != expected:
+            raise RecordError(
+                f"column {name!r} has {length} rows, but column {expected_name!r} has {expected}; "
+                "every column needs one entry per row"
+            )
+    return expected
+
+
+def to_numbers(name: str, column: Column, *, largest: float = np.inf) -> FloatArray:
+    """A column of finite numbers as float64; NaN, infinities, None and text are errors that name the row."""
+    array = _flat(name, column)
+    if array.dtype.kind not in "fiub":
+        row = next((i for i, value in enumerate(column) if not _is_number(value)), None)
+        if row is not None:
+            raise _at(
+                row, f"column {name!r}, row {row}: {quote_value(column[row])} is not a number; give every row a number"
+            )
+    values = array.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise _at(
+            int(bad[0]),
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; "
+            "drop the attempt or score it before computing credit (a missing score is not a zero)",
+        )
+    bad = np.flatnonzero(np.abs(values) > largest)
+    if len(bad):
+        raise _at(
+            int(bad[0]),
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]:g}, beyond {largest:g}; "
+            "this looks like a sentinel, not a reward: replace or rescale it",
+        )
+    return values
+
+
+def to_integers(name: str, column: Column) -> IntArray:
+    """A column of integers >= 0; anything else is an error that names the row."""
+    values = _flat(name, column)
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    if values.dtype.kind not in "iu":
+        row = next((i for i, value in enumerate(column) if not _is_integer(value)), 0)
+        raise _at(row, f"column {name!r}, row {row}: {quote_value(column[row])} is not an integer; count from 0")
+    bad = np.flatnonzero((values < 0) | (values > LARGEST_INTEGER))
+    if len(bad):
+        raise _at(int(bad[0]), f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; count from 0 upwards")
+    return values.astype(np.int64)
+
+
+def to_flags(name: str, column: Column) -> BoolArray:
+    """A column of truth values; 0 and 1 are taken as such, anything else is an error that names the row."""
+    values = _flat(name, column)
+    if values.dtype.kind != "b":
+        row = next((i for i, value in enumerate(column) if not _is_truth_value(value)), None)
+        if row is not None:
+            raise _at(row, f"column {name!r}, row {row}: {quote_value(column[row])} is neither true nor false")
+    return values.astype(np.bool_)
+
+
+def code_ids(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]]:
+    """Code a column of ids (all text or all integers) by their sorted order; return codes and the ids behind them."""
+    if isinstance(column, np.ndarray) or (len(column) and isinstance(column[0], int | np.integer)):
+        values = np.asarray(column)
+        if values.dtype.kind in "iu":
+            return code_integers(values)
+    listed = column.tolist() if isinstance(column, np.ndarray) else [_plain(value) for value in column]
+    _check_ids(name, listed)
+    codes, seen = code_by_first_seen(listed)
+    ordered = sorted(seen)
+    rank = {key: code for code, key in enumerate(ordered)}
+    return np.array([rank[key] for key in seen], dtype=np.int64)[codes], ordered
+
+
+def code_integers(values: npt.NDArray[Any]) -> tuple[IntArray, list[int]]:
+    """Code integers by their sorted order; return codes and the integers behind them."""
+    if len(values) and values.min() >= 0 and values.max() <= LARGEST_INTEGER:
+        groups = Segments.of(
+            values.astype(np.int64)
+        )  # no sort where the integers are not much larger than their number
+        return groups.label, values[groups.first].tolist()
+    keys, codes = np.unique(values, return_inverse=True)
+    return codes.astype(np.int64), keys.tolist()
+
+
+def code_keys(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
+    """Code a column of hashable keys, equal where the keys are equal; None and NaN become -1 (not comparable)."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == 1:
+        codes, integers = code_integers(column)
+        return codes, list(integers)
+    listed = column.tolist() if isinstance(column, np.ndarray) else column
+    try:
+        codes, keys = code_by_first_seen(listed)
+        # NaN is how tables of other libraries write None; it differs from itself.
+        known = [key is not None and bool(key == key) for key in keys]
+    except TypeError:
+        row = next((i for i, value in enumerate(listed) if not _is_hashable(value)), 0)
+        raise _at(
+            row,
+            f"column {name!r}, row {row}: a {type(listed[row]).__name__} cannot be compared by equality; "
+            "use text, a number, a tuple of these, or None for 'not comparable'",
+        ) from None
+    except Exception as error:  # somebody's own `__eq__` or `__hash__`
+        raise RecordError(
+            f"column {name!r} holds keys that cannot be compared ({quote_line(f'{type(error).__name__}: {error}')}); "
+            "use text, a number, a tuple of these, or None for 'not comparable'"
+        ) from error
+    if all(known):
+        return codes, keys
+    new_code = np.where(known, np.cumsum(known) - 1, NOT_COMPARABLE)
+    return new_code[codes], [key for key, keep in zip(keys, known, strict=True) if keep]
+
+
+def code_by_first_seen(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
+    """Number values by first appearance; return the numbers and the distinct values."""
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values), dtype=np.int64, count=len(values))
+    return codes, list(seen)
+
+
+def _check_ids(name: str, listed: Sequence[Any]) -> None:
+    kinds = set(map(type, listed))
+    if kinds <= {str} or kinds <= {int}:
+        return
+    row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
+    if row is not None:
+        raise _at(row, f"column {name!r}, row {row}: {quote_value(listed[row])} is not an id; use text or integers")
+    raise RecordError(f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)")
+
+
+def _at(row: int, message: str) -> RecordError:
+    return RecordError(message, row=row)
+
+
+def _flat(name: str, column: Column) -> npt.NDArray[Any]:
+    """A column as an array of one dimension."""
+    try:
+        values = np.asarray(column)
+    except ValueError:
+        values = np.zeros((0, 0))  # rows of different lengths
+    if values.ndim != 1:
+        raise RecordError(f"column {name!r} holds rows of several entries; give one entry per row")
+    return values
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int):
+        return abs(value) < 2**1000  # a larger one has no float
+    return isinstance(value, float | np.integer | np.floating | np.bool_)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) <= LARGEST_INTEGER
+
+
+def _is_truth_value(value: object) -> bool:
+    return isinstance(value, bool | int | float | np.generic) and value in (0, 1)
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def quote_value(value: object) -> str:
+    """A value as messages print it, cut where it is long."""
+    try:
+        return quote_line(repr(_plain(value)), limit=_MAX_SHOWN)
+    except Exception:  # an integer of thousands of digits, or somebody's own `__repr__`
+        return f"a {type(value).__name__}"

@@ -1,0 +1,226 @@
+"""Steps as the columns of a step table: from the trajectories that hold them, or from the rows written of them.
+
+Both ways go through the table of step fields, so that credit computed again from a journal reads what it read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from groupwise.data.field_kinds import KEPT, ON_STEP, STATE, Check, Presence, StepField
+from groupwise.data.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
+from groupwise.data.step_fields import RESERVED_NAMES, STEP_FIELDS, compile_function
+from groupwise.system.errors import RecordError
+from groupwise.system.json_text import to_canonical_json
+
+Columns = dict[str, list[Any]]
+
+
+def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | None = None) -> Columns:
+    """Lay trajectories out as the columns of a step table, one row a step.
+
+    An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
+    attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
+    trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
+    where all have it, and so are `well_formed` and `accepted`. With the `version` of the weights that are about to
+    learn, `age` says how many versions older the oldest weights are that sampled the attempt, where every attempt says
+    which versions these were: not every engine does.
+    """
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
+    columns: Columns = {}
+    for field, lay_out in _FROM_TRAJECTORIES:
+        values = lay_out(owners, steps)
+        if _is_there(field, values):
+            columns[field.name] = values
+    _add_valid(columns, (step.valid for step in steps))
+    if any(step.response_ids for step in steps):
+        columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
+    if any(trajectory.off_policy for trajectory in trajectories):
+        columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
+    if version is not None and all(trajectory.versions for trajectory in owners):
+        columns["age"] = [_compute_age(trajectory, version) for trajectory in owners]
+    _add_facts(columns, [step.facts for step in steps])
+    without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
+    if len(without) < len(trajectories):
+        if without:
+            raise RecordError(
+                f"trajectory {without[0]!r} has no outcome while others have one; set it on all or on none"
+            )
+        columns["outcome"] = [trajectory.outcome for trajectory in owners]
+    return columns
+
+
+def _make_column_reader(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]:
+    """Make the function that reads a field of many steps, which come with the trajectory of each."""
+    if field.make:
+        make, wants_all = field.make, field.column is not None and field.column.presence is Presence.WHERE_ALL
+        return lambda owners, steps: (
+            # The first step settles it where every one must say something.
+            [None] if wants_all and steps and make(owners[0], steps[0]) is None else list(map(make, owners, steps))
+        )
+    value = f"step.{field.step} for step in steps" if field.step else f"owner.{field.trajectory} for owner in owners"
+    return compile_function("owners, steps", f"return [{value}]")
+
+
+def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
+    """Lay rows of a journal out as the columns that their trajectories gave.
+
+    `version` is that of the weights that learnt. States are their canonical texts, since lists have come of tuples.
+    """
+    columns: Columns = {}
+    for field in _FROM_ROWS:
+        values = [row.get(field.name) for row in rows]
+        if field.kind is STATE:
+            values = list(map(_to_comparable, values))
+        if _is_there(field, values):
+            columns[field.name] = values
+    _add_valid(columns, (join_validity(*map(row.get, ("well_formed", "accepted", "valid"))) for row in rows))
+    if any(row.get("response_ids") for row in rows):
+        columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
+    elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
+    if any(elsewhere):
+        columns["off_policy"] = elsewhere
+    if version is not None and all("version" in row or "versions" in row for row in rows):
+        columns["age"] = _compute_ages(rows, version)
+    _add_facts(columns, [row.get("extra", {}) for row in rows])
+    if any("outcome" in row for row in rows):
+        columns["outcome"] = [row.get("outcome") for row in rows]
+    return columns
+
+
+def _add_valid(columns: Columns, valid: Iterable[bool | None]) -> None:
+    """Where some step does not say apart whether it was well formed and accepted: what all say for both together.
+
+    A step that does not say makes its column unknown: a default would be an invented verdict. Where both columns are
+    there, a table makes this one of them by itself.
+    """
+    if "well_formed" in columns and "accepted" in columns:
+        return
+    verdicts = list(valid)
+    if None not in verdicts:
+        columns["valid"] = verdicts
+
+
+def _is_there(field: StepField, values: Sequence[Any]) -> bool:
+    """Whether the table gets the column of a field."""
+    assert field.column is not None, "only columns are laid out"
+    presence = field.column.presence
+    if presence is Presence.WHERE_ALL:
+        return None not in values
+    # Rows of before a field was written say nothing of it, and a column that is checked takes no None.
+    if presence is Presence.ALWAYS and (field.column.check is Check.ANYTHING or not values):
+        return True
+    return any(value is not None for value in values)
+
+
+def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
+    """A column for everything that was found out about some step; None where another does not have it."""
+    if any(facts):
+        names = dict.fromkeys(name for known in facts for name in known)
+        if not RESERVED_NAMES.isdisjoint(names):
+            name = next(name for name in names if name in RESERVED_NAMES)
+            row = next(row for row, known in enumerate(facts) if name in known)
+            where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "attempt", "index"))
+            raise RecordError(f"{where}: the fact {name!r} has a name that is taken; call it something else", row=row)
+        columns |= {name: [known.get(name) for known in facts] for name in names}
+
+
+def _to_comparable(state: Any) -> Any:
+    return to_canonical_json(state) if isinstance(state, list | dict) else state
+
+
+def _compute_age(trajectory: Trajectory, version: int) -> int:
+    age = version - min(trajectory.versions)
+    if age < 0:
+        raise RecordError(
+            f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the weights that are "
+            f"about to learn are version {version}; hand in the version of the learner"
+        )
+    return age
+
+
+def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
+    """How many versions older the oldest weights are that sampled each row's attempt."""
+    oldest: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        attempt, oldest_of_row = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
+        oldest[attempt] = min(oldest_of_row, oldest.get(attempt, oldest_of_row))
+    return [version - oldest[row["task"], row["attempt"]] for row in rows]
+
+
+_LAID_OUT = [field for field in STEP_FIELDS if field.column and field.column.presence is not Presence.BY_ITSELF]
+_FROM_ROWS = [field for field in _LAID_OUT if field.in_rows]
+_FROM_TRAJECTORIES = [
+    (field, _make_column_reader(field)) for field in _LAID_OUT if field.step or field.trajectory or field.make
+]
+
+
+# Trajectories as rows, one a step, and the steps of rows again: the table of step fields, written out both ways.
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def make_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    """The rows of one attempt.
+
+    They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent
+    and the error stay with the trajectory. An attempt without steps has no rows.
+    """
+    for step in trajectory.steps:
+        yield _write_row(trajectory, step)
+
+
+def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
+    """Put the fields that attempts say into the order of journals: first what every row has, then what some have."""
+    ordered = sorted(step_fields, key=lambda field: field.absent is not KEPT)
+    for field in [field for field in ordered if field.follows]:
+        ordered.remove(field)
+        place = next(place for place, other in enumerate(ordered) if other.name == field.follows)
+        ordered.insert(place + 1, field)
+    return ordered
+
+
+def _make_row_writer() -> Callable[[Trajectory, Step], dict[str, Any]]:
+    """Make the function that writes a row: a dict of what every row has, then a line or two for each further field."""
+    recorded = [field for field in STEP_FIELDS if field.step or field.trajectory or field.make]
+    known: dict[str, Any] = {}
+    always, more = "", ""
+    for field in _order_fields(recorded):
+        known |= {f"make_{field.name}": field.make, f"absent_{field.name}": field.absent}
+        value = f"step.{field.step}" if field.step else f"trajectory.{field.trajectory}"
+        value = f"make_{field.name}(trajectory, step)" if field.make else value
+        if field.absent is KEPT:
+            always += f"{field.name!r}: {value}, "
+        else:
+            differs = "is not None" if field.absent is None else f"!= absent_{field.name}"
+            more += f"value = {value}\nif value {differs}: row[{field.name!r}] = value\n"
+    return compile_function("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
+
+
+def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
+    """Make the function that reads a step: a call of `Step`; of fields that fill the same one, the last there is."""
+    known: dict[str, Any] = {"Step": Step}
+    values: dict[str, str] = {}
+    entries = {entry.name: entry for entry in fields(Step)}
+    for field in STEP_FIELDS:
+        if not field.step:
+            continue
+        entry = entries[field.step]
+        is_made = field.unknown is ON_STEP and entry.default is MISSING
+        default = entry.default_factory if is_made else entry.default
+        unknown = default if field.unknown is ON_STEP else field.unknown
+        known |= {f"read_{field.name}": field.kind.read, f"unknown_{field.name}": unknown}
+        value = f"row[{field.name!r}]" if field.kind.read is None else f"read_{field.name}(row[{field.name!r}])"
+        otherwise = values.get(field.step, f"unknown_{field.name}{'()' if is_made else ''}")
+        values[field.step] = value if field.required else f"({value} if {field.name!r} in row else {otherwise})"
+    arguments = ", ".join(f"{name}={value}" for name, value in values.items())
+    return compile_function("row, versions", f"return Step({arguments}, versions=versions)", known)
+
+
+_write_row = _make_row_writer()
+
+read_step = _make_step_reader()
+"""The step of a row, and of its spans of versions, as it was sampled: with the reward that it had by itself."""

@@ -1,0 +1,390 @@
+"""The step table: many recorded steps as columns, in an order of their own.
+
+Axes: N rows as handed in, S steps (rows of one step that differ only by segment are one step), A attempts, M tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.data import column_checks as check
+from groupwise.data.column_checks import Column
+from groupwise.data.field_kinds import Check
+from groupwise.data.past_attempts import Remembered, spread_remembered
+from groupwise.data.records import Trajectory
+from groupwise.data.segments import (
+    NOT_COMPARABLE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Segments,
+    count_weighted,
+    order_by_key,
+)
+from groupwise.data.step_columns import lay_out_trajectories
+from groupwise.data.step_fields import COLUMNS, describe_column_source
+from groupwise.system.errors import RecordError, nearest
+
+_Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
+
+REQUIRED = ("task", "attempt", "index", "reward")
+OWN_FIELDS = (*REQUIRED, "state", "segment")
+_OF_WHOLE_STEP = tuple(name for name, column in COLUMNS.items() if column.of_whole_step)
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """The columns of many steps, sorted by task, attempt and index, whatever order they came in.
+
+    A step is identified by the ids of its task and attempt and by its index, never by its position. Every part works
+    on the sorted steps, so the steps of an attempt lie together in time, and the order in which rows were handed in
+    cannot change a single bit of what is computed. `Credit` hands its numbers back in the order of the rows.
+
+    Worked example: two attempts at one task, rows shuffled.
+
+    >>> table = StepTable.from_columns(
+    ...     task=["t", "t", "t"], attempt=[1, 0, 1], index=[1, 0, 0], state=["b", "a", "a"], reward=[1.0, 0.0, 0.0]
+    ... )
+    >>> table.index.tolist(), table.reward.tolist(), table.step_of_row.tolist()
+    ([0, 0, 1], [0.0, 0.0, 1.0], [2, 0, 1])
+    """
+
+    task: IntArray
+    """Task of each step (S), a code into `task_ids`."""
+    attempt: IntArray
+    """Attempt of each step (S), numbered over all tasks."""
+    index: IntArray
+    """Index of each step within its attempt (S)."""
+    state: IntArray
+    """State of each step (S), a code into `state_keys`; -1 = not comparable."""
+    reward: FloatArray
+    """Reward of each step (S)."""
+    task_ids: Sequence[str] | Sequence[int]
+    """Ids of the tasks (M)."""
+    attempt_ids: Sequence[str] | Sequence[int]
+    """Id of each attempt within its task (A)."""
+    state_keys: Sequence[Hashable]
+    """The distinct states."""
+    extra: Mapping[str, npt.NDArray[Any]]
+    """Further named columns (S): outcome, well_formed, accepted, action, cut, stop, age, tokens, ..., or your own."""
+    step_of_row: IntArray
+    """The step that each row handed in belongs to (N)."""
+    filters: Sequence[Callable[[StepTable], BoolArray]] = ()
+    """What says which steps may train, beside the column `trains`; asked once, and only where a part wants to know."""
+    _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        task: Column | None = None,
+        attempt: Column | None = None,
+        index: Column | None = None,
+        reward: Column | None = None,
+        state: Column | None = None,
+        **extra: Column,
+    ) -> StepTable:
+        """Build a table from columns of equal length, in any row order; task, attempt, index and reward are required.
+
+        Args:
+            task: id of the task (text or integers); tasks are never compared with each other.
+            attempt: id of the attempt, within its task.
+            index: position of the step in its attempt, from 0.
+            reward: reward of the step, finite.
+            state: anything hashable; None where the step must not be compared by state.
+            **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `well_formed` (had the
+                response the form asked for), `accepted` (did the environment accept the action), `valid` (both),
+                `tokens` (sampled tokens), `segment` (rows of one step cut into several training sequences: rewards and
+                tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
+                ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
+                policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
+                `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
+        """
+        columns = _keep_given(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
+        check.check_lengths(columns)
+        task_code, task_ids = check.code_ids("task", columns["task"])
+        attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
+        step_index = check.to_integers("index", columns["index"])
+        rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
+        rows = _identify(task_code, attempt_code, step_index, columns)
+        begins = _begins(task_code[rows.first], attempt_code[rows.first])
+        state_code, state_keys = _states(columns.get("state"), rows.first)
+        table = cls(
+            task=task_code[rows.first],
+            attempt=np.cumsum(begins) - 1,
+            index=step_index[rows.first],
+            state=state_code,
+            reward=rows.total(rewards),
+            task_ids=task_ids,
+            attempt_ids=[attempt_names[code] for code in attempt_code[rows.first[begins]]],
+            state_keys=state_keys,
+            extra=_extra_columns(columns, rows),
+            step_of_row=rows.step,
+        )
+        table._check_outcome()
+        return table
+
+    @classmethod
+    def from_trajectories(cls, trajectories: Sequence[Trajectory], *, version: int | None = None) -> StepTable:
+        """Build a table from trajectories: one row a step, in the order of the trajectories and of their steps.
+
+        Args:
+            trajectories: what was recorded.
+            version: version of the weights that are about to learn, for the column `age`, which there is where
+                every trajectory has `versions`; None = no such column.
+        """
+        return cls.from_columns(**lay_out_trajectories(trajectories, version=version))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @cached_property
+    def tasks(self) -> Segments:
+        """The steps of each task."""
+        return Segments.of(self.task)
+
+    @cached_property
+    def attempts(self) -> Segments:
+        """The steps of each attempt."""
+        return Segments.of(self.attempt)
+
+    @cached_property
+    def episode_return(self) -> FloatArray:
+        """Each step's episode return (S): the attempt's `outcome` where given, else the sum of its rewards."""
+        if "outcome" in self.extra:
+            return np.asarray(self.extra["outcome"], dtype=np.float64)
+        return self.attempts.spread(self.attempts.sum(self.reward))
+
+    @cached_property
+    def off_policy(self) -> BoolArray:
+        """Whether each step was sampled by another policy than the one that learns (S)."""
+        return np.asarray(self.extra.get("off_policy", np.zeros(len(self))), dtype=np.bool_)
+
+    @cached_property
+    def tokens(self) -> FloatArray:
+        """Sampled tokens of each step (S); a table without the column counts each step once."""
+        return np.asarray(self.extra.get("tokens", np.ones(len(self))), dtype=np.float64)
+
+    @cached_property
+    def trains(self) -> BoolArray:
+        """Whether each step may train (S): what the column `trains` says, and every filter."""
+        kept = np.asarray(self.extra.get("trains", np.ones(len(self), dtype=np.bool_)), dtype=np.bool_)
+        bare = replace(self, filters=()) if self.filters else self
+        for admits in self.filters:
+            kept = kept & admits(bare)
+        return kept
+
+    @cached_property
+    def trained_tokens(self) -> FloatArray:
+        """Sampled tokens of each step that may train (S); 0 for the steps that may not."""
+        return np.where(self.trains, self.tokens, 0.0)
+
+    def with_filters(self, filters: Sequence[Callable[[StepTable], BoolArray]]) -> StepTable:
+        """The same table, which knows by these filters which of its steps may train."""
+        return replace(self, filters=filters) if filters else self
+
+    def with_task_columns(self, columns: Mapping[str, Mapping[Any, Remembered]]) -> StepTable:
+        """The same table with further columns, given by the column's name and task id: a number for each task, or a
+        row of numbers by the index of a step.
+        """
+        if not columns:
+            return self
+        added: dict[str, FloatArray] = {}
+        for name, by_task in columns.items():
+            unknown = next((task for task in self.task_ids if task not in by_task), None)
+            if unknown is not None:
+                raise RecordError(
+                    f"task {check.quote_value(unknown)} has no number in the column {name!r}; give it one"
+                )
+            added[name] = spread_remembered([by_task[task] for task in self.task_ids], self.task, self.index)
+        return replace(self, extra={**self.extra, **added}, _asked={})  # what was asked before knew fewer columns
+
+    def ask_once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
+        """What a grouper or a signal says of this table; parts that compare equal are asked once."""
+        if part not in self._asked:
+            answer = part(self)
+            answer.flags.writeable = False  # several parts will read it
+            self._asked[part] = answer
+        return cast(_Answer, self._asked[part])
+
+    def has_step_before(self, steps: int) -> BoolArray:
+        """Whether the step `steps` earlier in the same attempt is in the table, with none missing in between (S)."""
+        is_there = np.zeros(len(self), dtype=np.bool_)
+        if 0 <= steps < len(self):
+            same = self.attempt[steps:] == self.attempt[: len(self) - steps]
+            is_there[steps:] = same & (self.index[steps:] - self.index[: len(self) - steps] == steps)
+        return is_there
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A named extra column (S), or an error that lists the columns there are."""
+        if name not in self.extra:
+            source = f"{made_by}, or " if (made_by := describe_column_source(name)) else ""
+            raise RecordError(
+                f"the table has no column {name!r}, which this method reads; {source}hand it to "
+                f"from_columns({name}=...). " + nearest(name, self.extra)
+            )
+        return self.extra[name]
+
+    def codes(self, name: str) -> IntArray:
+        """A named extra column as codes (S), equal where its entries are equal; None becomes -1."""
+        return check.code_keys(name, self.column(name))[0]
+
+    def describe_step(self, step: int) -> str:
+        """Name a step in words, for messages."""
+        task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
+        return f"task {check.quote_value(task)}, attempt {check.quote_value(attempt)}, index {self.index[step]}"
+
+    def _check_outcome(self) -> None:
+        if "outcome" not in self.extra:
+            return
+        constant = self.attempts.is_constant(self.extra["outcome"])
+        if not constant.all():
+            step = int(self.attempts.first[np.flatnonzero(~constant)[0]])
+            raise RecordError(
+                f"{self.describe_step(step)}: the attempt's rows carry different outcomes; "
+                "an outcome belongs to the attempt: put per-step amounts into `reward`"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """How rows make up steps: the order of identity (N), each row's step (N), and each step's first row (S)."""
+
+    order: IntArray
+    step: IntArray
+    first: IntArray
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """Sum over the rows of each step (S), in the order of identity: shuffled rows give the same bits."""
+        if len(self.first) == len(self.step):
+            return values[self.first]
+        return count_weighted(self.step[self.order], values[self.order], len(self.first))
+
+
+def _keep_given(**columns: Column | None) -> dict[str, Column]:
+    """Leave out the columns that are None; an error where one is missing that every table needs."""
+    present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
+    if "state" not in present and "states" in present:
+        raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
+    for name in REQUIRED:
+        if name not in present:
+            raise RecordError(
+                f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
+                f"{', '.join(present) or 'nothing'}"
+            )
+    return present
+
+
+def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _Rows:
+    """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
+    identity = [task, attempt, index]
+    if "segment" in columns:
+        identity.append(check.to_integers("segment", columns["segment"]))
+    order, starts = order_by_key(_join_columns(identity))
+    if len(starts) < len(order):
+        twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
+        first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
+        names = [name for name in ("task", "attempt", "index", "segment") if name in columns]
+        words = ", ".join(f"{name} {check.quote_value(columns[name][first])}" for name in names)
+        raise RecordError(
+            f"rows {first} and {second} have one identity ({words}); drop the copy, "
+            "or number the parts of a step with `segment`",
+            row=second,
+        )
+    step = np.empty_like(order)
+    if "segment" not in columns:
+        step[order] = np.arange(len(order))
+        return _Rows(order=order, step=step, first=order)
+    begins = _begins(task[order], attempt[order], index[order])
+    step[order] = np.cumsum(begins) - 1
+    rows = _Rows(order=order, step=step, first=order[begins])
+    _check_segments(rows, columns)
+    return rows
+
+
+def _join_columns(columns: Sequence[IntArray]) -> IntArray:
+    """One integer a row that sorts as the columns do, first column first (N)."""
+    joined = columns[0]
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        if (int(joined.max(initial=0)) + 1) * width > 2**62:
+            joined = Segments.of(joined).label  # numbered densely, it takes fewer digits
+        joined = joined * width + column
+    return joined
+
+
+def _begins(*columns: IntArray) -> BoolArray:
+    """Where a run of equal entries begins in sorted columns."""
+    differs = np.zeros(len(columns[0]), dtype=np.bool_)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
+
+
+def _check_segments(rows: _Rows, columns: Mapping[str, Column]) -> None:
+    """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
+    for name in _OF_WHOLE_STEP:
+        for row, step in enumerate(rows.step.tolist()) if name in columns else ():
+            first = int(rows.first[step])
+            if _differ(columns[name][row], columns[name][first]):
+                raise RecordError(
+                    f"rows {first} and {row} are segments of one step, but differ in {name!r} "
+                    f"({check.quote_value(columns[name][first])} and {check.quote_value(columns[name][row])}); "
+                    "give both the same",
+                    row=row,
+                )
+
+
+def _differ(value: Any, other: Any) -> bool:
+    try:
+        return bool(value != other)
+    except Exception:  # an array, say, which no such column takes: its own check tells
+        return False
+
+
+def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:
+    if column is None:
+        return np.full(len(rows), NOT_COMPARABLE, dtype=np.int64), []
+    return check.code_keys("state", _take(column, rows))
+
+
+def _extra_columns(columns: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
+    """The columns beside a table's own, and `valid` where the two that it consists of are among them."""
+    extra = {name: _extra_column(name, column, rows) for name, column in columns.items() if name not in OWN_FIELDS}
+    if "well_formed" in extra and "accepted" in extra:
+        valid = extra["well_formed"] & extra["accepted"]
+        if "valid" in extra and not np.array_equal(valid, extra["valid"]):
+            row = int(rows.first[np.flatnonzero(valid != extra["valid"])[0]])
+            raise RecordError(
+                f"column 'valid', row {row}: it is not what 'well_formed' and 'accepted' say together; leave it out, "
+                "since it follows from the two",
+                row=row,
+            )
+        extra["valid"] = valid
+    return extra
+
+
+def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
+    kind = COLUMNS[name].check if name in COLUMNS else Check.ANYTHING
+    if kind is Check.NUMBER:
+        return check.to_numbers(name, column, largest=check.LARGEST_REWARD)[rows.first]
+    if kind is Check.FLAG:
+        return check.to_flags(name, column)[rows.first]
+    if kind is Check.COUNT:
+        return check.to_integers(name, column)[rows.first]
+    if kind is Check.SUM:
+        return rows.total(check.to_integers(name, column).astype(np.float64))
+    return _take(column, rows.first)
+
+
+def _take(column: Column, rows: IntArray) -> npt.NDArray[Any]:
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return np.fromiter((column[row] for row in rows.tolist()), dtype=object, count=len(rows))

@@ -1,0 +1,49 @@
+"""Which task a user means: by its id, or by the beginning of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from groupwise.system.errors import RecordError, list_names, nearest
+
+
+def rank_match(wanted: str | None, group: str, task: str) -> int | None:
+    """How well a group fits the id that a user gave; None = not at all. The best rank there is decides.
+
+    0 = it is the group's id, or no id was given; 1 = it is the id of the group's task; 2 = it is the beginning of one
+    of the two, or of its last part. What stands behind an `@`, such as the update of a run, must be equal.
+
+    >>> group, task = "gridworld-train-314b59@2", "gridworld-train-314b59"
+    >>> [rank_match(wanted, group, task) for wanted in (group, task, "314b", "gridworld-train-31@2", "314b@20")]
+    [0, 1, 2, 2, None]
+    """
+    if wanted is None or wanted == group:
+        return 0
+    if wanted == task:
+        return 1
+    start, at, behind = wanted.rpartition("@")
+    if at and group.endswith(f"@{behind}") and _begins(group.removesuffix(f"@{behind}"), start):
+        return 2
+    return 2 if _begins(group, wanted) or _begins(task, wanted) else None
+
+
+def match_tasks(tasks: Iterable[str], wanted: str) -> list[str]:
+    """The task of that id; if there is none, those whose id, or its last part, begins with it."""
+    ranks = {task: rank for task in tasks if (rank := rank_match(wanted, task, task)) is not None}
+    return [task for task, rank in ranks.items() if rank == min(ranks.values())]
+
+
+def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
+    """A task by its id, or by the beginning of its id or of the id's last part, if that names one task only."""
+    known = list(tasks)
+    matching = match_tasks(known, wanted)
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
+    names = list_names(sorted(matching))
+    raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {names}")
+
+
+def _begins(task: str, start: str) -> bool:
+    return task.startswith(start) or task.rpartition("-")[2].startswith(start)

@@ -1,0 +1,180 @@
+"""The token table: the sampled tokens of a step table as columns, ordered as the table's steps.
+
+Axes: N rows as handed in, S steps of the table, K sampled tokens of all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from groupwise.data.records import Trajectory
+from groupwise.data.segments import FloatArray, IntArray
+from groupwise.data.step_table import StepTable
+from groupwise.system.errors import RecordError
+
+RECORDED = {"logp": "log-probs", "entropy": "entropies"}
+"""Columns that not every engine records, and what they are called."""
+KEYS = {"logp": "logp_behaviour", "entropy": "entropy"}
+"""What rows call them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenTable:
+    """Every sampled token of a step table: first those of its first step, in the order in which they were sampled.
+
+    Tokens that were forced on the policy are none of them: they are read like the prompt.
+
+    Worked example: two steps that sampled (5, 9) and (7,), with log-probs and without entropies.
+
+    >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
+    >>> rows = [
+    ...     {"response_ids": [5, 9], "logp_behaviour": [-0.1, -2.0]}, {"response_ids": [7], "logp_behaviour": [-1.0]}
+    ... ]
+    >>> tokens = TokenTable.from_rows(table, rows)
+    >>> tokens.step.tolist(), tokens.position.tolist(), tokens.token.tolist(), tokens.logp.tolist()
+    ([0, 0, 1], [0, 1, 0], [5, 9, 7], [-0.1, -2.0, -1.0])
+    """
+
+    step: IntArray
+    """Step of each token (K), as the table sorts them; ascending."""
+    position: IntArray
+    """Position of each token among the sampled ones of its step (K), from 0."""
+    token: IntArray
+    """Token id (K)."""
+    logp: FloatArray
+    """Log-probability of each token when it was sampled (K); NaN where it was not recorded."""
+    entropy: FloatArray
+    """Entropy of the distribution that each token was drawn from (K); NaN where it was not recorded."""
+    first_of_row: IntArray
+    """Where the tokens of each row handed in begin (N)."""
+    num_of_row: IntArray
+    """How many tokens each row handed in has (N)."""
+    forced: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Ids of the tokens that stand before the sampled ones in a response, by step; most steps have none."""
+
+    @classmethod
+    def from_trajectories(cls, table: StepTable, trajectories: Sequence[Trajectory]) -> TokenTable:
+        """The tokens of the trajectories that a table was made from (`StepTable.from_trajectories`)."""
+        steps = [step for trajectory in trajectories for step in trajectory.steps]
+        return cls._of(
+            table,
+            ids=[step.response_ids for step in steps],
+            logp=[step.logp_behaviour for step in steps],
+            entropy=[step.entropy for step in steps],
+            num_forced=[step.forced for step in steps],
+        )
+
+    @classmethod
+    def from_rows(cls, table: StepTable, rows: Sequence[Mapping[str, Any]]) -> TokenTable:
+        """The tokens of the rows that a table was made from: those of a journal, or of a rollouts file."""
+        return cls._of(
+            table,
+            ids=[row.get("response_ids") or () for row in rows],
+            logp=[row.get("logp_behaviour") or () for row in rows],
+            entropy=[row.get("entropy") or () for row in rows],
+            num_forced=[int(row.get("forced") or 0) for row in rows],
+            segment=[int(row.get("segment") or 0) for row in rows],
+        )
+
+    @classmethod
+    def _of(
+        cls,
+        table: StepTable,
+        *,
+        ids: Sequence[Sequence[int]],
+        logp: Sequence[Sequence[float]],
+        entropy: Sequence[Sequence[float]],
+        num_forced: Sequence[int],
+        segment: Sequence[int] | None = None,
+    ) -> TokenTable:
+        if len(ids) != len(table.step_of_row):
+            raise RecordError(
+                f"{len(ids)} rows of tokens for a table of {len(table.step_of_row)} rows; give those of the same rows"
+            )
+        forced: dict[int, Sequence[int]] = {}
+        if any(num_forced):
+            of_row = zip(table.step_of_row.tolist(), ids, num_forced, strict=True)
+            forced = {step: ids_of_row[:num] for step, ids_of_row, num in of_row if num}
+            ids = [values[num:] for values, num in zip(ids, num_forced, strict=True)]
+            logp, entropy = (
+                [values[num:] for values, num in zip(column, num_forced, strict=True)] for column in (logp, entropy)
+            )
+        # Rows of one step that was cut into segments lie in the order of the segments.
+        order = np.lexsort((np.zeros(len(ids)) if segment is None else np.asarray(segment), table.step_of_row))
+        length = np.fromiter(map(len, ids), np.int64, count=len(ids))
+        sorted_length = length[order]
+        first = np.cumsum(sorted_length) - sorted_length
+        first_of_row = np.empty_like(first)
+        first_of_row[order] = first
+        step = np.repeat(table.step_of_row[order], sorted_length)
+        first_of_step = np.searchsorted(step, np.arange(len(table)))
+        rows = order.tolist()
+        return cls(
+            step=step,
+            position=np.arange(len(step)) - first_of_step[step],
+            token=np.fromiter(chain.from_iterable(ids[row] for row in rows), np.int64, count=len(step)),
+            logp=_numbers(logp, rows, sorted_length),
+            entropy=_numbers(entropy, rows, sorted_length),
+            first_of_row=first_of_row,
+            num_of_row=length,
+            forced=forced,
+        )
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @cached_property
+    def step_length(self) -> IntArray:
+        """How many tokens the step of each token has (K)."""
+        return np.bincount(self.step)[self.step] if len(self) else np.zeros(0, dtype=np.int64)
+
+    def row(self, number: int) -> slice:
+        """The tokens of one row handed in."""
+        first = int(self.first_of_row[number])
+        return slice(first, first + int(self.num_of_row[number]))
+
+    def column(self, name: str, table: StepTable) -> FloatArray:
+        """The column `logp` or `entropy` (K), or an error that names the first step without it."""
+        column: FloatArray = getattr(self, name)
+        unknown = np.flatnonzero(np.isnan(column))
+        if len(unknown):
+            raise RecordError(
+                f"{table.describe_step(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens "
+                f"({KEYS[name]}) were not recorded, which this method reads; use an engine that reports them"
+            )
+        return column
+
+    def num_forced(self, step: int) -> int:
+        """How many tokens of a step's response were forced on the policy; the sampled ones follow them."""
+        return len(self.forced.get(step, ()))
+
+    def response(self, step: int) -> list[int]:
+        """Ids of the tokens of a step's response, first those that were forced on the policy."""
+        return [*map(int, self.forced.get(step, ())), *self.token[self.step == step].tolist()]
+
+    def find(self, step: int, position: int, table: StepTable) -> int:
+        """Where the token at a position of a step's response stands, forced tokens counted."""
+        first = self.num_forced(step)
+        places = np.flatnonzero((self.step == step) & (self.position == position - first))
+        if not len(places):
+            num = int((self.step == step).sum())
+            forced = f", of which the first {first} were forced on the policy" if first else ""
+            range_words = (
+                f"its tokens run from 0 to {first + num - 1}{forced}" if num else "no sampled token of it was recorded"
+            )
+            raise RecordError(f"{table.describe_step(step)} has no token {position}; {range_words}")
+        return int(places[0])
+
+
+def _numbers(column: Sequence[Sequence[float]], rows: Sequence[int], length: IntArray) -> FloatArray:
+    """A column of one number a token, rows in the given order; NaN for rows that recorded none."""
+    listed = (
+        column[row] if len(column[row]) else [np.nan] * num for row, num in zip(rows, length.tolist(), strict=True)
+    )
+    return np.fromiter(chain.from_iterable(listed), np.float64, count=int(length.sum()))

@@ -1,0 +1,405 @@
+"""An engine at the other end of HTTP: one or more servers that hold copies of the weights.
+
+Servers of ours take a list of requests and answer it as one batch: attempts are then played in step, and what decodes
+together does not depend on the clock (`ServerEngine`). Other servers take a request a call, and answer in any order
+(`StreamingServerEngine`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from groupwise.data.samples import PromptAndResponse
+from groupwise.engines import messages as wire
+from groupwise.engines.engine import Generation, Request
+from groupwise.engines.http_client import ServerClient, open_clients
+from groupwise.engines.model_source import ModelSource, read_adapter_settings
+from groupwise.engines.replica import Replica, ServerFacts, StartedServer, ask_server, check_server
+from groupwise.engines.replicas import Replicas, find_other_weights, name_session
+from groupwise.engines.server_processes import stop_servers
+from groupwise.system.errors import ConfigError, EngineFault, GroupwiseError
+
+if TYPE_CHECKING:
+    import torch
+
+OPENING_SECONDS = 30.0
+"""How long a server may take to say who it is."""
+
+
+class ServerEngine:
+    """Servers that answer lists of requests, each list as one batch; attempts are played in step."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        describe: Callable[[ServerClient], ServerFacts],
+        processes: Sequence[StartedServer] = (),
+        adapter: Mapping[str, Any] | None = None,
+        precision: str = "float32",
+    ) -> None:
+        self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
+        self._precision = precision
+        self.adapter_settings = adapter
+        """What `adapter_config.json` says of the run's LoRA adapter; None where the run's model has none."""
+        facts = [replica.facts for replica in replicas.members]
+        contexts = [fact.context for fact in facts if fact.context is not None]
+        self._gives = frozenset.intersection(*(fact.gives for fact in facts))
+        self._context = min(contexts, default=None)
+        self._owner = 100_000 + secrets.randbelow(900_000)
+        self._version, self._has_handed_over = 0, False
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What every one of the servers gives."""
+        return self._gives
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that were handed over last."""
+        return self._version
+
+    @property
+    def context(self) -> int | None:
+        """The smallest context of the servers."""
+        return self._context
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """Those that took the last hand-over: they answer requests, or will once they are admitted."""
+        return [replica for replica in self._replicas.members if replica.state != "out"]
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order: those that go to one server as one batch."""
+        sessions = [name_session(request) for request in requests]
+        return self._replicas.ask_in_batches(requests, sessions, Replica.generate_batch)
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        sessions = [_name_prompt(prompt) for prompt, _ in sequences]
+        return self._replicas.ask_in_batches(
+            sequences, sessions, lambda replica, pairs: replica.score_batch(pairs, temperature)
+        )
+
+    def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
+        """Hand weights over through a file in memory, for servers on this machine.
+
+        They go in what the servers compute in: cast here they are the same numbers, and half as many bytes.
+        """
+        import torch
+        from safetensors.torch import save_file
+
+        dtype = getattr(torch, self._precision)
+        tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
+        num_bytes = sum(value.nbytes for value in tensors.values())
+        with open_weights_folder(num_bytes) as folder:
+            path = Path(folder) / f"{version:04d}.safetensors"
+            try:
+                save_file(tensors, path)
+            except Exception as error:  # safetensors says it in its own errors, a full disk among them
+                raise EngineFault(
+                    f"the weights could not be written to {path} ({error}); free some space, or use the "
+                    "weight_transfer through_file"
+                ) from None
+            self.load_file(path, version=version)
+
+    def load_file(self, path: Path, *, version: int) -> None:
+        """Hand the weights of a safetensors file over to every server: those that are in, and those that come back."""
+        label = wire.write_label(version, owner=self._owner)
+        self._hand_over(lambda replica: replica.take_file(path, version=version, label=label), version)
+
+    def load_adapter(self, folder: Path, *, version: int) -> None:
+        """Hand an adapter's folder over to every server: those that are in, and those that come back."""
+        label = wire.write_label(version, owner=self._owner)
+        self._hand_over(lambda replica: replica.take_adapter(folder, version=version, label=label), version)
+
+    def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
+        """Let a trainer send weights to all servers at once while they stand still.
+
+        A server that cannot stand still, or go on, is out, and does not come back this way. Where the sending
+        itself fails, it fails for all: nobody can say whose fault it was.
+
+        Args:
+            send: sends them; it is given the servers, and the label that they shall call the weights by.
+            version: of the weights.
+        """
+        label = wire.write_label(version, owner=self._owner)
+        with ExitStack() as still:
+            for replica in self.replicas:
+                self._hold_still(replica, still, version=version, label=label)
+            self._check_is_left()
+            send(self.replicas, label)
+        self._compare_newcomers()
+        self._check_is_left()
+        self._version = version
+
+    def admit(self, name: str) -> None:
+        """Send a replica requests: it holds the current weights, and proved it."""
+        self._replicas.admit(self._replicas.find(name))
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Send a replica no requests until it has taken another hand-over and proved it."""
+        self._replicas.dismiss(self._replicas.find(name), reason)
+
+    def take_metrics(self) -> dict[str, float]:
+        """What the servers did since they were last asked."""
+        return self._replicas.take_metrics()
+
+    def close(self) -> None:
+        """Cancel what waits, and stop the servers that were started here."""
+        self._replicas.close()
+        stop_servers(self._processes)
+
+    def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
+        """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
+        threads = [
+            threading.Thread(
+                target=self._hand_over_to, args=(replica, take), daemon=True, name=f"hand-over {replica.name}"
+            )
+            for replica in self._replicas.members
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()  # each step has a time-out of its own
+        self._compare_newcomers()
+        self._check_is_left()
+        self._version = version
+
+    def _check_is_left(self) -> None:
+        if not self.replicas:
+            raise EngineFault(self._replicas.describe_end())
+
+    def _hold_still(self, replica: Replica, still: ExitStack, *, version: int, label: str) -> None:
+        """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
+        pause = replica.hold_still(version=version, label=label)
+
+        def go_on(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+            try:
+                pause.__exit__(kind, error, trace)
+            except GroupwiseError as fault:
+                self._fail(replica, fault)
+
+        try:
+            pause.__enter__()
+        except GroupwiseError as fault:
+            self._fail(replica, fault)
+        else:
+            still.push(go_on)
+
+    def _compare_newcomers(self) -> None:
+        """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
+
+        Not at every hand-over: a digest of each weight of a large model takes longer than handing it over.
+        """
+        known = [replica for replica in self.replicas if replica.state == "in" and self._has_handed_over]
+        newcomers = [replica for replica in self.replicas if replica not in known]
+        self._has_handed_over = True
+        if newcomers:
+            for replica, reason in find_other_weights([*known, *newcomers]):
+                self._replicas.dismiss(replica, reason)
+
+    def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
+        was_out, since = replica.state == "out", time.monotonic()
+        try:
+            if was_out:
+                replica.look_again(self._describe)
+            take(replica)
+            replica.count(handover_seconds=time.monotonic() - since)
+        except GroupwiseError as fault:
+            self._fail(replica, fault)
+        else:
+            if was_out:
+                self._replicas.put_on_trial(replica)
+
+    def _fail(self, replica: Replica, fault: GroupwiseError) -> None:
+        """Dismiss a replica that failed at a hand-over; the last one's reason is told by the error that follows."""
+        replica.count(faults=1)
+        self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
+
+
+class StreamingServerEngine(ServerEngine):
+    """Servers that answer a request a call, in any order; attempts go on by themselves."""
+
+    def submit(self, requests: Sequence[Request]) -> list[Future[Generation]]:
+        """Take requests and return at once, with a future for each."""
+        return [
+            self._replicas.submit(name_session(request), partial(_generate, request=request)) for request in requests
+        ]
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer requests, in their order."""
+        return [future.result() for future in self.submit(requests)]
+
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        futures = [
+            self._replicas.submit(
+                _name_prompt(prompt), partial(_score, prompt=prompt, response=response, temperature=temperature)
+            )
+            for prompt, response in sequences
+        ]
+        return [future.result() for future in futures]
+
+
+def open_server_engine(
+    urls: Sequence[str],
+    *,
+    source: ModelSource,
+    precision: str,
+    request_timeout: float,
+    handover_timeout: float,
+    max_in_flight: int,
+    processes: Sequence[StartedServer] | None = None,
+) -> ServerEngine:
+    """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
+
+    Args:
+        urls: where they listen.
+        source: the run's model.
+        precision: what they must compute in.
+        request_timeout: seconds that an answer may take, a batch's where they take batches.
+        handover_timeout: seconds that a hand-over of weights may take at a server.
+        max_in_flight: how many requests may be under way at a server, where they take a request a call.
+        processes: servers of `urls`, in their order, that were started here; `close` stops them.
+    """
+    try:
+        return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
+    except BaseException:
+        stop_servers(processes or ())
+        raise
+
+
+def _open(
+    urls: Sequence[str],
+    source: ModelSource,
+    precision: str,
+    request_timeout: float,
+    handover_timeout: float,
+    max_in_flight: int,
+    processes: Sequence[StartedServer],
+) -> ServerEngine:
+    clients = open_clients(urls)
+
+    def describe(client: ServerClient) -> ServerFacts:
+        try:
+            facts = ask_server(client, timeout=OPENING_SECONDS)
+            check_server(client, facts, source, precision, OPENING_SECONDS)
+        except GroupwiseError:
+            client.abort()
+            raise
+        return facts
+
+    replicas = [
+        Replica(
+            number,
+            client,
+            describe(client),
+            vocabulary=int(source.model.config.get_text_config().vocab_size),
+            request_timeout=request_timeout,
+            handover_timeout=handover_timeout,
+            process=processes[number] if processes else None,
+        )
+        for number, client in enumerate(clients)
+    ]
+    kinds = {replica.facts.takes_batches for replica in replicas}
+    if len(kinds) > 1:
+        raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+    adapter = read_adapter_settings(source.model)
+    if kinds == {True}:
+        batches = Replicas(replicas, max_in_flight=1)
+        return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
+    streams = Replicas(replicas, max_in_flight=max_in_flight)
+    return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
+
+
+def _generate(replica: Replica, *, request: Request) -> Generation:
+    return replica.generate(request)
+
+
+def _score(
+    replica: Replica, *, prompt: Sequence[int], response: Sequence[int], temperature: float
+) -> tuple[float, ...]:
+    return replica.score_pair(prompt, response, temperature)
+
+
+def _name_prompt(prompt: Sequence[int]) -> str:
+    return f"prompt {list(prompt)}"
+
+
+def _narrow(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A weight in the type that servers compute in, where that takes fewer bytes."""
+    return value.to(dtype) if value.is_floating_point() and dtype.itemsize < value.dtype.itemsize else value
+
+
+# A folder in memory for weights on their way to servers of this machine; what killed runs left there is removed.
+
+MEMORY_FOLDER = Path("/dev/shm")
+"""Where files lie in memory, on machines that have such a place."""
+PROCESS_NUMBERS = Path("/proc/self/ns/pid")
+"""Says which count of processes ours is of: containers may share the memory's folder and not that count."""
+PREFIX = "groupwise-weights"
+
+
+def open_weights_folder(num_bytes: int) -> TemporaryDirectory[str]:
+    """A folder for so many bytes until it is closed: in memory where there is room, among temporary files where not.
+
+    A process that is killed closes nothing, so each folder is named after its process, and the next one to need room
+    removes those whose process is gone.
+    """
+    remove_leftovers()
+    prefix = f"{PREFIX}-{_read_count()}-{os.getpid()}-"
+    return TemporaryDirectory(prefix=prefix, dir=find_memory_folder(num_bytes))
+
+
+def find_memory_folder(num_bytes: int) -> Path | None:
+    """Where a file of so many bytes lies in memory; None where there is no such place, or too little room in it.
+
+    Containers often have 64 MiB of it.
+    """
+    try:
+        has_room = shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes
+    except OSError:
+        return None
+    return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
+
+
+def remove_leftovers() -> None:
+    """Remove the folders in memory that processes of ours left which are gone."""
+    name = re.compile(rf"{PREFIX}-{_read_count()}-(\d+)-\w+")
+    for folder in MEMORY_FOLDER.glob(f"{PREFIX}-*"):
+        owner = name.fullmatch(folder.name)
+        with suppress(OSError):  # gone meanwhile
+            if owner and folder.lstat().st_uid == os.getuid() and not _is_alive(int(owner[1])):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_count() -> int:
+    """A number for the count of processes that ours is of; 0 where the system has only one."""
+    try:
+        return PROCESS_NUMBERS.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's, or no number of a process
+        return True
+    return True

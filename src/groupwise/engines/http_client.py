@@ -1,0 +1,302 @@
+"""JSON over HTTP to one server: every call has a name, a time-out and a limit on what is read.
+
+What a server answers comes from outside and is data: it is read up to a size, parsed as plain JSON, and whoever called
+checks what is in it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from groupwise.system.errors import ConfigError, EngineFault
+from groupwise.system.text import quote_line
+
+CONNECT_SECONDS = 10.0
+"""How long a server may take to accept a connection."""
+MAX_ANSWER_BYTES = 2**20
+"""What is read of an answer whose size does not follow from what was asked."""
+HEALTH_SECONDS = 10.0
+"""How long a server may take to say that it is healthy, each time it is asked."""
+CHUNK_BYTES = 2**16
+REFUSALS = frozenset({400, 413, 422})
+"""Statuses by which a server says that the request is wrong, not the server."""
+
+
+class ServerFault(EngineFault):
+    """A server died, hung, answered garbage, or failed; what was asked of it can be asked of another one."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of its answer, where one came that says that it failed."""
+
+
+class RequestRefusedFault(EngineFault):
+    """A server says that the request is wrong: another one would say the same."""
+
+
+def open_clients(urls: Sequence[str], *, setting: str = "engine.urls") -> list[ServerClient]:
+    """A client for each server; refused where none is named, or one twice. Errors name the setting that says so."""
+    clients = [ServerClient(url, setting=setting) for url in urls]
+    if not clients:
+        raise ConfigError(f"{setting}: no server is named; write the URL of one at least")
+    for url, number in Counter(client.url for client in clients).items():
+        if number > 1:
+            raise ConfigError(f"{setting}: {url!r} is there {number} times; name each server once")
+    return clients
+
+
+def ask_optional_route(ask: Callable[[], Any]) -> Any:
+    """What a server answers at a route that not every server has; None where it refuses, or says that it fails."""
+    try:
+        return ask()
+    except RequestRefusedFault:
+        return None
+    except ServerFault as fault:
+        if fault.status is None:
+            raise
+        return None
+
+
+class ServerClient:
+    """Speaks to one server, from any number of threads; connections are kept and used again."""
+
+    def __init__(
+        self, url: str, *, setting: str = "engine.urls", headers: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
+        """Make a client; it connects when it is asked.
+
+        Args:
+            url: of the server.
+            setting: the field of the run file that names it, for errors.
+            headers: what is sent with every question beside its type, looked up each time; no error shows it.
+        """
+        self.url, self._host, self._port, self._path, self._is_secure = read_url(url, setting)
+        self._headers = headers
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+        weakref.finalize(self, _close_all, self._idle)
+
+    def check_health(self) -> None:
+        """Ask whether the server is healthy; a fault where it does not say so."""
+        self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
+
+    def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
+        """Ask for what is at a path: its JSON, None where the answer is empty."""
+        return self._make(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, max_bytes))
+
+    def post(
+        self,
+        path: str,
+        question: Any,
+        *,
+        what: str,
+        timeout: float,
+        max_bytes: int = MAX_ANSWER_BYTES,
+        is_fresh: bool = False,
+        is_text: bool = False,
+    ) -> Any:
+        """Send JSON to a path: the JSON that comes back, None where the answer is empty.
+
+        Args:
+            path: of the route.
+            question: what is sent.
+            what: the call in words, for errors: "did not <what>".
+            timeout: seconds for the whole answer.
+            max_bytes: how much is read of it.
+            is_fresh: whether a connection of its own is opened. One that was kept may turn out to be closed, and then
+                the call is made again: twice is once too often for what changes something.
+            is_text: whether the answer is a sentence for people and no JSON, as some routes of vLLM's have it; None
+                comes back.
+        """
+        body = json.dumps(question).encode()
+        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, is_text)
+        return self._make(call, is_fresh=is_fresh)
+
+    def __enter__(self) -> ServerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Break every connection: whoever waits for an answer gets a fault now. Later calls connect anew."""
+        with self._lock:
+            busy, self._busy = self._busy, set()
+            _close_all(self._idle)
+        for connection in busy:
+            with suppress(OSError, AttributeError):  # closing alone would let the other thread wait
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _make(self, call: _Call, *, is_fresh: bool = False) -> Any:
+        connection = None if is_fresh else self._take_idle()
+        if connection is not None:
+            with suppress(_StaleConnectionError):
+                return self._ask(connection, call, is_kept=True)
+        return self._ask(self._connect(call), call, is_kept=False)
+
+    def _take_idle(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            if not self._idle:
+                return None
+            connection = self._idle.pop()
+            self._busy.add(connection)
+            return connection
+
+    def _connect(self, call: _Call) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=min(call.timeout, CONNECT_SECONDS))
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            reason = "no connection in time" if isinstance(error, TimeoutError) else _name_reason(error)
+            raise ServerFault(
+                f"the server {self.url} cannot be reached to {call.what} ({reason}); start it, or correct its URL"
+            ) from None
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+    def _ask(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> Any:
+        """One question and its answer; the connection is kept where it can serve again."""
+        may_serve_again = False
+        try:
+            response = self._send(connection, call, is_kept=is_kept)
+            text = self._read(connection, response, call)
+            may_serve_again = not response.will_close
+        except TimeoutError:
+            raise ServerFault(
+                f"the server {self.url} did not {call.what} within {call.timeout:g} s; look into its log, or allow "
+                "more time"
+            ) from None
+        except (OSError, http.client.HTTPException, AttributeError) as error:  # the last: another thread broke it off
+            self._fail(call, _name_reason(error))
+        finally:
+            self._give_back(connection, may_serve_again=may_serve_again)
+        return self._parse(response.status, text, call)
+
+    def _send(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> http.client.HTTPResponse:
+        try:
+            _limit_wait(connection, call.deadline)
+            headers = {"Content-Type": "application/json", **(self._headers() if self._headers else {})}
+            connection.request(call.method, self._path + call.path, call.body, headers)
+            return connection.getresponse()
+        except (http.client.BadStatusLine, ConnectionError):
+            with self._lock:
+                was_broken_off = connection not in self._busy
+            if is_kept and not was_broken_off:
+                raise _StaleConnectionError from None
+            raise
+
+    def _read(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, call: _Call) -> bytes:
+        """The whole answer, unless it is longer than it may be or takes longer than it may."""
+        text = bytearray()
+        while chunk := response.read1(CHUNK_BYTES):
+            text += chunk
+            if len(text) > call.max_bytes:
+                self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
+            _limit_wait(connection, call.deadline)
+        missing = response.length  # of what was announced; None where nothing was
+        response.close()  # or the connection cannot serve again
+        if missing:
+            self._fail(call, f"the answer broke off {missing} bytes before its end")
+        return bytes(text)
+
+    def _parse(self, status: int, text: bytes, call: _Call) -> Any:
+        """The JSON of an answer; a fault where the status or the text is no answer."""
+        if status in REFUSALS:
+            raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
+        if status != http.HTTPStatus.OK:
+            self._fail(call, f"status {status}: {_quote(text)}", status=status)
+        if call.is_text or not text.strip():
+            return None
+        try:
+            return json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            self._fail(call, f"the answer is not JSON: {_quote(text)}")
+
+    def _fail(self, call: _Call, reason: str, *, status: int | None = None) -> NoReturn:
+        raise ServerFault(f"the server {self.url} did not {call.what} ({reason}); look into its log", status=status)
+
+    def _give_back(self, connection: http.client.HTTPConnection, *, may_serve_again: bool) -> None:
+        with self._lock:
+            may_serve_again = may_serve_again and connection in self._busy and connection.sock is not None
+            self._busy.discard(connection)
+            if may_serve_again:
+                self._idle.append(connection)
+        if not may_serve_again:
+            connection.close()
+
+
+class _Call(NamedTuple):
+    """A question that is under way."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    body: bytes | None
+    what: str
+    timeout: float
+    deadline: float
+    max_bytes: int
+    is_text: bool = False
+
+
+class _StaleConnectionError(Exception):
+    """A connection that was kept had been closed by the server before it was used again."""
+
+
+def read_url(url: str, setting: str) -> tuple[str, str, int | None, str, bool]:
+    """A URL without its last slash, and its host, port, path, and whether it is secure."""
+    try:
+        parts = urlsplit(url.strip().rstrip("/"))
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ConfigError(f"{setting}: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
+    return parts.geturl(), host, port, parts.path, parts.scheme == "https"
+
+
+def _limit_wait(connection: http.client.HTTPConnection, deadline: float) -> None:
+    """Let the next wait of a connection end at the deadline."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    if connection.sock is not None:  # it is None once the last byte of an answer was read
+        connection.sock.settimeout(remaining)
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _name_reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _quote(text: bytes) -> str:
+    """What a server says went wrong: the message within its answer, or the answer itself where it has none."""
+    shown = text[:2000].decode("utf-8", "replace")
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
+        shown = str(json.loads(text)["error"]["message"])
+    return quote_line(shown, limit=300) or "nothing"

@@ -1,0 +1,176 @@
+"""Serve a model: `python -m groupwise.engines.remote.server MODEL --port 8101`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from groupwise.engines.engine import Engine
+from groupwise.engines.open_engine import open_engine
+from groupwise.engines.server.http_server import EngineServer
+from groupwise.engines.server.routes import ModelCard, ServedModel
+from groupwise.models import folder as folders
+from groupwise.models.causal_lm import choose_device, read_free_memory
+from groupwise.models.outline import plan_model
+from groupwise.models.pretrained import ALL_LINEAR, PretrainedModel
+from groupwise.system.errors import ConfigError, GroupwiseError
+from groupwise.system.memory import check_fits
+from groupwise.system.text import quote_line
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def main() -> None:
+    """Serve until a signal comes; what keeps it from serving is one line and status 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    options = _read_options()
+    try:
+        with take_port(options.host, options.port) as server:
+            if options.host not in LOCAL:
+                _say(
+                    f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
+                    "read from any path: there is no authentication; let nobody in whom you do not trust"
+                )
+            _serve(server, options)
+    except GroupwiseError as error:
+        _say(f"error: {str(error).removeprefix('model.path: ')}")
+        sys.exit(2)
+
+
+def take_port(host: str, port: int) -> EngineServer:
+    """Take a port; 0 = any that is free."""
+    try:
+        return EngineServer(host, port)
+    except OSError as error:
+        raise ConfigError(
+            f"port {port} of {quote_line(host)} cannot be taken ({error.strerror}); give another one, or 0 for any "
+            "that is free"
+        ) from None
+    except OverflowError:
+        raise ConfigError(f"port {port} is none; give a number from 0 to 65535") from None
+
+
+def _serve(server: EngineServer, options: argparse.Namespace) -> None:
+    """Load the model, listen, and answer until a signal comes."""
+    from groupwise.engines.server.routes import Routes
+
+    def stop(number: int, frame: Any) -> None:
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    model = open_served_model(options)
+    server.listen(Routes(model, takes_batches=not options.one_by_one))
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    _say(f"{model.card.name} ({model.card.root}) at {server.url}")
+    server.serve_forever(poll_interval=0.1)
+    sys.stdout.flush()
+    os._exit(0)  # a response in the making is not waited for
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m groupwise.engines.remote.server", description="Serve a model with groupwise's own engine."
+    )
+    parser.add_argument("model", help="a folder in the Hugging Face layout, an adapter's, or a name of the hub")
+    parser.add_argument("--name", default="policy", help="what requests call the model")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen; there is no authentication")
+    parser.add_argument("--port", type=int, default=0, help="0 = any that is free")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto = a GPU where there is one")
+    parser.add_argument("--threads", type=int, default=0, help="threads that torch computes with; 0 = its own choice")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the loaded weights")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of the engine")
+    parser.add_argument("--decoding", choices=("auto", "eager", "graphs"), default="auto")
+    parser.add_argument("--rows", type=int, default=256, help="responses that decode at a time, with graphs")
+    parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
+    parser.add_argument("--compile-parts", action=argparse.BooleanOptionalAction, default="auto")
+    parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
+    parser.add_argument("--one-by-one", action="store_true", help="have vLLM's routes alone: a request a call")
+    parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
+    parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
+    parser.add_argument("--lora-targets", default="", help="layers that it sits on, by commas; none = all linear ones")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
+
+
+# Loading what a server serves: a model's folder, an adapter's, or a name of the hub.
+
+
+def open_served_model(options: argparse.Namespace) -> ServedModel:
+    """Load a model as the options of the command say, and open an engine over it."""
+    device = choose_device(options.device)
+    _check_memory(options, device)
+    model = _load(options).to(device)
+    for weight in model.parameters():
+        # Loaded weights lie in the mapped file, wherever that puts them; where a number lies can decide its last bit,
+        # and a run's own engine has copies.
+        weight.data = weight.data.clone()
+
+    def open_in_thread() -> Engine:
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        return open_engine(
+            model,
+            precision=options.precision,
+            decoding=options.decoding,
+            rows=options.rows,
+            memory=options.memory,
+            compile_parts=options.compile_parts,
+            batch_tokens=options.batch_tokens,
+        )
+
+    def list_parameters() -> Mapping[str, torch.Tensor]:
+        return dict(model.named_parameters())
+
+    card = ModelCard(
+        name=options.name,
+        root=folders.resolve_path(options.model),
+        precision=options.precision,
+        dtype=options.precision if options.precision == "bfloat16" else options.dtype,
+        vocabulary=model.get_input_embeddings().weight.shape[0],
+    )
+    return ServedModel(open_in_thread, list_parameters, card)
+
+
+def _check_memory(options: argparse.Namespace, device: torch.device) -> None:
+    """Refuse a model whose weights do not fit on a device, before any is read."""
+    plan = plan_model(PretrainedModel(path=options.model, dtype=options.dtype), words=())
+    assert plan is not None
+    size = sum(value.nbytes for value in plan.sketch().parameters())
+    check_fits(
+        {"weights": size}, read_free_memory(device), remedy="take a smaller model, or a machine with more memory"
+    )
+
+
+def _load(options: argparse.Namespace) -> Any:
+    """The model of a folder or a hub name; with an adapter where the folder holds one, or weights of one will come."""
+    dtype = getattr(torch, options.dtype)
+    folders.check_folder(options.model)
+    adapter = folders.find_adapter(options.model)
+    if adapter is not None:
+        return folders.load_adapter(adapter, folders.load_model(adapter.base, dtype=dtype))
+    if options.lora_rank:
+        adapted = PretrainedModel(
+            path=options.model,
+            dtype=options.dtype,
+            lora_rank=options.lora_rank,
+            lora_scale=options.lora_scale,
+            lora_targets=tuple(options.lora_targets.split(",")) if options.lora_targets else ALL_LINEAR,
+        )
+        return adapted.open(words=(), seed=0)[0]
+    return folders.load_model(folders.resolve_path(options.model), dtype=dtype)

@@ -1,0 +1,286 @@
+"""Servers as child processes: started with a log of their own, waited for until they are healthy, stopped with us.
+
+A child ends when it is stopped, when this interpreter ends, and when it is killed: see `GuardedProcess`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from groupwise.engines.http_client import ServerClient, ServerFault
+from groupwise.system.errors import ConfigError, EngineFault, GroupwiseError
+from groupwise.system.processes import GuardedProcess, find_free_port
+from groupwise.system.text import quote_line
+
+if TYPE_CHECKING:
+    from groupwise.engines.replica import StartedServer
+
+HOST = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+"""What a server listens at that any machine may reach."""
+SERVED_NAME = "policy"
+"""What requests call the model of a server that was started here."""
+POLL_SECONDS = 0.1
+GONE_SECONDS = 0.5
+"""How long the processes of a server that was killed may take to be gone."""
+MAX_PORTS = 3
+"""Ports that are tried where any will do: one that was free may be taken before the server comes to it."""
+TAIL_BYTES = 16384
+TAIL_LINES = 4
+PORT_TAKEN = re.compile(r"address already in use|cannot be taken", re.IGNORECASE)
+TELLING = re.compile(r"error|exception|killed|refuse", re.IGNORECASE)
+"""What a line of a server's log holds that says why it ended."""
+CAUSES = (
+    (PORT_TAKEN, "its port is taken; give another one, or 0 for any that is free"),
+    (re.compile(r"out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE), "the memory did not suffice"),
+    (re.compile(r"no module named '?vllm", re.IGNORECASE), "there is no vLLM in its environment"),
+    (re.compile(r"head[_ ]?(size|dim)", re.IGNORECASE), "the model's attention heads are too narrow for it"),
+)
+"""What a server's last words say, in ours."""
+
+PORT_SECONDS = 5.0
+"""How long a server that was killed may hold its port: its processes end one after the other."""
+
+Command = tuple[list[str], dict[str, str]]
+"""Arguments of a command, and what its environment has beside ours."""
+MakeCommand = Callable[[int], Command]
+"""Makes the command that starts a server on a port."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class ServerProcess:
+    """A server that was started here."""
+
+    def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0, host: str = HOST) -> None:
+        """Start it, without waiting.
+
+        Args:
+            make_command: makes the command for a port.
+            name: what errors call it.
+            log: the file that it writes to; what is there stays.
+            port: where it listens; 0 = any that is free.
+            host: the address at which its command lets it listen.
+        """
+        self._host = HOST if host == EVERYWHERE else host
+        self.name, self.log = name, log
+        self._make_command = make_command
+        self._may_move = port == 0
+        self._port = port or find_free_port()
+        self._lock = threading.Lock()
+        self._group = GuardedProcess()
+        self._log_start = 0
+        # Also at the end of the interpreter, and where a run is forgotten that was never closed.
+        self._end = weakref.finalize(self, self._group.end)
+        self._start_where_free()
+
+    @property
+    def url(self) -> str:
+        """Where it answers on this machine; the same after a restart."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens; the same after a restart."""
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """The process, and the group of processes, that the server runs in."""
+        return self._group.pid
+
+    def is_running(self) -> bool:
+        """Whether its process lives; it may still be loading. One that was just killed takes a moment to be gone."""
+        self._group.wait(GONE_SECONDS)
+        return self._group.is_alive()
+
+    def start_again(self) -> None:
+        """Start it where it has died, on the same port, and return at once: it is healthy some seconds later."""
+        with self._lock:
+            if not self._end.alive or self._group.is_alive():
+                return
+            try:
+                self._start(port_seconds=PORT_SECONDS)
+            except GroupwiseError as error:  # the replicas go on without it, and ask again
+                _log.warning("%s was not started again: %s", self.name, error)
+
+    def stop(self) -> None:
+        """End it: first asked, then killed. It is not started again."""
+        with self._lock:
+            self._end()
+
+    def wait_until_healthy(self, *, timeout: float) -> None:
+        """Wait until it answers; EngineFault, with the last lines of its log, where it ends before or takes too long.
+
+        Args:
+            timeout: seconds, counted from this call.
+        """
+        deadline = time.monotonic() + timeout
+        for attempt in range(MAX_PORTS if self._may_move else 1):
+            if attempt:
+                with self._lock:
+                    if not self._end.alive:  # stopped meanwhile
+                        break
+                    self._port = find_free_port()
+                    self._start_where_free()
+            if self._becomes_healthy(deadline, timeout):
+                return
+            if not PORT_TAKEN.search(self._read_log()):
+                break
+        raise EngineFault(self._describe_end())
+
+    def _becomes_healthy(self, deadline: float, timeout: float) -> bool:
+        """Wait for the server: True once it answers, False once it has ended."""
+        while self._group.is_alive():
+            try:
+                with ServerClient(self.url) as client:
+                    client.check_health()
+                return self._group.is_alive()  # another server may have answered in its place
+            except ServerFault:
+                pass
+            if time.monotonic() > deadline:
+                raise EngineFault(
+                    f"{self.name} was not healthy within {timeout:g} seconds ({self._quote_tail()}); allow more with "
+                    f"start_timeout, or look into its log {self._keep_log()}"
+                )
+            self._group.wait(POLL_SECONDS)
+        return False
+
+    def _start_where_free(self) -> None:
+        """Start it; where any port will do and its own was taken since it was found free, at another one."""
+        for _ in range(MAX_PORTS - 1 if self._may_move else 0):
+            try:
+                return self._start()
+            except ConfigError:
+                self._port = find_free_port()
+        self._start()
+
+    def _start(self, *, port_seconds: float = 0.0) -> None:
+        self._group.end()
+        _wait_for_port(self._host, self._port, port_seconds)  # a stranger who listens there would pass for it
+        arguments, variables = self._make_command(self._port)
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as log:
+                self._log_start = log.tell()
+                self._group.start(arguments, variables, log.fileno())
+        except OSError as error:
+            raise EngineFault(f"{self.name} could not be started ({error.strerror}: {error.filename})") from None
+
+    def _read_log(self) -> str:
+        """The end of what this start has written."""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(self._log_start, self.log.stat().st_size - TAIL_BYTES))
+            return log.read().decode("utf-8", "replace")
+        return ""
+
+    def _quote_tail(self) -> str:
+        """The last lines of the log: those that name an error, where some do."""
+        lines = [quote_line(line.strip(), limit=200) for line in self._read_log().splitlines() if line.strip()]
+        telling = [line for line in lines if TELLING.search(line)]
+        return " | ".join((telling or lines)[-TAIL_LINES:]) or "its log is empty"
+
+    def _keep_log(self) -> Path:
+        """Put the log where it stays: a run that cannot begin leaves no folder behind."""
+        kept = Path(mkdtemp(prefix="groupwise-log-")) / self.log.name
+        with suppress(OSError):
+            return Path(shutil.copyfile(self.log, kept))
+        return self.log
+
+    def _describe_end(self) -> str:
+        status, log = self._group.end(), self._read_log()
+        cause = next((f": {words}" for pattern, words in CAUSES if pattern.search(log)), "")
+        return (
+            f"{self.name} ended before it was healthy, with status {status}{cause} ({self._quote_tail()}); "
+            f"its log is {self._keep_log()}"
+        )
+
+
+def start_servers(
+    make_command: MakeCommand,
+    *,
+    replicas: int,
+    folder: Path,
+    start_timeout: float,
+    port: int = 0,
+    host: str = HOST,
+    gpus: Sequence[str] = (),
+) -> list[ServerProcess]:
+    """Start servers side by side and wait until all are healthy; where one is not, none is left.
+
+    Args:
+        make_command: makes a server's command for a port.
+        replicas: how many.
+        folder: where their logs go.
+        start_timeout: seconds until all must be healthy.
+        port: of the first; the next ones follow. 0 = any that are free.
+        host: the address at which their commands let them listen.
+        gpus: what each sees of the machine's GPUs, in turn; empty = all.
+    """
+    processes: list[ServerProcess] = []
+    deadline = time.monotonic() + start_timeout
+    try:
+        for number in range(replicas):
+            make = partial(_show_gpu, make_command, gpus[number % len(gpus)]) if gpus else make_command
+            log, own_port = folder / f"server_{number}.log", port + number if port else 0
+            processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port, host=host))
+        for process in processes:
+            process.wait_until_healthy(timeout=max(deadline - time.monotonic(), POLL_SECONDS))
+    except BaseException:
+        stop_servers(processes)
+        raise
+    return processes
+
+
+def _show_gpu(make_command: MakeCommand, gpu: str, port: int) -> Command:
+    """The command of a server that sees one GPU, or several."""
+    arguments, variables = make_command(port)
+    return arguments, {**variables, "CUDA_VISIBLE_DEVICES": gpu}
+
+
+def stop_servers(processes: Sequence[StartedServer]) -> None:
+    """End servers, all at once: each may take a while."""
+    threads = [threading.Thread(target=process.stop) for process in processes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def check_port(port: int, host: str = HOST) -> None:
+    """Refuse a port at which somebody listens, and an address that this machine does not have."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} of {host} cannot be taken ({error.strerror}); give another one, or end who listens there"
+            ) from None
+        except OverflowError:
+            raise ConfigError(f"port {port} is none; give a number from 1 to 65535") from None
+
+
+def _wait_for_port(host: str, port: int, seconds: float) -> None:
+    """Wait until a port is free; ConfigError where it is still taken after so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check_port(port, host)
+        except ConfigError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)

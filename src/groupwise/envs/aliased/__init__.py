@@ -1,1 +1,0 @@
-"""Worlds whose texts hide what earlier steps revealed, by a dial."""

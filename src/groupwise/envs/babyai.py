@@ -1,0 +1,378 @@
+"""BabyAI's levels through MiniGrid, in words: missions in rooms with doors, keys, balls and boxes."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from io import StringIO
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, RecordError, nearest
+
+ENV = "babyai"
+PREFIX = "BabyAI-"
+SENTENCES = (
+    "Task: Nothing happens. You see nothing, a wall step steps forward and left right. You carry nothing an open a",
+    "locked a closed. go to the a object in front of you behind you on your left right pick up put next to open,",
+    "then and after you.",
+)
+MAX_TASKS = 100_000
+
+
+class Babyai(Part, slot="env"):
+    """A level of BabyAI (Chevalier-Boisvert et al. 2019, arXiv:1810.08272), as MiniGrid has it, in words.
+
+    What is in view is told as in BabyAI-Text (Carta et al. 2023, arXiv:2302.02662): things and walls, with their
+    distance. The reward is the package's: 1 - 0.9 * steps / its own limit for a mission done, else 0. A fork is a deep
+    copy. The expert is BabyAI's bot; it also knows the way back from a detour, but not from an opened box.
+
+    Choices: all seven actions of the package are accepted; those that would change nothing are not listed. A task is a
+    seed, and belongs to the split that the world it makes decides: a level with few worlds has small panels, and no
+    world is in two. The `state_key` is the whole situation: place, direction, what is carried, everything else, and
+    which parts of the mission are done.
+    """
+
+    level: str = "BabyAI-GoToLocal-v0"
+    """Name in the package's registry; an unknown one gives the names."""
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
+    """Tasks in the training panel, if there are so many different worlds."""
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 64
+    """Steps before an attempt is truncated; the level's own limit holds too."""
+    goal_in_text: bool = False
+    """Whether each text begins with the mission; for prompts that do not say `Observation.goal` themselves."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.level, panel_sizes_of(self)), split)
+
+    def open(self, task: Task) -> BabyaiEnvironment:
+        check_env(task, ENV)
+        world = start_world(str(task.payload["level"]), task.seed)
+        if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
+            raise RecordError(
+                f"task {task.id}: seed {task.seed} now makes another world; play it with the version of minigrid that "
+                "its panel was made with, or make the panel anew"
+            )
+        return BabyaiEnvironment(task, self, world)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = map(str, range(MAX_NUMBER + 1))
+        return vocabulary_of((self.instruction(), *SENTENCES, *ACTIONS, *COLOURS, *KINDS, *FACING, *numbers))
+
+    def instruction(self) -> str:
+        return f"Do the mission, one action at a time: {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
+
+
+class BabyaiEnvironment:
+    """One attempt at a mission."""
+
+    def __init__(self, task: Task, part: Babyai, world: Any) -> None:
+        self._task, self._part, self._world = task, part, world
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._taken: tuple[int, ...] = ()
+        self._guide: Guide | None = None
+        self._observation = self._observe()
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        if action not in ACTIONS:
+            self._observation = self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._observation, accepted=False)
+        notice = "" if action in list_actions(self._world) else NOTHING_HAPPENS
+        number = ACTIONS.index(action)
+        _, reward, terminated, truncated, _ = self._world.step(number)
+        self._taken = (*self._taken, number)
+        self._observation = self._observe(notice)
+        success = bool(reward > 0) if terminated else None
+        return self._progress.outcome(self._observation, success=success, reward=float(reward), cut_off=bool(truncated))
+
+    def fork(self) -> BabyaiEnvironment:
+        twin = copy.copy(self)
+        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
+        twin._guide = None  # it follows again when it is asked
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        if self._guide is None:
+            self._guide = Guide(start_world(str(self._task.payload["level"]), self._task.seed))
+        advice = self._guide.advise(self._taken)
+        return None if advice is None else ACTIONS[advice]
+
+    def _observe(self, notice: str = "") -> Observation:
+        text = f"{notice} {describe_view(self._world)}".strip()
+        goal = f"{self._world.mission}."
+        return Observation(
+            text=prepend_goal(goal, text) if self._part.goal_in_text else text,
+            state_key=describe_state(self._world),
+            admissible=list_actions(self._world),
+            goal=goal,
+        )
+
+
+class Guide:
+    """BabyAI's bot in a world of its own, which follows an attempt: the bot has to see every action."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._bot: Any = import_module("minigrid.utils.baby_ai_bot").BabyAIBot(world)
+        self._followed = 0
+        self._advice = self._ask(None)
+
+    def advise(self, taken: Sequence[int]) -> int | None:
+        """The bot's next action after some actions; None where it has given up."""
+        for action in taken[self._followed :]:
+            self._followed += 1
+            if self._bot is not None:
+                self._world.step(action)
+                self._advice = self._ask(action)
+        return self._advice
+
+    def _ask(self, taken: int | None) -> int | None:
+        try:
+            return int(self._bot.replan(taken))
+        except Exception:  # the bot asserts what it takes for granted, and raises where it cannot help
+            self._bot = None
+            return None
+
+
+def start_world(level: str, seed: int) -> Any:
+    """A level's world at its beginning."""
+    with _silence_output():
+        world = _load_registry().make(level, disable_env_checker=True).unwrapped
+        world.gen_obs = dict  # the numbers that it would show at each step take longer than the step, and nobody asks
+        world.reset(seed=seed)
+    return world
+
+
+@cache
+def _build_panels(level: str, sizes: PanelSizes) -> Panels:
+    known = [name for name in _load_registry().registry if name.startswith(PREFIX)]
+    if level not in known:
+        raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
+
+    def propose(seed: int) -> Proposal:
+        mission, start = _identify_world(start_world(level, seed))
+        return Proposal(payload={"level": level, "mission": mission, "start": start}, seed=seed, tags=(level,))
+
+    return build_panels(ENV, propose, sizes=sizes._asdict())
+
+
+def _identify_world(world: Any) -> tuple[str, str]:
+    return str(world.mission), describe_state(world)
+
+
+@cache
+def _load_registry() -> Any:
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        import_module("minigrid")
+        return import_module("gymnasium")
+    except ImportError:
+        raise report_missing_package(ENV) from None
+
+
+@contextmanager
+def _silence_output() -> Iterator[None]:
+    """Without what the package prints while it draws a world again that it could not use."""
+    with redirect_stdout(StringIO()):
+        yield
+
+
+# A BabyAI world in words: what is in view, which actions do something, what makes a situation.
+
+ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
+"""The package's seven actions, in its order."""
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+KINDS = ("box", "ball", "key", "door", "wall")
+FACING = ("right", "down", "left", "up")
+"""The package's four directions, in its order."""
+MAX_NUMBER = 30
+"""The largest number of steps or rows in words."""
+AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""A step in each of the four directions, in columns and rows."""
+EMPTY = bytes((1, 0, 0))
+"""How the package encodes a cell with nothing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueCell:
+    """A cell that is in a view but not in the world: it hides what is behind it."""
+
+    type: str
+
+    def see_behind(self) -> bool:
+        """It hides what is behind it."""
+        return False
+
+
+OUTSIDE, UNSEEN = OpaqueCell("wall"), OpaqueCell("unseen")
+View = list[list[Any]]
+
+
+def describe_view(world: Any) -> str:
+    """What the agent sees and carries.
+
+    Worked example: "You see a wall 3 steps forward, a red ball 1 step forward and 2 steps left. You carry a blue key."
+    """
+    things = ", ".join(_describe_cells(find_visible_cells(world)))
+    carried = describe_thing(world.carrying) if world.carrying else "nothing"
+    return f"You see {things or 'nothing'}. You carry {carried}."
+
+
+def list_actions(world: Any) -> tuple[str, ...]:
+    """The actions that do something, and `done`, which the package always takes and nothing comes of."""
+    (column, row), (ahead_x, ahead_y) = _locate_agent(world)
+    ahead = world.grid.get(column + ahead_x, row + ahead_y)
+    does = {
+        "go forward": ahead is None or ahead.can_overlap(),
+        "pick up": ahead is not None and ahead.can_pickup() and world.carrying is None,
+        "drop": ahead is None and world.carrying is not None,
+        "toggle": ahead is not None and _can_toggle(ahead, world.carrying),
+    }
+    return tuple(action for action in ACTIONS if does.get(action, True))
+
+
+def describe_state(world: Any) -> str:
+    """Where the agent is, what it carries, how everything else stands, and which parts of the mission are done."""
+    (column, row), _ = _locate_agent(world)
+    facing = FACING[int(world.agent_dir)]
+    carried = describe_thing(world.carrying) if world.carrying else "nothing"
+    done = ", ".join(_list_done_parts(world.instrs)) or "nothing"
+    rest = digest_world(world)
+    return f"row {row} column {column} facing {facing}; carrying {carried}; done {done}; world {rest}"
+
+
+def digest_world(world: Any) -> str:
+    """A digest of what stands where, and of what is in the boxes."""
+    grid = world.grid
+    hidden = [describe_thing(cell.contains) for cell in grid.grid if getattr(cell, "contains", None)]
+    codes = [EMPTY if cell is None else bytes(cell.encode()) for cell in grid.grid]
+    by_column = b"".join([code for column in range(grid.width) for code in codes[column :: grid.width]])
+    return sha256(by_column + repr(hidden).encode()).hexdigest()[:16]
+
+
+def find_visible_cells(world: Any) -> View:
+    """What the agent sees: for each row from its own to the farthest, a cell for each column from left to right.
+
+    The same cells as the package's `gen_obs_grid` gives, which moves every cell up to five times; a cell that cannot
+    be seen is `UNSEEN`, and what lies outside the world is a wall.
+    """
+    width = world.agent_view_size
+    (column, row), (ahead_x, ahead_y) = _locate_agent(world)
+    cells, columns, rows = world.grid.grid, world.grid.width, world.grid.height
+    visible: list[list[Any]] = []
+    for forward in range(width):
+        x = column + ahead_x * forward + ahead_y * (width // 2)
+        y = row + ahead_y * forward - ahead_x * (width // 2)
+        row_of_cells = []
+        for _ in range(width):
+            row_of_cells.append(cells[y * columns + x] if 0 <= x < columns and 0 <= y < rows else OUTSIDE)
+            x, y = x - ahead_y, y + ahead_x
+        visible.append(row_of_cells)
+    return visible if world.see_through_walls else _hide_unlit(visible)
+
+
+def _locate_agent(world: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the agent is, as column and row, and what a step ahead adds; numpy's own numbers are slow."""
+    column, row = world.agent_pos
+    return (int(column), int(row)), AHEAD[int(world.agent_dir)]
+
+
+def _hide_unlit(cells: View) -> View:
+    """The cells that light reaches from the agent's: row after row, to the right, then to the left, and ahead."""
+    width = len(cells)
+    lit = [[False] * width for _ in range(width + 1)]  # and one row beyond
+    lit[0][width // 2] = True
+    for line, here, ahead in zip(cells, lit, lit[1:], strict=False):
+        for columns, aside in ((range(width - 1), 1), (range(width - 1, 0, -1), -1)):
+            for column in columns:
+                if here[column] and ((cell := line[column]) is None or cell.see_behind()):
+                    here[column + aside] = ahead[column + aside] = ahead[column] = True
+    return [
+        [cell if is_lit else UNSEEN for cell, is_lit in zip(line, here, strict=True)]
+        for line, here in zip(cells, lit, strict=False)
+    ]
+
+
+def describe_thing(thing: Any) -> str:
+    """A thing in words, such as "an open red door"."""
+    if thing.type == "wall":
+        return "a wall"
+    if thing.type != "door":
+        return f"a {thing.color} {thing.type}"
+    state = "an open" if thing.is_open else "a locked" if thing.is_locked else "a closed"
+    return f"{state} {thing.color} door"
+
+
+def describe_distance(forward: int, side: int) -> str:
+    """How far something is, such as "2 steps forward and 1 step left"; sides are negative on the left."""
+    parts = [_count_steps(forward, "forward")] if forward else []
+    parts += [_count_steps(abs(side), "left" if side < 0 else "right")] if side else []
+    return " and ".join(parts)
+
+
+def _describe_cells(cells: View) -> Iterator[str]:
+    """The nearest walls straight ahead and to the sides, then everything else, the nearest first."""
+    middle = len(cells) // 2
+    for forward, side in ((1, 0), (0, -1), (0, 1)):
+        for steps in range(1, len(cells) if forward else middle + 1):
+            cell = cells[forward * steps][middle + side * steps]
+            if cell is not None and cell.type == "wall":
+                yield f"a wall {describe_distance(forward * steps, side * steps)}"
+            if cell is UNSEEN or (cell is not None and cell.type == "wall"):
+                break
+    for forward, side in _order_by_distance(len(cells)):
+        cell = cells[forward][middle + side]
+        if cell is not None and cell.type not in ("wall", "unseen"):
+            yield f"{describe_thing(cell)} {describe_distance(forward, side)}"
+
+
+@cache
+def _order_by_distance(width: int) -> tuple[tuple[int, int], ...]:
+    """Where things may be seen, as steps forward and to the right; where the agent stands nothing is told."""
+    places = [(forward, side) for forward in range(width) for side in range(-(width // 2), width // 2 + 1)]
+    return tuple(sorted(places, key=lambda place: (place[0] + abs(place[1]), place))[1:])
+
+
+def _can_toggle(thing: Any, carried: Any) -> bool:
+    if thing.type == "box":
+        return True
+    if thing.type != "door":
+        return False
+    return not thing.is_locked or (carried is not None and carried.type == "key" and carried.color == thing.color)
+
+
+def _list_done_parts(instruction: Any, name: str = "") -> Iterator[str]:
+    """The parts of a mission of several that are done, such as "a"."""
+    for part in ("a", "b"):
+        if getattr(instruction, f"{part}_done", False) == "success":
+            yield f"{name}{part}"
+        if hasattr(instruction, f"instr_{part}"):
+            yield from _list_done_parts(getattr(instruction, f"instr_{part}"), f"{name}{part}")
+
+
+def _count_steps(number: int, where: str) -> str:
+    return f"{number} step{'' if number == 1 else 's'} {where}"

@@ -1,1 +1,0 @@
-"""BabyAI's levels in words."""

@@ -1,1 +1,0 @@
-"""Countdown: make a target from given numbers."""

@@ -1,0 +1,466 @@
+"""Tasks from a data set of one's own: a prompt and perhaps an answer a row, in any columns."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.kit.answers import (
+    ASKED,
+    COMPARISONS,
+    MAX_ANSWER_CHARACTERS,
+    SENTENCES,
+    WITHOUT_VERDICT,
+    Form,
+    Question,
+    QuestionEnvironment,
+    open_question,
+    read_number,
+    say_answer,
+)
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import (
+    SPLITS,
+    TEST_SHARE,
+    VALIDATION_SHARE,
+    Panels,
+    check_disjoint,
+    check_env,
+    choose_split,
+    digest_of_content,
+)
+from groupwise.envs.kit.row_files import SAYS_SPLIT, assign_splits, find_row_files, read_rows, read_split_name
+from groupwise.envs.kit.words import collect_vocabulary
+from groupwise.envs.math import JUDGE
+from groupwise.envs.verifier.verifier import Verdict, find_verifier
+from groupwise.parts.part import Part
+from groupwise.parts.path_settings import SHOWN_AS_PATH, make_absolute, resolve_by
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.json_text import is_plain
+from groupwise.system.quoted_errors import quote_error
+from groupwise.system.text import quote_line
+
+# From the rows of a data set to tasks: columns by their map, splits, and what is refused before any work.
+
+
+class Columns(Part):
+    """Which column holds what; every column stays with the task under its own name, for reward functions."""
+
+    prompt: str = "prompt"
+    """What is asked: text, or the messages of a chat (one of the user's, perhaps after one of the system's)."""
+    answer: str = "answer"
+    """The right answer, text or a number; the verifier "none" does without."""
+    id: str = ""
+    """What rows are known by, which no two may share; empty = their content alone."""
+    split: str = ""
+    """train, validation or test; empty = what files are called, or the prompts, decide."""
+    tag: str = ""
+    """A family, by which evaluations are told apart; empty = none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRow:
+    """A row that can become a task."""
+
+    where: str
+    """Its file and line, for messages."""
+    prompt: str
+    """What is asked, as it is shown."""
+    split: str
+    """What the row, its file or its set says: train, validation or test; empty = nothing."""
+    tags: tuple[str, ...]
+    """Its family, if any."""
+    values: Mapping[str, Any]
+    """Every column, as JSON values."""
+
+    def identify_prompt(self) -> dict[str, str]:
+        """What its split follows from."""
+        return identify_prompt(self.prompt)
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads rows as a column map says."""
+
+    columns: Columns
+    leave_out: tuple[str, ...]
+    verifier: str
+    """What answers are compared by: "none" does without, "number" needs numbers."""
+    answer_after: str
+
+    def read(self, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
+        """All rows of a file, a folder, a pattern or a data set; refused with its place where one is of no use."""
+        rows = [self._read_row(*placed) for placed in _find_rows(path, subset, revision)]
+        if not rows:
+            raise FileError(f"data_set: {path!r} has no rows; write one object for each task")
+        return rows
+
+    def _read_row(self, where: str, split_name: str, row: Mapping[str, Any]) -> DataRow:
+        columns = self.columns
+        for use in ("prompt", "id", "split", "tag", *(["answer"] if self.verifier != "none" else [])):
+            name = getattr(columns, use)
+            if name and name not in row:
+                there = ", ".join(map(str, row)) or "no columns at all"
+                raise FileError(
+                    f"{where}: there is no column {name!r} for the {use}; it has {there}: name the one that holds it "
+                    f"in env.columns.{use}"
+                )
+        values = {name: _to_plain(value) for name, value in row.items() if name not in self.leave_out}
+        if not is_plain(values):
+            strange = next((name for name, value in values.items() if not is_plain([value])), "")
+            raise FileError(
+                f"{where}: the column {strange!r} holds {type(values.get(strange)).__name__}, which a task cannot "
+                f"keep; add it to env.leave_out, or store text and numbers"
+            )
+        if self.verifier != "none":
+            answer = read_answer_of(where, values[columns.answer], self.answer_after)
+            if self.verifier == "number":
+                _check_number(where, answer)
+        return DataRow(
+            where=where,
+            prompt=read_prompt(where, values[columns.prompt]),
+            split=_read_split(where, values[columns.split]) if columns.split else read_split_name([split_name])[0],
+            tags=(str(values[columns.tag]).replace(",", ";"),) if columns.tag else (),
+            values=values,
+        )
+
+
+def _find_rows(path: str, subset: str, revision: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    if is_hugging_face(path):
+        yield from read_hugging_face(path, subset=subset, revision=revision)
+        return
+    for file, parts in find_row_files(path, env="data_set", rows="rows"):
+        rows = list(read_rows(file, row_name="a row"))
+        if not rows:
+            raise FileError(f"{file}: the file has no rows; write one object for each task, or take it away")
+        yield from ((where, " ".join(parts), row) for where, row in rows)
+
+
+def read_prompt(where: str, prompt: Any) -> str:
+    """The text of a prompt: as it stands, or what the user says in a chat, after what the system says."""
+    if isinstance(prompt, list):
+        turns = [turn if isinstance(turn, Mapping) else {} for turn in prompt]
+        roles = [turn.get("role") for turn in turns]
+        if roles not in (["user"], ["system", "user"]):
+            raise FileError(
+                f"{where}: the prompt is a chat of {', '.join(map(str, roles)) or 'no messages'}; give one message of "
+                "the user's, at most with one of the system's before it"
+            )
+        prompt = "\n\n".join(str(turn.get("content") or "") for turn in turns)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise FileError(f"{where}: the prompt is {quote_line(repr(prompt), limit=60)}; give text that asks something")
+    return prompt.strip()
+
+
+def identify_prompt(prompt: str) -> dict[str, str]:
+    """What a split follows from: a prompt's words, in any case and spacing."""
+    return {"prompt": " ".join(prompt.lower().split())}
+
+
+def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
+    """The right answer, as text: what stands after the last `answer_after`, where that is set."""
+    if isinstance(stored, float):  # a table of numbers makes 27.0 of 27, and JSON 1e-05 of 0.00001
+        stored = int(stored) if stored.is_integer() else format(Decimal(str(stored)), "f")
+    if isinstance(stored, bool) or not isinstance(stored, str | int | float) or not str(stored).strip():
+        raise FileError(
+            f"{where}: the answer is {quote_line(repr(stored), limit=60)}; give text or a number, or judge by a reward "
+            'of your own and set env.verifier to "none"'
+        )
+    _, marker, after = str(stored).rpartition(answer_after) if answer_after else ("", "", str(stored))
+    if answer_after and not (marker and after.strip()):
+        raise FileError(
+            f"{where}: nothing stands after {answer_after!r} in the answer {quote_line(repr(stored), limit=60)}; mend "
+            "the row, or env.answer_after"
+        )
+    return after.strip()
+
+
+def _check_number(where: str, answer: str) -> None:
+    if len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None:
+        raise FileError(
+            f"{where}: the answer {quote_line(repr(answer), limit=60)} is no number such as 1,200, -0.5 or 3/4, so "
+            "that no response could be right; mend the row, say in env.answer_after what stands before the number, or "
+            "take another env.verifier"
+        )
+
+
+def check_ids(rows: Sequence[DataRow], column: str) -> None:
+    """Refuse two rows that go by one id."""
+    places: dict[str, str] = {}
+    for row in rows if column else ():
+        name = str(row.values[column])
+        if name in places:
+            raise ConfigError(
+                f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row an "
+                "id of its own, or leave env.columns.id out"
+            )
+        places[name] = row.where
+
+
+def _read_split(where: str, said: Any) -> str:
+    split = SAYS_SPLIT.get(str(said).lower())
+    if split is None:
+        raise FileError(
+            f"{where}: the split is {quote_line(repr(said), limit=60)}; write one of {', '.join(SAYS_SPLIT)}"
+        )
+    return split
+
+
+def _to_plain(value: Any) -> Any:
+    """A number that is none, which tables write for what is missing, as nothing."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# Data sets of the package `datasets`: a folder that `save_to_disk` wrote, or a name on the hub. All that adapts it.
+
+HUB = "hub:"
+"""What a path begins with that is the name of a data set on the hub."""
+DATA_PLACE = resolve_by(lambda path: path if path.startswith(HUB) else make_absolute(path))
+"""Makes the path of a field absolute, but for the name of a data set on the hub."""
+SAVED = ("dataset_dict.json", "state.json")
+"""Files of a folder that `save_to_disk` wrote: several splits, or one set."""
+
+
+def is_hugging_face(path: str) -> bool:
+    """Whether a path is the name of a data set on the hub, or a folder that `save_to_disk` wrote."""
+    return path.startswith(HUB) or any((Path(path) / name).is_file() for name in SAVED)
+
+
+def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The rows of a data set, each with its place and the name of its split; empty where it has no splits."""
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(
+            f"data_set: {path!r} needs a package that is not here; pip install 'groupwise[datasets]'"
+        ) from None
+    try:
+        loaded = (
+            datasets.load_dataset(path.removeprefix(HUB), subset or None, revision=revision or None)
+            if path.startswith(HUB)
+            else datasets.load_from_disk(path)
+        )
+    except Exception as error:  # a server that does not answer, a name that is none, a folder that is damaged
+        raise FileError(
+            f"data_set: {path!r} cannot be loaded ({quote_error(error)}); give a name that is on the hub, with the "
+            "subset that it asks for, or a folder that save_to_disk wrote"
+        ) from None
+    splits = loaded if isinstance(loaded, dict) else {"": loaded}
+    for split, rows in splits.items():
+        for number, row in enumerate(rows, start=1):
+            yield f"{path}, {f'{split} ' if split else ''}row {number}", split, dict(row)
+
+
+ENV = "data_set"
+FileStamps = tuple[tuple[str, int, int], ...]
+"""Names, times and sizes of files: what was read stays good while they are the same."""
+
+
+class DataSet(Part, slot="env"):
+    """Prompts from a file, a folder or a Hugging Face data set, answered in one response.
+
+    The reward is 1 where the verifier finds the response's answer equal to the row's, else 0; with the verifier "none"
+    it is what the run's own rewards say. A task keeps every column of its row, so that reward functions have them.
+
+    Choices: splits are what the column `split` says, else what files, folders and the splits of a Hugging Face set are
+    called. Beside rows for training, those that say nothing are for the test; without them, rows are divided by their
+    prompts, and so is a split that nothing speaks of cut out of training. Rows that are equal in every column are one
+    task. A prompt that is in several splits, in any case and spacing, stays in the test before validation, and there
+    before training. A task's id is a digest of its row, so that a changed file makes another panel.
+    """
+
+    path: Annotated[str, Field(min_length=1), DATA_PLACE, SHOWN_AS_PATH]
+    """A file, a folder or a pattern of .jsonl, .json or .parquet; a folder that `datasets` saved; or hub:OWNER/NAME."""
+    test_path: Annotated[str, DATA_PLACE, SHOWN_AS_PATH] = ""
+    """More of the same, all for the test, whatever their names say; empty = none."""
+    subset: str = ""
+    """The configuration of a data set on the hub; empty = its only one."""
+    revision: str = ""
+    """Branch, tag or commit of a data set on the hub; empty = the newest, which may change."""
+    columns: Columns = Columns()
+    """Which column holds what."""
+    leave_out: tuple[str, ...] = ()
+    """Columns that tasks do without, such as pictures."""
+    answer_after: str = ""
+    """What stands before the answer in its column, such as "####"; empty = the column is the answer."""
+    verifier: Literal["words", "text", "number", "math", "none"] = "words"
+    """How answers are compared: by their words, in any case and spacing; as text; as numbers; by math-verify. none = a
+    reward of the run judges the response."""
+    form: Form = "boxed"
+    """Where a response says its answer."""
+    instruction_line: str | None = None
+    """What prompts begin with; None = a sentence that asks for the form, and nothing with the verifier "none"."""
+    num_train: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the training panel, from the first; None = all."""
+    num_validation: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the validation panel; None = all."""
+    num_test: Annotated[int, Field(ge=1)] | None = None
+    """Tasks in the test panel; None = all."""
+    verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds of computing that a verdict of math-verify may take."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> DataSet:
+        for name in ("subset", "revision"):
+            if getattr(self, name) and not self.path.startswith(HUB):
+                raise ValueError(f"{name}: {self.path!r} is not on the hub; write {HUB}OWNER/NAME, or leave it out")
+        if not self.columns.prompt or (self.tells_success and not self.columns.answer):
+            missing = "answer" if self.columns.prompt else "prompt"
+            raise ValueError(f'columns.{missing} is empty; name the column, or judge by a reward and verifier = "none"')
+        mapped = [name for name in self.columns.model_dump().values() if name in self.leave_out]
+        if mapped:
+            raise ValueError(f"leave_out: the column {mapped[0]!r} is also in columns; leave it out of one of them")
+        return self
+
+    @property
+    def tells_success(self) -> bool:
+        """Whether it says itself if an attempt succeeded; else a reward must."""
+        return self.verifier != "none"
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        if self.verifier == "math" and find_spec("math_verify") is None:
+            raise report_missing_package(ENV, extra="math")
+        divided = self._read_panels()
+        tasks = choose_split(divided.panels, split)
+        if not tasks:
+            raise ConfigError(f"data_set: {self.path!r}{divided.explain_lack(split)}")
+        return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
+
+    def open(self, task: Task) -> QuestionEnvironment:
+        check_env(task, ENV)
+        stored = self._find_answer(task)
+        judge = None if stored is None or self.verifier == "none" else partial(self._judge_answer, stored)
+        question = Question(
+            text=read_prompt(task.id, task.payload[self.columns.prompt]),
+            stored=stored,
+            form=self.form if self.tells_success else "whole",
+            judge=judge,
+        )
+        return open_question(task, question, max_steps=self.max_steps)
+
+    def identify_content(self, task: Task) -> Mapping[str, str]:
+        """What a task shares with those that must not be in another split: its prompt, in any case and spacing."""
+        return identify_prompt(read_prompt(task.id, task.payload[self.columns.prompt]))
+
+    def vocabulary(self) -> tuple[str, ...]:
+        panels = self._read_panels().panels
+        tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
+        texts = [read_prompt(task.id, task.payload[self.columns.prompt]) for task in tasks]
+        texts += [self._find_answer(task) or "" for task in tasks]
+        said = say_answer("", self.form)
+        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {WITHOUT_VERDICT} {said}")
+
+    def instruction(self) -> str:
+        if self.instruction_line is not None:
+            return self.instruction_line
+        return ASKED[self.form] if self.tells_success else ""
+
+    def counts(self) -> Mapping[str, int]:
+        """What became of the rows: kept by split, and left out because another row has the same content."""
+        divided = self._read_panels()
+        return {split: len(tasks) for split, tasks in divided.panels.items()} | {"duplicates": divided.duplicates}
+
+    def _read_panels(self) -> DividedRows:
+        return _divide_rows(self, _stamp_files([self.path, self.test_path]))
+
+    def _find_answer(self, task: Task) -> str | None:
+        stored = task.payload.get(self.columns.answer)
+        if self.tells_success:
+            return read_answer_of(task.id, stored, self.answer_after)
+        return stored.strip() or None if isinstance(stored, str) else None
+
+    def _judge_answer(self, stored: str, answer: str) -> Verdict:
+        if self.verifier == "math":
+            request = {"stored": stored, "answer": answer, "form": self.form}
+            return find_verifier(JUDGE).judge(request, seconds=self.verifier_seconds)
+        return Verdict(score=float(COMPARISONS[self.verifier](answer, stored)))
+
+
+class DividedRows(NamedTuple):
+    """Panels, and what they were made of."""
+
+    panels: Panels
+    duplicates: int
+    """Rows that have the same content as another."""
+    num_cut: int
+    """Rows that splits which nothing speaks of are cut out of."""
+    said: frozenset[str]
+    """Splits that something speaks of."""
+    moved: Mapping[str, Counter[str]]
+    """Rows that a split does without because their prompt stays elsewhere: by split, how many stay where."""
+
+    def explain_lack(self, split: str) -> str:
+        """Finish the message about a split that has no rows."""
+        if places := self.moved[split]:
+            rows = f"{places.total()} row{'s' if places.total() > 1 else ''}"
+            return (
+                f": every prompt for the split {split!r} ({rows}) is also in {' or '.join(sorted(places))}, and stays "
+                "there; add rows with other prompts, or take these out there"
+            )
+        if split in self.said or not self.num_cut:
+            return f" has no row for the split {split!r}; add rows that say so"
+        rows = "1 row is" if self.num_cut == 1 else f"{self.num_cut} rows are"
+        share = {"validation": VALIDATION_SHARE, "test": TEST_SHARE}.get(split)
+        purpose = "be divided into training, validation and test"
+        purpose = purpose if share is None else f"cut out {100 * share:.0f} % for {split}"
+        remedies = "rows, a split column, or test_path" if split == "test" else "rows, or a split column"
+        return f": {rows} too few to {purpose}; add {remedies}"
+
+
+@lru_cache(8)
+def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
+    reader = RowReader(part.columns, part.leave_out, part.verifier, part.answer_after)
+    rows = reader.read(part.path, subset=part.subset, revision=part.revision)
+    tests = reader.read(part.test_path) if part.test_path else []
+    check_ids([*rows, *tests], part.columns.id)
+    assigned = assign_splits(
+        rows, said=lambda row: row.split, content=DataRow.identify_prompt, has_test=bool(part.test_path)
+    )
+    assigned += [("test", row) for row in tests]
+    panels: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
+    owner: dict[str, str] = {}
+    moved: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    in_test_path = {digest_of_content(row.identify_prompt()) for row in tests}
+    for split in reversed(SPLITS):
+        for row in (row for said, row in assigned if said == split):
+            prompt = digest_of_content(row.identify_prompt())
+            if owner.setdefault(prompt, split) == split:
+                task = Task.create(env=ENV, split=split, payload=row.values, tags=row.tags)
+                panels[split][task.id] = task
+            else:
+                moved[split]["test_path" if prompt in in_test_path else f"the split {owner[prompt]!r}"] += 1
+    # In an order that says nothing about the rows, so that the first of a panel stand for all of it.
+    ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
+    check_disjoint(ordered)
+    said_of_rows = Counter(row.split for row in rows)
+    return DividedRows(
+        panels=ordered,
+        duplicates=len(assigned) - sum(map(len, ordered.values())),
+        num_cut=said_of_rows["train"] or said_of_rows[""],
+        said=frozenset(said_of_rows),
+        moved=moved,
+    )
+
+
+def _stamp_files(paths: Sequence[str]) -> FileStamps:
+    files = [file for path in paths if path and not path.startswith(HUB) for file in _list_files(path)]
+    stats = [(str(file), file.stat()) for file in files]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+def _list_files(path: str) -> list[Path]:
+    if is_hugging_face(path):
+        return sorted(file for file in Path(path).rglob("*") if file.is_file())
+    return [file for file, _ in find_row_files(path, env=ENV, rows="rows")]

@@ -1,1 +1,0 @@
-"""Prompts and answers from a file, a folder or a data set of somebody's own."""

@@ -1,0 +1,157 @@
+"""GEM's language games."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.kit.eval_scan import refuse_eval
+from groupwise.envs.kit.package_games import (
+    BEGINNING,
+    GameEnvironment,
+    GameReply,
+    PackageGames,
+    build_instance_panels,
+    collect_words_in_files,
+    digest_instance,
+    summarise_error,
+)
+from groupwise.envs.kit.packages import package_version, report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
+from groupwise.envs.kit.words import vocabulary_of
+from groupwise.system.errors import ConfigError, nearest
+
+ENV = "gem"
+PACKAGE = "gem"
+DISTRIBUTION = "gem-llm"
+GAMES = "game:"
+"""What the names of games begin with; the others are questions from files that GEM would download."""
+COUNTED = re.compile(r"^At turn \d+, ")
+"""How a message begins; the number would make every visit of a situation a new one."""
+
+
+class Gem(PackageGames, slot="env"):
+    """A language game of GEM (Liu et al. 2025, arXiv:2510.01051), such as "game:Minesweeper-v0-easy".
+
+    The goal is the game's instructions, so that they are said once; a text is what the game says of the last action,
+    and the board. Rewards are the game's: 1 for a solved one, a part where turns run out, a little below 0 for an
+    action that it does not accept. A fork is a copy.
+
+    Choices: the `state_key` is the board; in games without one, all that was said so far, in any order and without the
+    number of the turn. An action is put into the box that games look for, unless it has one. An action is refused where
+    the game takes something off for it, and where it earns nothing and leaves the board as it was: GEM does not say.
+    The game's limit on turns is told as one of its rules, so it terminates the attempt. An instance's split follows
+    from what its seed makes. There is no expert.
+    """
+
+    id: str
+    """Name in GEM's registry, beginning with "game:"."""
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_game(cls, id: str) -> str:
+        if not id.startswith(GAMES):
+            raise ValueError(f"{id!r} is not a game; GEM's games are called {GAMES}..., and questions have kinds here")
+        return id
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.id, self.options, self.seeds_differ, panel_sizes_of(self)), split)
+
+    def open(self, task: Task) -> GameEnvironment:
+        check_env(task, ENV)
+        begin = partial(
+            GemGame,
+            str(task.payload["id"]),
+            task.payload["kwargs"],
+            task.seed,
+            success_reward=self.success_reward,
+            seeds_differ=self.seeds_differ,
+        )
+        return self.open_copy(task, begin)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        file = Path(str(import_module(type(_make_game(self.id, self.kwargs)).__module__).__file__))
+        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *collect_words_in_files(file)))
+
+
+class GemGame:
+    """A game of GEM, from its beginning."""
+
+    def __init__(
+        self,
+        id: str,
+        kwargs: Mapping[str, Any],
+        seed: int,
+        *,
+        success_reward: float = 1.0,
+        seeds_differ: bool = False,
+    ) -> None:
+        self.inner: Any = _make_game(id, kwargs)
+        self._solved_at = success_reward
+        self._said: frozenset[str] = frozenset()
+        rules, more = self.inner.reset(seed=seed)
+        self.goal = str(rules).strip()
+        self._board = _read_board(more)
+        self.first = self._make_reply("", more)
+        # Not the instructions: their examples are drawn too, and would make two games of one.
+        state = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
+        self.instance = digest_instance(state, seed if seeds_differ else None)
+
+    def play(self, action: str) -> GameReply:
+        """Take an action."""
+        boxed = action if "\\boxed" in action else f"\\boxed{{{action}}}"
+        message, earned, terminated, truncated, more = self.inner.step(boxed)
+        reward, before, self._board = float(earned), self._board, _read_board(more)
+        ended = bool(terminated or truncated)
+        had_effect = ended or reward > 0 or not before or self._board != before
+        success = reward >= self._solved_at if ended else None
+        return self._make_reply(
+            str(message).strip(), more, reward=reward, accepted=reward >= 0 and had_effect, success=success
+        )
+
+    def _make_reply(self, message: str, more: Mapping[str, Any], *, accepted: bool = True, **rest: Any) -> GameReply:
+        if message and accepted:
+            self._said |= {COUNTED.sub("", message)}
+        text = "\n".join(part for part in (message, str(more.get("suffix") or "").strip("\n")) if part)
+        key = self._board or "\n".join(sorted(self._said))
+        return GameReply(text=text or BEGINNING, key=key, accepted=accepted, **rest)
+
+
+def _read_board(more: Mapping[str, Any]) -> str:
+    """The board that a game shows after what it says; a single line only asks for the next action."""
+    board = str(more.get("suffix") or "").strip("\n")
+    return board if "\n" in board else ""
+
+
+@lru_cache(8)
+def _build_panels(id: str, kwargs: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
+    options = json.loads(kwargs)
+    _make_game(id, options)  # or it says what is missing
+    payload = {"id": id, "kwargs": options, "version": package_version(ENV, DISTRIBUTION)}
+    begin = partial(GemGame, id, options, seeds_differ=seeds_differ)
+    return build_instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
+
+
+def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
+    try:
+        gem = import_module(PACKAGE)
+        registry = import_module("gem.envs.registration").ENV_REGISTRY
+    except ImportError:
+        raise report_missing_package(ENV, then="pip install --no-deps gem-llm") from None
+    if id not in registry:
+        known = [name for name in registry if name.startswith(GAMES)]
+        raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
+    try:
+        game = gem.make(id, **kwargs)
+    except Exception as error:  # an option that it does not have, words that it would download
+        raise ConfigError(f"gem {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs") from None
+    refuse_eval(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
+    return game

@@ -1,1 +1,0 @@
-"""Worlds on a grid: a frozen lake, box pushing, Sokoban."""

@@ -1,0 +1,465 @@
+"""The state of a home in the middle of an attempt: which commands are possible, what they do, and what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple
+
+from groupwise.data.records import Task
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, interleave
+from groupwise.system.errors import RecordError
+
+NOWHERE = -1
+"""A place: the middle of the room, where the agent starts, and the agent's hand, for things. A thing: none."""
+CLEAN, HOT, COOL = 1, 2, 4
+CONDITIONS = ("", "clean ", "hot ", "clean hot ", "cool ", "clean cool ")
+"""The words before a thing's name for its condition, a sum of CLEAN, HOT and COOL."""
+TREATED = {"clean": CLEAN, "heat": HOT, "cool": COOL}
+
+
+class Command(NamedTuple):
+    """A possible command: what to do, with which thing, at which place; NOWHERE where there is none."""
+
+    verb: str
+    thing: int = NOWHERE
+    place: int = NOWHERE
+
+
+LOOK, EMPTY_INVENTORY = Command("look"), Command("inventory")
+"""Commands that are possible nearly everywhere, made once: every step lists them."""
+
+
+class HomeState:
+    """Where the agent and all things are, what is open, what is clean, hot or cool, and whether the lamp is on."""
+
+    __slots__ = ("_conditions", "_home", "_opened", "held", "lamp_on", "location", "where")
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._opened = [kind not in OPENABLE for kind in home.place_kinds]
+        self._conditions = [0] * len(home.things)
+        self.where = list(home.start)
+        """The place of each thing; NOWHERE = in the agent's hand."""
+        self.location = NOWHERE
+        """The place the agent stands at."""
+        self.held = NOWHERE
+        """The thing in the agent's hand; it carries one at a time."""
+        self.lamp_on = False
+
+    def fork(self) -> HomeState:
+        """An independent copy."""
+        twin = HomeState.__new__(HomeState)
+        twin._home, twin.location, twin.held, twin.lamp_on = self._home, self.location, self.held, self.lamp_on
+        twin._opened, twin._conditions, twin.where = self._opened[:], self._conditions[:], self.where[:]
+        return twin
+
+    def is_open(self, place: int) -> bool:
+        """Whether a place's content can be seen and reached."""
+        return self._opened[place]
+
+    def is_treated(self, thing: int, treatment: str) -> bool:
+        """Whether a thing is clean, hot or cool, as the treatment makes it; every thing is for no treatment."""
+        return not treatment or bool(self._conditions[thing] & TREATED[treatment])
+
+    def is_solved(self) -> bool:
+        """Whether the home's task is done."""
+        home, family = self._home, FAMILIES[self._home.family]
+        if family.is_seen_by_lamp:
+            in_light = self.lamp_on and self.location == home.lamp
+            return in_light and self.held != NOWHERE and home.thing_kinds[self.held] == home.thing
+        targets = [
+            place
+            for thing, place in enumerate(self.where)
+            if place != NOWHERE
+            and home.thing_kinds[thing] == home.thing
+            and home.place_kinds[place] == home.target
+            and self.is_treated(thing, family.treatment)
+        ]
+        return any(targets.count(place) >= family.num_needed for place in targets)
+
+    def list_commands(self) -> dict[str, Command]:
+        """Every command that is possible now, with what it means."""
+        here, places = self.location, self._home.places
+        possible = dict(_list_ways(places, here))
+        if here != NOWHERE:
+            self._add_commands_here(possible, here, places[here])
+        if self.held != NOWHERE:
+            carried = self._home.things[self.held]
+            possible[f"examine {carried}"] = Command("examine", thing=self.held)
+        possible["look"] = LOOK
+        possible["inventory"] = EMPTY_INVENTORY if self.held == NOWHERE else Command("inventory", self.held)
+        return possible
+
+    def _add_commands_here(self, possible: dict[str, Command], here: int, name: str) -> None:
+        home, held = self._home, self.held
+        if home.place_kinds[here] in OPENABLE:
+            verb = "close" if self._opened[here] else "open"
+            possible[f"{verb} {name}"] = Command(verb, place=here)
+        if self._opened[here] and held == NOWHERE:
+            for thing in self._list_things_at(here):
+                possible[f"take {home.things[thing]} from {name}"] = Command("take", thing, here)
+        elif self._opened[here]:
+            possible[f"move {home.things[held]} to {name}"] = Command("move", held, here)
+        if held != NOWHERE:
+            for verb, tool in TREATMENTS.items():
+                if tool == home.place_kinds[here] and home.thing_kinds[held] in TREATABLE[verb]:
+                    possible[f"{verb} {home.things[held]} with {name}"] = Command(verb, held, here)
+        if here == home.lamp and not self.lamp_on:
+            possible[f"use {LAMP}"] = Command("use", place=here)
+        possible[f"examine {name}"] = Command("examine", place=here)
+
+    def carry_out(self, command: Command) -> str:
+        """Do what a possible command says; return the sentence that tells of it."""
+        sentence: str = getattr(self, f"_{command.verb}")(command.thing, command.place)
+        return sentence
+
+    def _go(self, thing: int, place: int) -> str:
+        self.location = place
+        return f"You arrive at {self._home.places[place]}. {self._tell_place(place)}"
+
+    def _open(self, thing: int, place: int) -> str:
+        self._opened[place] = True
+        return f"You open the {self._home.places[place]}. In it, you see {_join_names(self._list_names_at(place))}."
+
+    def _close(self, thing: int, place: int) -> str:
+        self._opened[place] = False
+        return f"You close the {self._home.places[place]}."
+
+    def _take(self, thing: int, place: int) -> str:
+        self.held, self.where[thing] = thing, NOWHERE
+        return f"You pick up the {self._home.things[thing]} from the {self._home.places[place]}."
+
+    def _move(self, thing: int, place: int) -> str:
+        self.held, self.where[thing] = NOWHERE, place
+        return f"You move the {self._home.things[thing]} to the {self._home.places[place]}."
+
+    def _clean(self, thing: int, place: int) -> str:
+        self._conditions[thing] |= CLEAN
+        return self._tell_treatment("clean", thing, place)
+
+    def _heat(self, thing: int, place: int) -> str:
+        self._conditions[thing] = self._conditions[thing] & CLEAN | HOT
+        return self._tell_treatment("heat", thing, place)
+
+    def _cool(self, thing: int, place: int) -> str:
+        self._conditions[thing] = self._conditions[thing] & CLEAN | COOL
+        return self._tell_treatment("cool", thing, place)
+
+    def _tell_treatment(self, verb: str, thing: int, place: int) -> str:
+        return f"You {verb} the {self._home.things[thing]} using the {self._home.places[place]}."
+
+    def _use(self, thing: int, place: int) -> str:
+        self.lamp_on = True
+        return f"You turn on the {LAMP}."
+
+    def _examine(self, thing: int, place: int) -> str:
+        if thing == NOWHERE:
+            return self._tell_place(place)
+        return f"This is a {self._with_condition(thing)}."
+
+    def _look(self, thing: int, place: int) -> str:
+        if self.location == NOWHERE:
+            return self.tell_room()
+        return f"You are facing the {self._home.places[self.location]}. {self._tell_place(self.location)}"
+
+    def _inventory(self, thing: int, place: int) -> str:
+        return self.tell_carried() or "You carry nothing."
+
+    def tell_room(self) -> str:
+        """The sentence that lists the receptacles."""
+        return f"In the room, you see {_join_names(self._home.places)}."
+
+    def tell_carried(self) -> str:
+        """The sentence about the thing in the agent's hand; empty where it carries nothing."""
+        return "" if self.held == NOWHERE else f"You carry a {self._with_condition(self.held)}."
+
+    def make_key(self) -> str:
+        """The visible situation as canonical text: where, open or not, what is seen, the lamp, what is carried."""
+        carried = "nothing" if self.held == NOWHERE else self._with_condition(self.held)
+        if self.location == NOWHERE:
+            return f"in the room; carrying {carried}"
+        here = self.location
+        seen = (
+            [self._with_condition(thing) for thing in self._list_things_at(here)] if self._opened[here] else ["closed"]
+        )
+        lamp = " in the light" if self.lamp_on and here == self._home.lamp else ""
+        return f"{self._home.places[here]}{lamp}: {', '.join(seen) or 'nothing'}; carrying {carried}"
+
+    def _with_condition(self, thing: int) -> str:
+        return CONDITIONS[self._conditions[thing]] + self._home.things[thing]
+
+    def _list_things_at(self, place: int) -> list[int]:
+        return [thing for thing, where in enumerate(self.where) if where == place]
+
+    def _list_names_at(self, place: int) -> list[str]:
+        names = [self._home.things[thing] for thing in self._list_things_at(place)]
+        return [*names, LAMP] if place == self._home.lamp else names
+
+    def _tell_place(self, place: int) -> str:
+        home = self._home
+        name = home.places[place]
+        if not self._opened[place]:
+            return f"The {name} is closed."
+        seen = self._list_names_at(place)
+        if home.place_kinds[place] in OPENABLE:
+            return f"The {name} is open. In it, you see {_join_names(seen)}."
+        return f"On the {name}, you see {_join_names(seen)}."
+
+
+@lru_cache(maxsize=4096)
+def _list_ways(places: tuple[str, ...], here: int) -> dict[str, Command]:
+    """The commands that lead elsewhere; a third of a step's time, were they not kept."""
+    return {f"go to {name}": Command("go", place=place) for place, name in enumerate(places) if place != here}
+
+
+def _join_names(names: list[str] | tuple[str, ...]) -> str:
+    """Names as ALFWorld lists them: a mug 1, a plate 1, and a pan 1."""
+    if not names:
+        return "nothing"
+    if len(names) == 1:
+        return f"a {names[0]}"
+    return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
+
+
+# What homes are made of: rooms, the receptacles and things in them, and the record of one home.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """A kind of room: which receptacles stand in it, at most how many of each, and which things lie about."""
+
+    receptacles: Mapping[str, int]
+    things: tuple[str, ...]
+
+
+ROOMS = {
+    "kitchen": Room(
+        receptacles={
+            "cabinet": 4,
+            "countertop": 2,
+            "diningtable": 1,
+            "drawer": 3,
+            "fridge": 1,
+            "garbagecan": 1,
+            "microwave": 1,
+            "shelf": 2,
+            "sinkbasin": 1,
+            "stoveburner": 2,
+        },
+        things=("apple", "bread", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "tomato"),
+    ),
+    "bathroom": Room(
+        receptacles={
+            "bathtub": 1,
+            "cabinet": 4,
+            "countertop": 2,
+            "garbagecan": 1,
+            "shelf": 2,
+            "sinkbasin": 1,
+            "toilet": 1,
+        },
+        things=("candle", "cloth", "cup", "soapbar", "spraybottle", "toiletpaper"),
+    ),
+    "bedroom": Room(
+        receptacles={
+            "bed": 1,
+            "desk": 2,
+            "drawer": 4,
+            "dresser": 1,
+            "garbagecan": 1,
+            "shelf": 2,
+            "sidetable": 2,
+        },
+        things=("alarmclock", "book", "cd", "cellphone", "laptop", "mug", "pencil", "pillow"),
+    ),
+    "livingroom": Room(
+        receptacles={
+            "armchair": 2,
+            "coffeetable": 1,
+            "desk": 1,
+            "diningtable": 1,
+            "drawer": 3,
+            "shelf": 2,
+            "sidetable": 2,
+            "sofa": 1,
+        },
+        things=("book", "creditcard", "newspaper", "pillow", "remotecontrol", "statue", "vase"),
+    ),
+}
+
+OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave"})
+"""Receptacles with a door; all are closed at the start."""
+LAMP_STANDS = ("desk", "sidetable")
+"""Receptacles a desklamp may stand on."""
+LAMP = "desklamp 1"
+
+TREATMENTS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+"""What a thing can be treated with: the command, and the receptacle that does it."""
+TREATABLE = {
+    "clean": frozenset(
+        {"apple", "cloth", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "soapbar", "tomato"},
+    ),
+    "heat": frozenset({"apple", "bread", "cup", "egg", "mug", "plate", "potato", "tomato"}),
+    "cool": frozenset({"apple", "bread", "cup", "egg", "mug", "pan", "plate", "potato", "tomato"}),
+}
+
+
+def kind_of(name: str) -> str:
+    """The kind of a numbered thing: "mug" of "mug 2"."""
+    return name.partition(" ")[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Home:
+    """One instance: the task to do, the receptacles, and where everything is at the start. Shared by all forks.
+
+    Worked example: family "clean", thing "mug", target "shelf", places ("shelf 1", "sinkbasin 1", "cabinet 1"), things
+    ("mug 1",), start (2,): the mug is in the cabinet; clean it and put it on the shelf.
+    """
+
+    family: str
+    """The task family."""
+    thing: str
+    """The kind of thing the task is about."""
+    target: str
+    """The kind of receptacle it belongs in; "desklamp" where it is to be looked at."""
+    places: tuple[str, ...]
+    """The receptacles, by name and number."""
+    place_kinds: tuple[str, ...]
+    """The kind of each receptacle."""
+    things: tuple[str, ...]
+    """The things, by name and number."""
+    thing_kinds: tuple[str, ...]
+    """The kind of each thing."""
+    start: tuple[int, ...]
+    """The place of each thing at the start."""
+    lamp: int
+    """The place where the desklamp stands, -1 = there is none."""
+
+    @classmethod
+    def of(cls, task: Task) -> Home:
+        """Read the home of a task."""
+        payload: Mapping[str, Any] = task.payload
+        try:
+            places, things = tuple(payload["places"]), dict(payload["things"])
+            return cls(
+                family=payload["family"],
+                thing=payload["thing"],
+                target=payload["target"],
+                places=places,
+                place_kinds=tuple(kind_of(place) for place in places),
+                things=tuple(things),
+                thing_kinds=tuple(kind_of(thing) for thing in things),
+                start=tuple(places.index(place) for place in things.values()),
+                lamp=places.index(payload["lamp"]) if payload.get("lamp") else -1,
+            )
+        except (KeyError, ValueError) as error:
+            raise RecordError(
+                f"task {task.id}: its payload is not a home: {error}; take tasks from the panel"
+            ) from None
+
+    def place_of(self, wanted: str) -> int:
+        """The first place of a kind."""
+        return self.place_kinds.index(wanted)
+
+
+# The six task families of the household: what they ask for, when they are solved, and how instances are drawn.
+
+ENV = "household"
+SIZES = {"train": 2400, "validation": 240, "test": 480}
+"""Tasks in each panel, over all families."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """A task family: the sentence that states it, and what an instance of it must contain."""
+
+    goal: str
+    rooms: tuple[str, ...]
+    treatment: str = ""
+    """The treatment the thing needs first: clean, heat, cool."""
+    num_needed: int = 1
+    """How many of the thing the target must hold."""
+    is_seen_by_lamp: bool = False
+    """Whether the thing is to be looked at under the desklamp, and not put anywhere."""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "pick": Family(goal="put a {thing} in {target}.", rooms=tuple(ROOMS)),
+    "two": Family(goal="put two {thing} in {target}.", rooms=tuple(ROOMS), num_needed=2),
+    "clean": Family(goal="put a clean {thing} in {target}.", rooms=("kitchen", "bathroom"), treatment="clean"),
+    "heat": Family(goal="put a hot {thing} in {target}.", rooms=("kitchen",), treatment="heat"),
+    "cool": Family(goal="put a cool {thing} in {target}.", rooms=("kitchen",), treatment="cool"),
+    "examine": Family(
+        goal="look at {thing} under the desklamp.", rooms=("bedroom", "livingroom"), is_seen_by_lamp=True
+    ),
+}
+
+
+def goal_of(home: Home) -> str:
+    """The sentence that states a home's task."""
+    return FAMILIES[home.family].goal.format(thing=home.thing, target=home.target)
+
+
+@cache
+def build_household_panels(
+    families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
+) -> Panels:
+    """The panels for some families, rooms and a size of home."""
+    # Rounded up: a number of families that does not divide the size must not make the panel smaller.
+    sizes = {split: -(-size // len(families)) for split, size in SIZES.items()}
+    draws = [partial(draw, family, rooms, num_receptacles, num_objects) for family in families]
+    return interleave([build_panels(ENV, propose, sizes=sizes) for propose in draws])
+
+
+def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
+    """The instance of a family that belongs to an index."""
+    rules = FAMILIES[family]
+    draws = Draws(ENV, family, num_receptacles, num_objects, index)
+    room = ROOMS[draws.pick([room for room in rules.rooms if room in rooms])]
+    able = TREATABLE.get(rules.treatment)
+    thing = draws.pick([kind for kind in room.things if able is None or kind in able])
+    tool = draws.pick(LAMP_STANDS) if rules.is_seen_by_lamp else TREATMENTS.get(rules.treatment, "")
+    target = "desklamp" if rules.is_seen_by_lamp else draws.pick([kind for kind in room.receptacles if kind != tool])
+    kinds = _draw_receptacles(
+        draws, room, [kind for kind in (tool, target) if kind in room.receptacles], num_receptacles
+    )
+    places = _number_names(kinds)
+    others = [draws.pick(room.things) for _ in range(num_objects - rules.num_needed)]
+    things = _number_names([thing] * rules.num_needed + others)
+    payload = {
+        "family": family,
+        "thing": thing,
+        "target": target,
+        "places": places,
+        "things": {name: draws.pick(_list_starts(name, thing, target, places)) for name in things},
+    }
+    if rules.is_seen_by_lamp:
+        payload["lamp"] = f"{tool} 1"
+    return Proposal(payload=payload, tags=(family,))
+
+
+def _draw_receptacles(draws: Draws, room: Room, needed: Sequence[str], count: int) -> list[str]:
+    """The kinds of a home's receptacles: what the task needs, then anything the room has left."""
+    left = [kind for kind, max_count in room.receptacles.items() for _ in range(max_count)]
+    for kind in needed:
+        left.remove(kind)
+    elsewhere = [kind for kind in left if kind not in needed]
+    chosen = [*needed, draws.pick(elsewhere)]  # a thing needs a place to start from that is not its target
+    left.remove(chosen[-1])
+    return sorted(chosen + draws.sample(left, count - len(chosen)))
+
+
+def _number_names(kinds: Sequence[str]) -> list[str]:
+    """Names in alphabetical order with a number within each kind: mug 1, mug 2."""
+    return [f"{kind} {number}" for kind in sorted(set(kinds)) for number in range(1, kinds.count(kind) + 1)]
+
+
+def _list_starts(name: str, thing: str, target: str, places: Sequence[str]) -> list[str]:
+    """Where a thing may be at the start: nothing of the kind that is asked for lies in a target already."""
+    if not name.startswith(f"{thing} "):
+        return list(places)
+    return [place for place in places if not place.startswith(f"{target} ")]

@@ -1,1 +1,0 @@
-"""Worlds that run on Java: ScienceWorld and TextWorldExpress."""

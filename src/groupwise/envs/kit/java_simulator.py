@@ -1,0 +1,157 @@
+"""Simulators that run on Java: a virtual machine a process and package, started at first use and again after its death.
+
+Each attempt has a simulator of its own within it. A simulator cannot be copied, but it is deterministic: a fork, and an
+attempt whose virtual machine died, repeat their actions in a fresh one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.system.errors import ConfigError, EnvironmentFault
+
+Answer = TypeVar("Answer")
+WORD = re.compile(rb"[A-Za-z0-9]+")
+TEXT_TAG = 1
+"""Tag of a text among a class file's constants."""
+WIDE_BYTES = 8
+"""Bytes of a constant that counts as two."""
+CONSTANT_BYTES = {TEXT_TAG: 2, 5: WIDE_BYTES, 6: WIDE_BYTES, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
+"""Bytes after a constant's tag; 4 after others, and a text's own length after its two."""
+
+_RUNNING: dict[tuple[int, str], Any] = {}
+"""Gateways by process and package: a forked process must not talk through its parent's."""
+
+
+def connect_machine(kind: str, package: str, jar: str) -> Any:
+    """What the classes of a package's jar can be made from; the virtual machine is started where none runs."""
+    running = _RUNNING.get((os.getpid(), package))
+    if running is None or running.java_process.poll() is not None:
+        running = _RUNNING[os.getpid(), package] = _start(kind, package, jar)
+    return running.jvm
+
+
+def read_texts(machine: Any, texts: Any) -> list[str]:
+    """The texts in a list of Java's, in one piece: asked for one by one, each would travel alone."""
+    joined = str(machine.java.lang.String.join("\n", texts))
+    return joined.split("\n") if joined else []
+
+
+def _start(kind: str, package: str, jar: str) -> Any:
+    file = find_jar(kind, package, jar)
+    if shutil.which("java") is None:
+        raise ConfigError(f"the environment {kind!r} runs on Java, and there is no `java` here; install a Java runtime")
+    gateway = import_module("py4j.java_gateway")
+    try:
+        port, process = gateway.launch_gateway(
+            classpath=str(file), die_on_exit=True, cwd=str(file.parent), return_proc=True
+        )
+    except Exception as error:  # py4j raises whatever the child's first line leads to
+        raise EnvironmentFault(f"{kind}: the Java virtual machine did not start ({error})") from None
+    parameters = gateway.GatewayParameters(auto_field=True, port=port)
+    return gateway.JavaGateway(gateway_parameters=parameters, java_process=process)
+
+
+def find_jar(kind: str, package: str, jar: str) -> Path:
+    """The jar of an installed package; its absence gives one sentence with the extra to install."""
+    try:
+        return Path(str(import_module(package).__file__)).parent / jar
+    except ImportError:
+        raise report_missing_package(kind) from None
+
+
+@cache
+def collect_words(jar: Path, folder: str) -> tuple[str, ...]:
+    """Every word in the classes and data files of a simulator: all that it can say, and names besides."""
+    with zipfile.ZipFile(jar) as archive:
+        names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith(".class")]
+        inside = [text for name in names for text in _read_constants(archive.read(name))]
+    inside += [file.read_bytes() for file in sorted(jar.parent.glob("*.json"))]
+    return tuple(sorted({word.decode().lower() for content in inside for word in WORD.findall(content)}))
+
+
+def _read_constants(content: bytes) -> Iterator[bytes]:
+    """The texts in a class file's table of constants (the Java virtual machine's specification, 4.4)."""
+    at, left = 10, int.from_bytes(content[8:10], "big") - 1
+    while left > 0:
+        tag = content[at]
+        size = CONSTANT_BYTES.get(tag, 4)
+        if tag == TEXT_TAG:
+            size += int.from_bytes(content[at + 1 : at + 3], "big")
+            yield content[at + 3 : at + 1 + size]
+        at, left = at + 1 + size, left - (2 if CONSTANT_BYTES.get(tag) == WIDE_BYTES else 1)
+
+
+class Simulator:
+    """A simulator, with the actions so far; if its virtual machine dies, it comes back by repeating them."""
+
+    def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
+        self._make, self._step = make, step
+        self._actions: list[str] = []
+        self.java = self._begin()
+        """The simulator itself."""
+
+    def _begin(self) -> Any:
+        lost = import_module("py4j.protocol").Py4JNetworkError
+        try:
+            return self._make()
+        except (lost, OSError):  # the virtual machine was lost meanwhile; the next is a new one
+            return self._make()
+
+    def act(self, action: str) -> None:
+        """Send an action."""
+        self.ask(lambda java: self._step(java, action))
+        self._actions.append(action)
+
+    def ask(self, question: Callable[[Any], Answer]) -> Answer:
+        """Ask the simulator; if its virtual machine is gone, ask once more in a new one."""
+        lost = import_module("py4j.protocol").Py4JNetworkError
+        try:
+            return question(self.java)
+        except (lost, OSError):
+            self.renew()
+            return question(self.java)
+
+    def renew(self) -> None:
+        """Go on in a fresh simulator, in the same state."""
+        self.java = self._replay()
+
+    def next_action_of(self, plan: Sequence[str]) -> str | None:
+        """The action with which a plan goes on; None where it is at its end, or the actions so far are others."""
+        done = len(self._actions)
+        return plan[done] if done < len(plan) and self._actions == list(plan[:done]) else None
+
+    def fork(self) -> Simulator:
+        """Another simulator in the same state."""
+        twin = Simulator.__new__(Simulator)
+        twin._make, twin._step, twin._actions = self._make, self._step, self._actions.copy()
+        twin.java = twin._replay()
+        return twin
+
+    def _replay(self) -> Any:
+        java = self._make()
+        for action in self._actions:
+            self._step(java, action)
+        return java
+
+
+def shut_down() -> None:
+    """End this process's virtual machines; they end with it anyway."""
+    for (pid, package), gateway in list(_RUNNING.items()):
+        if pid == os.getpid():
+            with suppress(Exception):
+                gateway.shutdown()
+            with suppress(ProcessLookupError):
+                gateway.java_process.kill()
+            gateway.java_process.wait()
+            del _RUNNING[pid, package]

@@ -1,0 +1,259 @@
+"""What the adapters of game packages share: seeded games of a text in and a text out, made into environments.
+
+Such packages draw from the process-wide generators, list no actions, and say nothing of splits. Here a game draws from
+a generator of its own; its possible actions are those of a given list that a copy of it accepts; and its split follows
+from what the seed made, so that an instance which two seeds make is in one split only.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import json
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cache, partial
+from io import StringIO
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.draws import PrivateRandom, undo_draws
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import vocabulary_of
+from groupwise.parts.part import Part
+from groupwise.system.errors import RecordError
+
+BEGINNING = "The game begins."
+"""What is shown at first where a game shows nothing by itself."""
+MAX_NUMBER = 100
+"""The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
+
+MAX_ACTION_CHARACTERS = 4_000
+"""Of an action that a game is given; its patterns were not made for more, nor Python for numbers of more digits."""
+MAX_KEPT_BEGINNINGS = 64
+"""Beginnings that are kept, so that the attempts of a group begin with a copy."""
+
+
+class PackageGames(Part):
+    """What every adapter of a game package is told."""
+
+    id: str
+    """Name of the game in the package's registry."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Options of the game, such as its size."""
+    actions: tuple[str, ...] = ()
+    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
+    success_reward: float = 1.0
+    """From which reward at the end an attempt is a success."""
+    seeds_differ: bool = False
+    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
+    words: tuple[str, ...] = ()
+    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
+    scratch."""
+    about: str = "Play the game."
+    """The instruction: one line that tells the agent what to do."""
+    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tasks in the training panel, if there are so many instances."""
+    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated."""
+
+    @property
+    def options(self) -> str:
+        """The game's options as text: equal where they are equal."""
+        return json.dumps(self.kwargs, sort_keys=True)
+
+    def instruction(self) -> str:
+        return self.about
+
+    def open_copy(self, task: Task, begin: Callable[[], PackageGame]) -> GameEnvironment:
+        """A task's game at its beginning: made once, and copied for those who open it soon again."""
+        key = type(self), self.model_dump_json(), task.id
+        beginning = _beginnings.pop(key, None) or GameEnvironment(
+            task, begin, max_steps=self.max_steps, actions=self.actions
+        )
+        _beginnings[key] = beginning
+        if len(_beginnings) > MAX_KEPT_BEGINNINGS:
+            _beginnings.popitem(last=False)
+        return beginning.fork()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GameReply:
+    """What a game shows after an action, or at its beginning."""
+
+    text: str
+    """What is shown."""
+    key: str
+    """What makes two steps comparable."""
+    reward: float = 0.0
+    """Reward of this action alone."""
+    accepted: bool = True
+    """Whether the game accepted the action."""
+    success: bool | None = None
+    """How the game ended; None = it goes on."""
+
+
+class PackageGame(Protocol):
+    """A game of a package that has begun."""
+
+    inner: Any
+    """The package's own game. What else a game keeps is replaced and never changed, so that copies share it."""
+    goal: str
+    """Its rules, which do not change while it is played."""
+    first: GameReply
+    """What it shows at its beginning."""
+    instance: str
+    """The fingerprint of what the seed made, hidden things included."""
+
+    def play(self, action: str) -> GameReply:
+        """Take an action."""
+        ...
+
+
+class GameEnvironment:
+    """One attempt at a game of a package."""
+
+    def __init__(
+        self, task: Task, begin: Callable[[], PackageGame], *, max_steps: int, actions: tuple[str, ...]
+    ) -> None:
+        self._actions, self._random = actions, PrivateRandom(task.seed)
+        self._progress = Progress(task, max_steps=max_steps)
+        with _lend_random(self._random):
+            self._game = begin()
+            if self._game.instance != task.payload["instance"]:
+                raise RecordError(
+                    f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
+                    "version that the panel was made with, and a game that does not follow from the order of a set"
+                )
+            self._observation = self._observe(self._game.first)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        with _lend_random(self._random):
+            reply = self._game.play(action[:MAX_ACTION_CHARACTERS])
+            self._observation = self._observe(reply)
+        return self._progress.outcome(
+            self._observation, success=reply.success, reward=reply.reward, accepted=reply.accepted
+        )
+
+    def fork(self) -> GameEnvironment:
+        twin = GameEnvironment.__new__(GameEnvironment)
+        twin._actions, twin._observation = self._actions, self._observation
+        twin._random, twin._progress = self._random.fork(), self._progress.fork()
+        twin._game = _make_copier(self._game)()
+        return twin
+
+    def _observe(self, reply: GameReply) -> Observation:
+        admissible = self._list_possible() if self._actions and reply.success is None else self._actions or None
+        return Observation(text=reply.text, state_key=reply.key, admissible=admissible, goal=self._game.goal)
+
+    def _list_possible(self) -> tuple[str, ...]:
+        """The listed actions that the game would accept now."""
+        copy_game = _make_copier(self._game)
+        with undo_draws():
+            return tuple(action for action in self._actions if copy_game().play(action).accepted)
+
+
+_beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()
+"""Beginnings by what decides them, the latest last."""
+
+
+def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
+    """What makes copies of a game as it is now, which go on by themselves.
+
+    The package's game is written once and read for each copy, many times faster than a deep copy is made; what cannot
+    be written, as a function within a function, is copied deeply.
+    """
+    try:
+        inner = partial(pickle.loads, pickle.dumps(game.inner, pickle.HIGHEST_PROTOCOL))
+    except Exception:  # each kind of thing says in its own way that it cannot be written
+        inner = partial(copy.deepcopy, game.inner)
+
+    def copy_game() -> PackageGame:
+        twin = object.__new__(type(game))
+        vars(twin).update(vars(game), inner=inner())
+        return twin
+
+    return copy_game
+
+
+def build_instance_panels(
+    env: str, begin: Callable[[int], PackageGame], payload: Mapping[str, Any], *, sizes: PanelSizes, tag: str
+) -> Panels:
+    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
+
+    def propose(seed: int) -> Proposal:
+        with _lend_random(PrivateRandom(seed)):
+            instance = begin(seed).instance
+        return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(tag,))
+
+    return build_panels(env, propose, sizes=sizes._asdict())
+
+
+def summarise_error(error: Exception) -> str:
+    """What an exception of a game says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@contextmanager
+def _lend_random(chances: PrivateRandom) -> Iterator[None]:
+    """Within, chance is the game's own, and what it prints for its authors is not seen."""
+    with chances.in_place(), redirect_stdout(StringIO()):
+        yield
+
+
+def digest_instance(*parts: Any) -> str:
+    """A digest of what a seed made, the same in every process."""
+    return hashlib.sha256(json.dumps([_to_json(part) for part in parts]).encode()).hexdigest()[:16]
+
+
+def _to_json(value: Any) -> Any:
+    """A value as JSON has it; sets in order, and of objects their class and fields."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return sorted(([json.dumps(_to_json(key)), _to_json(entry)] for key, entry in value.items()), key=json.dumps)
+    if isinstance(value, set | frozenset):
+        return sorted((_to_json(entry) for entry in value), key=json.dumps)
+    if isinstance(value, Sequence):
+        return [_to_json(entry) for entry in value]
+    if hasattr(value, "tolist"):  # numpy's
+        return _to_json(value.tolist())
+    return [type(value).__name__, _to_json(getattr(value, "__dict__", {}))]
+
+
+@cache
+def collect_words_in_files(*places: Path) -> tuple[str, ...]:
+    """Every word in the texts of some source files, or of those in some folders: all that a game can say, and more."""
+    files = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
+    texts = [text for file in files for text in _read_texts(file)]
+    numbers = (str(number) for number in range(MAX_NUMBER + 1))
+    return vocabulary_of((*texts, *numbers, " ".join(ascii_lowercase)))
+
+
+def _read_texts(file: Path) -> Iterator[str]:
+    """The texts within a Python or JSON file."""
+    if file.suffix == ".py":
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+    elif file.suffix == ".json":
+        yield json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False).replace("\\n", " ")

@@ -1,1 +1,0 @@
-"""Mathematical problems from publishers' files."""

@@ -1,1 +1,0 @@
-"""Worlds behind an OpenEnv server."""

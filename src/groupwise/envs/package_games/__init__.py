@@ -1,1 +1,0 @@
-"""Games of other packages: GEM and textarena."""

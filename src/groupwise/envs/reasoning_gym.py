@@ -1,0 +1,330 @@
+"""The families of reasoning-gym: questions made by the thousand, each family with a verifier of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import fields
+from functools import cache, lru_cache, partial
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.kit.answers import ASKED, SENTENCES, Form, Question, QuestionEnvironment, open_question, say_answer
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import (
+    SPLITS,
+    Panels,
+    PanelSizes,
+    Proposal,
+    build_panels,
+    check_env,
+    choose_split,
+    panel_sizes_of,
+)
+from groupwise.envs.kit.words import collect_vocabulary
+from groupwise.envs.verifier.answer_grammars import guard_sympy, read_literal
+from groupwise.envs.verifier.verifier import Verdict, Verifier, find_verifier
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, RecordError, nearest
+from groupwise.system.sandbox import find_boundaries
+
+ENV = "reasoning_gym"
+JUDGE = "groupwise.envs.reasoning_gym:make_judge"
+OURS = ("seed", "size")
+"""Options of every family that the panels set."""
+FAR_APART = 1_000_003
+"""Between the first questions of two seeds, so that they draw other ones."""
+
+AT_ONCE = 32
+"""Questions that are asked for at once."""
+MAKING_SECONDS = 300.0
+"""Seconds of computing that they may take."""
+
+
+class ReasoningGym(Part, slot="env"):
+    """A family of reasoning-gym, such as "chain_sum": single-turn questions, scored as the family scores them.
+
+    Source: Stojanovski et al. 2025, "Reasoning Gym", arXiv:2505.24760; the package is the extra `reasoning`.
+
+    Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
+    answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
+    not the shape of the stored answer (`kit/answers.py`). Nothing evaluates an answer: where a family's scorer
+    would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
+    (`reasoning_gym/clearance.py`). The verifier runs in a process of its own without rights: one that raises, breaks a
+    rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
+    follows from its text. Questions are made in that process too, since a few families draw from the process-wide
+    generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
+    Python's own generator, perhaps from Python's: compare `panel_hash`.
+    """
+
+    family: str
+    """Name in reasoning-gym's registry."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the family, such as how many terms a sum has."""
+    seed: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Which questions are drawn; it moves no question from one split to another."""
+    num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Tasks in the training panel, if there are so many different ones."""
+    num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks in the test panel."""
+    form: Form = "tags"
+    """Where a response says its answer; the instruction asks for it."""
+    match_words: bool = False
+    """Whether an answer with the stored one's words, in any case and spacing, counts as the stored one: for tokenizers
+    that keep neither."""
+    solved_at: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Score from which an attempt is a success."""
+    allow_partial: bool = True
+    """Whether a score below that is rewarded too. Many families give a share for any text that contains the answer, and
+    small models learn to name many numbers instead of one."""
+    verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds of computing that a verdict may take."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name in OURS:
+            if name in options:
+                raise ValueError(f"{name!r} is not an option here, the panels set it; use seed, num_train, num_test")
+        try:
+            json.dumps(options)
+        except TypeError as error:  # a date of a TOML file, for one
+            raise ValueError(f"{error}; give texts, numbers, lists and tables") from None
+        return options
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(self._build_panels(), split)
+
+    def open(self, task: Task) -> QuestionEnvironment:
+        check_env(task, ENV)
+        require_boundary(self.family)
+        stored = task.payload["answer"]
+        question = Question(
+            text=str(task.payload["question"]),
+            stored=None if stored is None else str(stored),
+            form=self.form,
+            judge=partial(self._judge_answer, task),
+            solved_at=self.solved_at,
+            allow_partial=self.allow_partial,
+            match_words=self.match_words,
+        )
+        return open_question(task, question, max_steps=self.max_steps)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        tasks = [task for split in SPLITS for task in self._build_panels()[split]]
+        texts = [task.payload["question"] for task in tasks]
+        texts += [task.payload["answer"] for task in tasks if task.payload["answer"] is not None]
+        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+
+    def instruction(self) -> str:
+        return f"Answer the question. {ASKED[self.form]}"
+
+    def _build_panels(self) -> Panels:
+        return _build_panels(self.family, json.dumps(self.options, sort_keys=True), self.seed, panel_sizes_of(self))
+
+    def _judge_answer(self, task: Task, answer: str) -> Verdict:
+        request = {
+            "family": self.family,
+            "options": json.dumps(self.options, sort_keys=True),
+            "seed": task.seed,
+            "question": task.payload["question"],
+            "answer": answer,
+        }
+        return _find_verifier(self.family).judge(request, seconds=self.verifier_seconds)
+
+
+def make_judge() -> Callable[[Mapping[str, Any]], Any]:
+    """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
+    install_readers()
+
+    def answer_request(request: Mapping[str, Any]) -> Any:
+        return score(request) if "answer" in request else make(request)
+
+    def make(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+        entries = [_make_question(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
+        stored = [entry["answer"] for entry in entries]
+        return [
+            (str(entry["question"]).strip(), None if answer is None else str(answer))
+            for entry, answer in zip(entries, stored, strict=True)
+        ]
+
+    def score(request: Mapping[str, Any]) -> float:
+        dataset, entry = _make_cached(request["family"], request["options"], request["seed"])
+        if str(entry["question"]).strip() != request["question"]:
+            raise RecordError(
+                f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
+                "with the options and the version of reasoning-gym that made it"
+            )
+        if request["family"] in WRITING:  # what it writes into the question is gone with the copy
+            entry = deepcopy(entry)
+        return float(dataset.score_answer(request["answer"], entry))
+
+    return answer_request
+
+
+def _find_verifier(family: str) -> Verifier:
+    """A scorer that was not read judges each answer apart, so that none can change what judges the next."""
+    return find_verifier(JUDGE, apart=not is_cleared(family))
+
+
+@cache
+def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Panels:
+    _require_package()
+    require_boundary(family)
+    seen: set[str] = set()
+    at_hand: list[tuple[str, str | None]] = []
+
+    def propose(index: int) -> Proposal | None:
+        number = seed * FAR_APART + index
+        if index % AT_ONCE == 0:
+            at_hand[:] = _ask_questions(family, options, range(number, number + AT_ONCE))
+        question, stored = at_hand[index % AT_ONCE]
+        if question in seen:  # perhaps with another answer: still the same question
+            return None
+        seen.add(question)
+        payload = {"family": family, "question": question, "answer": stored}
+        return Proposal(payload=payload, seed=number, tags=(family,))
+
+    return build_panels(ENV, propose, sizes=sizes._asdict())
+
+
+def _ask_questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
+    request = {"family": family, "options": options, "seeds": list(seeds)}
+    kind, answer = _find_verifier(family).ask(request, seconds=MAKING_SECONDS)
+    if kind == "fault":
+        raise ConfigError(str(answer))
+    if kind == "failed":
+        raise ConfigError(f"reasoning_gym {family!r}: making its questions {answer}; change the options or the family")
+    return [(str(question), None if stored is None else str(stored)) for question, stored in answer]
+
+
+def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
+    """A dataset of one question, and the question: it follows from the seed alone."""
+    import reasoning_gym
+    from reasoning_gym.factory import DATASETS
+
+    if family not in DATASETS:
+        raise ConfigError(f"reasoning_gym: there is no family {family!r}; {nearest(family, DATASETS)}")
+    chosen = json.loads(options)
+    names = {option.name for option in fields(DATASETS[family][1])} - set(OURS)
+    for name in chosen:
+        if name not in names:
+            raise ConfigError(f"reasoning_gym {family!r}: there is no option {name!r}; {nearest(name, names)}")
+    try:
+        random.seed(seed)  # for those that draw from the process-wide generator; this process is the verifier's
+        dataset = reasoning_gym.create_dataset(family, size=1, seed=seed, **chosen)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ConfigError(f"reasoning_gym {family!r}: its options {chosen} do not fit: {error}; change them") from None
+    return dataset, dataset[0]
+
+
+# The attempts of a group ask about one question.
+_make_cached = lru_cache(64)(_make_question)
+
+
+def _require_package() -> None:
+    if find_spec("reasoning_gym") is None:
+        raise report_missing_package(ENV, extra="reasoning")
+
+
+# Which scorers of reasoning-gym were reviewed, and the grammar that reads an answer where a scorer would evaluate it.
+#
+# Somebody read the scorer of every family of the versions in `READ_VERSIONS`, and what it calls. Most compare texts,
+# numbers or JSON. Five evaluate the answer as Python, five give it to sympy; inside the verifier's process those read
+# it
+# by a grammar (`answer_grammars`), and what is outside scores as the family scores an answer that it cannot read. A
+# package with one other line of code is not the one that was read: its families are not cleared.
+
+PACKAGE = "reasoning_gym"
+READ_VERSIONS = {"0.1.25": "2827d43e1825011663c8c7ccf5a0b72154f232b90053604276f80ea37dc6992f"}
+"""Versions whose scorers were read, with the digest of their code."""
+LITERAL, EXPRESSION, OF_ITS_PARTS = "literal", "expression", "those of the families it is made of"
+GRAMMARS = {
+    "binary_matrix": LITERAL,
+    "n_queens": LITERAL,
+    "number_sorting": LITERAL,
+    "spiral_matrix": LITERAL,
+    "string_insertion": LITERAL,
+    "countdown": EXPRESSION,
+    "intermediate_integration": EXPRESSION,
+    "polynomial_multiplication": EXPRESSION,
+    "puzzle24": EXPRESSION,
+    "simple_integration": EXPRESSION,
+    "composite": OF_ITS_PARTS,
+}
+"""Families whose scorers would evaluate, and what reads their answers instead."""
+EVALUATORS = (
+    "reasoning_gym.algorithmic.binary_matrix",
+    "reasoning_gym.algorithmic.number_sorting",
+    "reasoning_gym.algorithmic.spiral_matrix",
+    "reasoning_gym.algorithmic.string_insertion",
+    "reasoning_gym.games.n_queens",
+)
+"""Modules whose `eval` becomes a reader of literals; the expressions of the others go through sympy."""
+_COMPARING = """
+    ab acre advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic bf binary_alternation
+    bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic chain_sum circuit_logic codeio coin_flip
+    color_cube_rotation complex_arithmetic count_bits count_primes course_schedule cryptarithm decimal_arithmetic
+    decimal_chain_sum dice emoji_mystery family_relationships figlet_font fraction_simplification futoshiki game_of_life
+    game_of_life_halting gcd graph_color group_anagrams gsm_symbolic isomorphic_strings jugs kakurasu knight_swap
+    knights_knaves largest_island lcm leg_counting letter_counting letter_jumble list_functions mahjong_puzzle
+    manipulate_matrix maze mini_sudoku modulo_grid needle_haystack number_filtering number_format number_sequence
+    palindrome_generation palindrome_partitioning path_star polynomial_equations pool_matrix power_function
+    prime_factorization products propositional_logic quantum_lock ransom_note rearc rectangle_count rotate_matrix
+    rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering shortest_path simple_equations
+    simple_geometry sokoban spell_backward string_manipulation string_splitting string_synthesis sudoku survo syllogism
+    time_intervals tower_of_hanoi tsumego word_ladder word_sequence_reversal word_sorting zebra_puzzles
+    """
+COMPARING = frozenset(_COMPARING.split())
+"""Families whose scorers compare: nothing in them evaluates."""
+WRITING = frozenset(("knight_swap",))
+"""Families whose scorers write into the question that they were given; they are given a copy."""
+
+
+def is_cleared(family: str) -> bool:
+    """Whether nothing in the installed scorer of a family evaluates an answer."""
+    return (family in COMPARING or family in GRAMMARS) and package_digest() in READ_VERSIONS.values()
+
+
+def require_boundary(family: str) -> None:
+    """Refuse a family whose scorer was not read where nothing would hold what its answers may do."""
+    if is_cleared(family) or "system calls" in find_boundaries():
+        return
+    raise ConfigError(
+        f"reasoning_gym {family!r}: its scorer may evaluate what a model answers, and this system has no seccomp to "
+        f"hold that; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were read, or train on Linux"
+    )
+
+
+def install_readers() -> None:
+    """Within a verifier's process: import the families, and have their answers read instead of evaluated."""
+    import_module(PACKAGE)
+    guard_sympy()
+    for name in EVALUATORS:
+        import_module(name).__dict__["eval"] = read_literal
+
+
+@cache
+def package_digest() -> str:
+    """Fingerprint of the installed package's code; empty where there is none."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    digest = sha256()
+    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()

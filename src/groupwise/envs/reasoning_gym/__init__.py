@@ -1,1 +1,0 @@
-"""The families of reasoning-gym."""

@@ -1,0 +1,170 @@
+"""ScienceWorld: experiments at school level in a text world, on Java."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import to_one_line, vocabulary_of
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, nearest
+
+ENV = "scienceworld"
+PACKAGE = "scienceworld"
+JAR = "scienceworld.jar"
+NOT_UNDERSTOOD = "No known action matches that input."
+MAX_NUMBER = 1_000
+"""The largest number in the world's texts."""
+
+
+class Scienceworld(Part, slot="env"):
+    """ScienceWorld (Wang et al. 2022, arXiv:2203.07540): 30 kinds of experiments, 7,200 variations.
+
+    A task is a kind and a variation; the panels are the package's own splits of variations, kinds in turn. The reward
+    of a step is what the score, up to 1, gained; a score below 0 fails the task. The expert follows the gold path while
+    the attempt does, and has nothing to say off it. A fork repeats the actions, at some 25 ms each.
+
+    Choices: a command is refused if the simulator matches it with no action; listed ones and their paraphrases count.
+    Texts are on one line. The `state_key` is what looking around and the inventory show, both free of time.
+    """
+
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("find-living-thing",)
+    """Kinds of experiments, such as "boil"; an unknown one gives the names of all."""
+    simplifications: str = "easy"
+    """The package's simplifications, joined by commas; empty = none."""
+    list_actions: bool = True
+    """Whether the possible actions, often hundreds, are listed; it costs four times the rest of a step."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Steps before an attempt is truncated."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        version = package_version(ENV, PACKAGE)
+        panels = {name: self._panel(name, version) for name in ("train", "validation", "test")}
+        return choose_split(panels, split)
+
+    def open(self, task: Task) -> ScienceworldEnvironment:
+        check_env(task, ENV)
+        return ScienceworldEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = map(str, range(MAX_NUMBER + 1))
+        known = collect_words(find_jar(ENV, PACKAGE, JAR), "scienceworld/")
+        return vocabulary_of((self.instruction(), ".,:;!?'()-/*+=", *numbers, *known))
+
+    def instruction(self) -> str:
+        return "Do the experiment, one command at a time."
+
+    def _panel(self, split: str, version: str) -> tuple[Task, ...]:
+        listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]
+        turns = [variations[i] for i in range(max(map(len, listed))) for variations in listed if i < len(variations)]
+        rest = {"simplifications": self.simplifications, "version": version}
+        return tuple(
+            Task.create(env=ENV, split=split, payload={"task": name, "variation": number, **rest}, tags=(name,))
+            for name, number in turns
+        )
+
+
+class ScienceworldEnvironment:
+    """One attempt at an experiment."""
+
+    _observation: Observation
+
+    def __init__(self, task: Task, part: Scienceworld) -> None:
+        self._task, self._part = task, part
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._simulator = Simulator(partial(_begin, task), _step)
+        self._score = 0.0
+        self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
+        self._update_observation()
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        self._simulator.act(action)
+        answer = str(self._simulator.java[1])
+        score, completed = self._simulator.ask(lambda java: (float(java[0].getScore()), bool(java[0].getCompleted())))
+        reward, self._score = score - self._score, score
+        self._update_observation()
+        success = score >= 1 if completed or score < 0 else None
+        accepted = not answer.startswith(NOT_UNDERSTOOD)
+        return self._progress.outcome(self._observation, success=success, reward=reward, accepted=accepted)
+
+    def fork(self) -> ScienceworldEnvironment:
+        twin = ScienceworldEnvironment.__new__(ScienceworldEnvironment)
+        twin._task, twin._part, twin._goal = self._task, self._part, self._goal
+        twin._observation, twin._score = self._observation, self._score
+        twin._simulator, twin._progress = self._simulator.fork(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        payload = self._task.payload
+        return self._simulator.next_action_of(
+            _find_gold_path(payload["task"], payload["variation"], payload["simplifications"])
+        )
+
+    def _update_observation(self) -> None:
+        here = self._simulator.ask(lambda java: f"{java[0].freeActionLook()} {java[0].freeActionInventory()}")
+        admissible = None
+        if self._part.list_actions:
+            admissible = tuple(sorted(set(self._simulator.ask(_list_valid_actions))))
+        text = to_one_line(str(self._simulator.java[1]))
+        self._observation = Observation(text=text, state_key=to_one_line(here), admissible=admissible, goal=self._goal)
+
+
+def _begin(task: Task) -> list[Any]:
+    """A simulator at the start of a task, and what it says."""
+    payload = task.payload
+    java = _load(str(payload["task"]), int(payload["variation"]), str(payload["simplifications"]), False)
+    return [java, java.step("look around")]
+
+
+def _step(java: list[Any], action: str) -> None:
+    java[1] = java[0].step(action)
+
+
+def _list_valid_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getValidActionObjectCombinations())
+
+
+def _load(name: str, variation: int, simplifications: str, with_gold: bool) -> Any:
+    java = connect_machine(ENV, PACKAGE, JAR).scienceworld.runtime.pythonapi.PythonInterface()
+    known = read_texts(connect_machine(ENV, PACKAGE, JAR), java.getTaskNames())
+    if name not in known:
+        raise ConfigError(f"scienceworld: there is no task {name!r}; {nearest(name, known)}")
+    java.load(name, variation, simplifications, with_gold)
+    java.reset()
+    return java
+
+
+@cache
+def _read_variations(name: str) -> dict[str, tuple[int, ...]]:
+    java = _load(name, 0, "", False)
+    by_split = {
+        "train": java.getVariationsTrain(),
+        "validation": java.getVariationsDev(),
+        "test": java.getVariationsTest(),
+    }
+    return {split: tuple(int(number) for number in numbers) for split, numbers in by_split.items()}
+
+
+@cache
+def _find_gold_path(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
+    """The gold path; making it takes seconds, so a simulator of its own does it when it is first asked for."""
+    maker = Simulator(lambda: [_load(name, variation, simplifications, True)], _step)
+    return tuple(maker.ask(_list_gold_actions))
+
+
+def _list_gold_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())

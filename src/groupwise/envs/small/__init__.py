@@ -1,0 +1,1 @@
+"""Environments that tests, the lab or one method need."""

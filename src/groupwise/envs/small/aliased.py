@@ -1,0 +1,330 @@
+"""Doors that ask for the colours of lamps seen before: the same text hides 0 to 3 bits that earlier steps revealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.draws import Draws, draw_uniform
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
+from groupwise.parts.part import Part
+
+# The rules of a corridor of switches, passages and doors: where an agent stands, and where an action leads.
+
+ENV = "aliased"
+COLOURS = ("red", "blue", "green", "white", "black", "yellow")
+"""The actions: everywhere an agent says a colour."""
+LAMP_NAMES = tuple(range(1, 10))
+
+
+class Corridor(NamedTuple):
+    """What never changes in an attempt: rooms in a row, first the switches, then the passages, then the doors.
+
+    Worked example: one lamp, red or blue, one passage, and a door that asks for it: three rooms.
+    """
+
+    colours: tuple[str, ...]
+    """What can be said, in order."""
+    lamps: tuple[tuple[str, str], ...]
+    """The two colours of each lamp; one lamp for each hidden bit."""
+    names: tuple[int, ...]
+    """The number by which each lamp and its switch are called."""
+    wiring: tuple[tuple[int, ...], ...]
+    """For each switch, which of its lamp's two colours each action lights."""
+    passages: int
+    """Rooms between the switches and the doors."""
+    doors: tuple[str | int, ...]
+    """What each door asks for: a colour, or the place of a lamp whose colour it wants."""
+    noise: float
+    """Probability that an action comes to nothing."""
+    seed: int
+    """Decides which actions come to nothing."""
+
+    @classmethod
+    def read(cls, payload: Mapping[str, Any], seed: int) -> Corridor:
+        """A corridor from a task's payload and seed."""
+        return cls(
+            colours=tuple(payload["colours"]),
+            lamps=tuple((first, second) for first, second in payload["lamps"]),
+            names=tuple(payload["names"]),
+            wiring=tuple(tuple(bits) for bits in payload["wiring"]),
+            passages=int(payload["passages"]),
+            doors=tuple(payload["doors"]),
+            noise=float(payload["noise"]),
+            seed=seed,
+        )
+
+    @property
+    def num_rooms(self) -> int:
+        """Rooms up to the way out, which is the room after the last."""
+        return len(self.lamps) + self.passages + len(self.doors)
+
+
+class Stand(NamedTuple):
+    """All there is to know in the middle of an attempt, the number of the step aside."""
+
+    room: int = 0
+    """Where the agent is; as many as there are rooms = it is out."""
+    lit: tuple[int, ...] = ()
+    """Which of its two colours each lamp shows that was lit so far."""
+    is_stuck: bool = False
+    """Whether the last action came to nothing."""
+
+
+def advance(corridor: Corridor, stand: Stand, action: str) -> Stand:
+    """Where a colour leads if it does not come to nothing by chance."""
+    door = stand.room - len(corridor.lamps) - corridor.passages
+    if stand.room < len(corridor.lamps):
+        bit = corridor.wiring[stand.room][corridor.colours.index(action)]
+        return Stand(stand.room + 1, (*stand.lit, bit))
+    if door >= 0 and action != find_wanted_colour(corridor, stand, door):
+        return stay(stand)
+    return Stand(stand.room + 1, stand.lit)
+
+
+def stay(stand: Stand) -> Stand:
+    """The same place after an action that came to nothing."""
+    return stand._replace(is_stuck=True)
+
+
+def comes_to_nothing(corridor: Corridor, stand: Stand, action: str, step: int) -> bool:
+    """Whether chance takes an action away: it belongs to the seed, the step, the room and the action."""
+    return draw_uniform(ENV, corridor.seed, step, stand.room, action) < corridor.noise
+
+
+def find_wanted_colour(corridor: Corridor, stand: Stand, door: int) -> str:
+    """The colour that opens a door, as the lamps are lit."""
+    asked = corridor.doors[door]
+    return asked if isinstance(asked, str) else corridor.lamps[asked][stand.lit[asked]]
+
+
+def find_way(corridor: Corridor, stand: Stand) -> str:
+    """A colour that leads on: at a switch the first that lights its lamp's first colour, at a door what it wants."""
+    door = stand.room - len(corridor.lamps) - corridor.passages
+    if door >= 0:
+        return find_wanted_colour(corridor, stand, door)
+    is_switch = stand.room < len(corridor.lamps)
+    return corridor.colours[corridor.wiring[stand.room].index(0) if is_switch else 0]
+
+
+def is_out(corridor: Corridor, stand: Stand) -> bool:
+    """Whether the last room lies behind."""
+    return stand.room == corridor.num_rooms
+
+
+def tell_text(corridor: Corridor, stand: Stand, *, one_reply: bool) -> str:
+    """What is shown: the room, and on arrival the lamp that was just lit; never a lamp that was lit before."""
+    if stand.is_stuck and one_reply:
+        return NOTHING_HAPPENS
+    room = _tell_room(corridor, stand.room)
+    if stand.is_stuck:
+        return f"{NOTHING_HAPPENS} {room}"
+    if 0 < stand.room <= len(corridor.lamps):
+        return f"{_tell_lamp(corridor, stand, stand.room - 1)} {room}"
+    return room
+
+
+def tell_situation(corridor: Corridor, stand: Stand) -> str:
+    """The whole state as canonical text: the room, every lamp, and whether nothing happened just now."""
+    lamps = " ".join(_tell_lamp(corridor, stand, lamp) for lamp in range(len(stand.lit)))
+    news = NOTHING_HAPPENS if stand.is_stuck else ""
+    return " ".join(part for part in (_tell_room(corridor, stand.room), lamps, news) if part)
+
+
+def _tell_room(corridor: Corridor, room: int) -> str:
+    door = room - len(corridor.lamps) - corridor.passages
+    if room < len(corridor.lamps):
+        return f"Switch {corridor.names[room]}."
+    if door < 0:
+        return f"Passage {room - len(corridor.lamps) + 1}."
+    if door == len(corridor.doors):
+        return "You are out."
+    asked = corridor.doors[door]
+    return f"Door {door + 1} asks for {asked if isinstance(asked, str) else f'lamp {corridor.names[asked]}'}."
+
+
+def _tell_lamp(corridor: Corridor, stand: Stand, lamp: int) -> str:
+    return f"Lamp {corridor.names[lamp]} is {corridor.lamps[lamp][stand.lit[lamp]]}."
+
+
+SIZES = {"train": 1000, "validation": 100, "test": 200}
+"""Tasks in each panel, where so many different corridors exist."""
+MAX_ROOMS = 12
+GOAL = "get out."
+
+
+class Aliased(Part, slot="env", stays_inside=True):
+    """A corridor of switches, passages and doors; each switch lights a lamp, and doors ask for the lamps' colours.
+
+    What an agent says at a switch decides which of two colours its lamp takes; the next text tells it, later texts do
+    not. So the text at a door hides one bit for each lamp, and attempts of a group that stand before the same door
+    may need different colours: how much of the past matters is set by `hidden_bits` (how much is hidden), `passages`
+    (how long ago it was told) and `one_reply` (whether even the place is hidden after a mistake). With 0 hidden bits
+    doors name their colour, and the text is the state.
+
+    A wrong colour, and with the probability `noise` any colour, comes to nothing and costs a step. Chance belongs to
+    the task's seed, the number of the step, the room and the action: forks and replays are exact.
+
+    Choices: the family is ours, made to hold credit against the truth; every colour is possible everywhere. The
+    expert knows the lamps, and the panels hold only tasks on which it arrives in time. `state_key` is the whole state
+    (room, lamps, whether the last action came to nothing); `key = "observation"` takes the text alone.
+    """
+
+    hidden_bits: Annotated[int, Field(ge=0, le=3)] = 1
+    """Lamps, and so bits that the text at a door hides."""
+    passages: Annotated[int, Field(ge=0, le=6)] = 1
+    """Rooms between the last switch and the first door, where any colour leads on: how long ago the lamps were seen."""
+    num_doors: Annotated[int, Field(ge=1, le=8)] = 4
+    """Doors; each opens to one colour."""
+    num_colours: Annotated[int, Field(ge=2, le=len(COLOURS))] = 4
+    """Colours, and so actions."""
+    noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability that an action comes to nothing."""
+    one_reply: bool = False
+    """Whether "Nothing happens." is all that is shown then, in every room; otherwise the room is told again."""
+    max_steps: Annotated[int, Field(ge=1)] = 12
+    """Steps before an attempt is truncated."""
+    success_reward: float = 1.0
+    """Reward of the step through the last door."""
+    key: Literal["situation", "observation"] = "situation"
+    """What makes two steps comparable: the whole state, or the text."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
+
+    @model_validator(mode="after")
+    def _passable_in_time(self) -> Aliased:
+        rooms = self.hidden_bits + self.passages + self.num_doors
+        if rooms > min(self.max_steps, MAX_ROOMS):
+            raise ValueError(
+                f"hidden_bits, passages and num_doors make {rooms} rooms, more than "
+                + (f"{MAX_ROOMS}; take fewer" if rooms > MAX_ROOMS else f"max_steps, {self.max_steps}; raise max_steps")
+            )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        layout = Layout(self.hidden_bits, self.passages, self.num_doors, self.num_colours, self.noise, self.max_steps)
+        return choose_split(_build_panels(layout), split)
+
+    def open(self, task: Task) -> AliasedEnvironment:
+        check_env(task, ENV)
+        return AliasedEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        sentences = "Task: get out. Switch. Passage. Door asks for lamp. Lamp is. You are out. Nothing happens."
+        numbers = (str(number) for number in range(1, MAX_ROOMS + 1))
+        return vocabulary_of((self.instruction(), sentences, *COLOURS, *numbers))
+
+    def instruction(self) -> str:
+        return "Get out: say the colour that each door asks for, and remember the lamps."
+
+
+class AliasedEnvironment:
+    """One attempt to get out of a corridor."""
+
+    __slots__ = ("_corridor", "_observation", "_part", "_progress", "_stand")
+
+    def __init__(self, task: Task, part: Aliased) -> None:
+        self._part = part
+        self._corridor = Corridor.read(task.payload, task.seed)
+        self._stand = Stand()
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._observation = self._observe()
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        step = self._progress.step()
+        is_known = action in self._corridor.colours
+        if is_known and not comes_to_nothing(self._corridor, self._stand, action, step):
+            self._stand = advance(self._corridor, self._stand, action)
+        else:
+            self._stand = stay(self._stand)
+        self._observation = self._observe()
+        if is_out(self._corridor, self._stand):
+            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observation, accepted=is_known)
+
+    def fork(self) -> AliasedEnvironment:
+        twin = AliasedEnvironment.__new__(AliasedEnvironment)
+        twin._part, twin._corridor, twin._stand = self._part, self._corridor, self._stand
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else find_way(self._corridor, self._stand)
+
+    def _observe(self) -> Observation:
+        text = tell_text(self._corridor, self._stand, one_reply=self._part.one_reply)
+        situation = tell_situation(self._corridor, self._stand)
+        return Observation(
+            text=prepend_goal(GOAL, text) if self._part.goal_in_text else text,
+            state_key=situation if self._part.key == "situation" else text,
+            admissible=self._corridor.colours,
+            goal=GOAL,
+        )
+
+
+class Layout(NamedTuple):
+    """The fields that decide which corridors there are."""
+
+    hidden_bits: int
+    passages: int
+    num_doors: int
+    num_colours: int
+    noise: float
+    max_steps: int
+
+
+@cache
+def _build_panels(layout: Layout) -> Panels:
+    return build_panels(ENV, lambda index: _draw(layout, index), sizes=SIZES)
+
+
+def _draw(layout: Layout, index: int) -> Proposal | None:
+    """A corridor whose lamps, wiring and doors are drawn, if the expert gets out of it in time."""
+    draws = Draws(ENV, *layout[:4], index)
+    colours = COLOURS[: layout.num_colours]
+    lamps = [draws.sample(colours, 2) for _ in range(layout.hidden_bits)]
+    payload: dict[str, Any] = {
+        "colours": list(colours),
+        "lamps": lamps,
+        "names": draws.sample(LAMP_NAMES, layout.hidden_bits),
+        "wiring": [_draw_wiring(draws, layout.num_colours) for _ in lamps],
+        "passages": layout.passages,
+        "doors": _draw_doors(draws, layout, colours),
+        "noise": layout.noise,
+    }
+    seed = draws.below(2**31) if layout.noise else 0
+    return Proposal(payload=payload, seed=seed) if _arrives(payload, seed, layout.max_steps) else None
+
+
+def _draw_wiring(draws: Draws, num_colours: int) -> list[int]:
+    """Which of a lamp's colours each action lights: both for half of the actions each, or nearly."""
+    bits = [action % 2 for action in range(num_colours)]
+    return draws.sample(bits, num_colours)
+
+
+def _draw_doors(draws: Draws, layout: Layout, colours: tuple[str, ...]) -> list[str | int]:
+    """What the doors ask for: colours where nothing is hidden, else every lamp in turn, in random order."""
+    if not layout.hidden_bits:
+        return [draws.pick(colours) for _ in range(layout.num_doors)]
+    return draws.sample([door % layout.hidden_bits for door in range(layout.num_doors)], layout.num_doors)
+
+
+def _arrives(payload: dict[str, Any], seed: int, max_steps: int) -> bool:
+    corridor, stand = Corridor.read(payload, seed), Stand()
+    for step in range(max_steps):
+        action = find_way(corridor, stand)
+        stuck = comes_to_nothing(corridor, stand, action, step)
+        stand = stay(stand) if stuck else advance(corridor, stand, action)
+        if is_out(corridor, stand):
+            return True
+    return False

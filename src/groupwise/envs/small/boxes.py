@@ -1,0 +1,245 @@
+"""Box pushing in words, after Sokoban: levels made by playing backwards, so that each can be solved."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells, is_inside, list_cells, shift
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
+from groupwise.parts.part import Part
+
+ENV = "boxes"
+SIZES = {"train": 1000, "validation": 100, "test": 200}
+"""Tasks in each panel, where so many different levels exist."""
+MAX_SIZE = 8
+
+
+class Level(NamedTuple):
+    """What never moves: the size of the square, its inner walls, and the cells the boxes belong on."""
+
+    size: int
+    walls: frozenset[Cell]
+    targets: frozenset[Cell]
+
+    def is_free(self, cell: Cell) -> bool:
+        """Whether there is floor."""
+        return is_inside(cell, self.size) and cell not in self.walls
+
+
+class Position(NamedTuple):
+    """What moves: the agent and the boxes."""
+
+    at: Cell
+    boxes: frozenset[Cell]
+
+
+class Boxes(Part, slot="env", stays_inside=True):
+    """Push every box onto a target; boxes can be pushed, not pulled, and one at a time.
+
+    A level is made from its end: the boxes stand on their targets, and the agent walks and pulls at random for
+    `num_moves` moves. Played forwards, that is a solution, so every level can be solved in so many moves.
+
+    Choices: everything is seen, as coordinates. A move against a wall or a box that cannot move is not possible:
+    "Nothing happens." A box in a corner is not noticed; the attempt then runs to its limit. `state_key` is where the
+    agent and the boxes are.
+    """
+
+    size: Annotated[int, Field(ge=3, le=MAX_SIZE)] = 5
+    """Rows and columns of the square."""
+    num_boxes: Annotated[int, Field(ge=1, le=3)] = 1
+    """Boxes, and targets; the expert's search takes a second or more with three on a large square."""
+    num_walls: Annotated[int, Field(ge=0, le=8)] = 0
+    """Cells of wall within the square."""
+    num_moves: Annotated[int, Field(ge=2)] = 14
+    """Moves of the backward play that makes a level: the most that a solution needs."""
+    max_steps: Annotated[int, Field(ge=1)] = 20
+    """Steps before an attempt is truncated."""
+    success_reward: float = 1.0
+    """Reward of the step that puts the last box in its place."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
+
+    @model_validator(mode="after")
+    def _solvable_in_time(self) -> Boxes:
+        if self.num_moves > self.max_steps:
+            raise ValueError(
+                f"num_moves is {self.num_moves}, more than max_steps, {self.max_steps}: "
+                "some levels could not be solved; raise max_steps"
+            )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.size, self.num_boxes, self.num_walls, self.num_moves), split)
+
+    def open(self, task: Task) -> BoxesEnvironment:
+        check_env(task, ENV)
+        return BoxesEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        sentences = "Task: push the box to row, column. You are at. Box at. Wall at. Nothing happens."
+        return vocabulary_of((self.instruction(), sentences, *MOVES, *(str(n) for n in range(MAX_SIZE))))
+
+    def instruction(self) -> str:
+        return "Push every box onto a target: up, down, left or right."
+
+
+class BoxesEnvironment:
+    """One attempt at a level."""
+
+    __slots__ = ("_level", "_observation", "_part", "_plan", "_position", "_progress")
+
+    def __init__(self, task: Task, part: Boxes) -> None:
+        self._part = part
+        payload = task.payload
+        self._level = Level(int(payload["size"]), _read_cells(payload["walls"]), _read_cells(payload["targets"]))
+        self._position = Position(_read_cell(payload["start"]), _read_cells(payload["boxes"]))
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._plan: dict[Position, str] = {}
+        self._observation = self._observe()
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        after = push(self._level, self._position, action) if action in MOVES else None
+        if after is None:
+            self._observation = self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._observation, accepted=False)
+        self._position = after
+        self._observation = self._observe()
+        if after.boxes == self._level.targets:
+            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observation)
+
+    def fork(self) -> BoxesEnvironment:
+        twin = BoxesEnvironment.__new__(BoxesEnvironment)
+        twin._part, twin._level, twin._position = self._part, self._level, self._position
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        twin._plan = self._plan  # facts about the level, true in every fork
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
+
+    def _observe(self, notice: str = "") -> Observation:
+        level, position = self._level, self._position
+        goal = f"push the box to {describe_cells(level.targets)}."
+        text = f"You are at {describe_cell(position.at)}. Box at {describe_cells(position.boxes)}."
+        text += f" Wall at {describe_cells(level.walls)}." if level.walls else ""
+        text = f"{notice} {text}" if notice else text
+        return Observation(
+            text=prepend_goal(goal, text) if self._part.goal_in_text else text,
+            state_key=f"{describe_cell(position.at)}; {describe_cells(position.boxes)}",
+            admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
+            goal=goal,
+        )
+
+
+def find_next_move(level: Level, position: Position, plan: dict[Position, str]) -> str | None:
+    """The next move of a shortest solution, None where there is none; `plan` keeps what was found for later."""
+    if position not in plan:
+        plan |= find_shortest_solution(level, position)
+    return plan.get(position)
+
+
+def push(level: Level, position: Position, move: str) -> Position | None:
+    """The position after a move, or None where a wall or a stuck box is in the way."""
+    there = shift(position.at, move)
+    if not level.is_free(there):
+        return None
+    if there not in position.boxes:
+        return Position(there, position.boxes)
+    beyond = shift(there, move)
+    if not level.is_free(beyond) or beyond in position.boxes:
+        return None
+    return Position(there, position.boxes - {there} | {beyond})
+
+
+def find_shortest_solution(level: Level, start: Position) -> dict[Position, str]:
+    """The move to make in each position of a shortest solution (breadth first); empty where there is none."""
+    came: dict[Position, tuple[Position, str]] = {}
+    queue = deque([start])
+    while queue:
+        position = queue.popleft()
+        if position.boxes == level.targets:
+            return dict(_trace_back(came, start, position))
+        for move in MOVES:
+            after = push(level, position, move)
+            if after is not None and after not in came and after != start:
+                came[after] = (position, move)
+                queue.append(after)
+    return {}
+
+
+def _trace_back(
+    came: dict[Position, tuple[Position, str]], start: Position, end: Position
+) -> Iterator[tuple[Position, str]]:
+    position = end
+    while position != start:
+        position, move = came[position]
+        yield position, move
+
+
+@cache
+def _build_panels(size: int, num_boxes: int, num_walls: int, num_moves: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(size, num_boxes, num_walls, num_moves, index), sizes=SIZES)
+
+
+def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int) -> Proposal | None:
+    """Set boxes on targets, walk and pull backwards; None where every box is on a target again."""
+    draws = Draws(ENV, size, num_boxes, num_walls, num_moves, index)
+    if 2 * num_boxes + num_walls + 1 > size * size:
+        return None
+    at, *drawn = draws.sample(list_cells(size), 1 + num_boxes + num_walls)
+    level = Level(size, frozenset(drawn[num_boxes:]), frozenset(drawn[:num_boxes]))
+    position = Position(at, level.targets)
+    for _ in range(num_moves):
+        positions = list(_list_positions_before(level, position))
+        # Pulls are rare among walks: draw among them first, or most levels would leave their boxes where they were.
+        pulls = [earlier for earlier in positions if earlier.boxes != position.boxes]
+        position = draws.pick(pulls) if pulls and draws.below(2) else draws.pick(positions or [position])
+    if position.boxes == level.targets:
+        return None
+    payload = {
+        "size": size,
+        "walls": sorted(map(list, level.walls)),
+        "targets": sorted(map(list, level.targets)),
+        "boxes": sorted(map(list, position.boxes)),
+        "start": list(position.at),
+    }
+    return Proposal(payload=payload)
+
+
+def _list_positions_before(level: Level, position: Position) -> Iterator[Position]:
+    """The positions from which one move leads here: the agent stepped back, and may have pulled a box with it."""
+    for move in MOVES:
+        ahead, behind = shift(position.at, move), _shift_back(position.at, move)
+        if not level.is_free(behind) or behind in position.boxes:
+            continue
+        yield Position(behind, position.boxes)
+        if ahead in position.boxes:
+            yield Position(behind, position.boxes - {ahead} | {position.at})
+
+
+def _shift_back(cell: Cell, move: str) -> Cell:
+    rows, columns = MOVES[move]
+    return cell[0] - rows, cell[1] - columns
+
+
+def _read_cell(pair: list[int]) -> Cell:
+    return int(pair[0]), int(pair[1])
+
+
+def _read_cells(pairs: list[list[int]]) -> frozenset[Cell]:
+    return frozenset(map(_read_cell, pairs))

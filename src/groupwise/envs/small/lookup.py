@@ -1,0 +1,248 @@
+"""Look-ups in a small world of people: search fact by fact, then answer; or answer from given facts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
+from groupwise.parts.part import Part
+
+ENV = "lookup"
+SIZES = {"train": 2000, "validation": 200, "test": 400}
+PEOPLE = ("anna", "ben", "clara", "david", "emma", "felix", "greta", "hugo")
+TIES = ("boss", "friend", "neighbour", "teacher")
+"""What leads from a person to another."""
+TRAITS = {
+    "city": ("berlin", "cairo", "lima", "oslo", "paris", "rome"),
+    "job": ("baker", "doctor", "farmer", "painter", "pilot", "tailor"),
+    "pet": ("cat", "dog", "fish", "horse", "parrot", "rabbit"),
+}
+"""What is asked for in the end, and what it can be."""
+
+
+class Lookup(Part, slot="env", stays_inside=True):
+    """Questions about people, such as "what is the city of the boss of anna?", with searches and a verifier.
+
+    `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the attempt. A search that cannot be
+    understood, or for a person the agent has not heard of, is refused. With `hops` 0 the task is single-turn: the
+    facts are in the text, and the first action ends the attempt.
+
+    Choices: an answer is right if it names the value, in any case and spacing. `state_key` is what the agent knows:
+    the facts it has found, in alphabetical order.
+    """
+
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"answer", "gold_answer", "exact", "calls", "num_calls", "gold_calls", "entities", "gold_entities", "checks"}
+    )
+    hops: Annotated[int, Field(ge=0, le=4)] = 2
+    """Searches that an answer needs; 0 = the facts are given."""
+    num_people: Annotated[int, Field(ge=3, le=len(PEOPLE))] = 5
+    """People in the world."""
+    max_steps: Annotated[int, Field(ge=1)] = 8
+    """Steps before an attempt is truncated."""
+    success_reward: float = 1.0
+    """Reward of a right answer."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; it always does where the facts are given."""
+
+    @model_validator(mode="after")
+    def _solvable_in_time(self) -> Lookup:
+        if self.hops + 1 > self.max_steps:
+            raise ValueError(
+                f"{self.hops} searches and an answer do not fit into max_steps, {self.max_steps}; raise max_steps"
+            )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.hops, self.num_people), split)
+
+    def open(self, task: Task) -> LookupEnvironment:
+        check_env(task, ENV)
+        return LookupEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        values = [value for trait in TRAITS.values() for value in trait]
+        sentences = "Task: what is the of? The of is. Nothing is known. Nothing happens. Right. Wrong. search answer"
+        return vocabulary_of((self.instruction(), sentences, *PEOPLE, *TIES, *TRAITS, *values))
+
+    def instruction(self) -> str:
+        return "Answer the question: search fact by fact, then answer."
+
+
+class LookupEnvironment:
+    """One attempt at a question."""
+
+    __slots__ = (
+        "_chain",
+        "_facts",
+        "_gold",
+        "_hops",
+        "_known_facts",
+        "_observation",
+        "_part",
+        "_progress",
+        "_question",
+    )
+
+    def __init__(self, task: Task, part: Lookup) -> None:
+        self._part = part
+        self._facts: Mapping[str, str] = task.payload["facts"]
+        self._chain: tuple[str, ...] = tuple(task.payload["chain"])
+        self._hops = int(task.payload["hops"])
+        self._question = f"what is the {' of the '.join(self._chain[:0:-1])} of {self._chain[0]}?"
+        self._gold = _list_gold_facts(self._facts, self._chain, has_searches=self._hops > 0)
+        self._known_facts: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._observation = self._observe(self._tell_known())
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        verb, _, rest = action.partition(" ")
+        if verb == "answer" and rest.strip():
+            return self._answer(action, rest)
+        calls = _read_calls(verb, rest) if self._hops else []
+        if self._hops == 0:
+            self._observation = self._observe(NOTHING_HAPPENS)
+            facts = self._tell_facts(action, calls, write_checks(read=False))
+            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
+        if verb != "search" or action not in (self._observation.admissible or ()):
+            self._observation = self._observe(NOTHING_HAPPENS)
+            checks = write_checks(read=bool(calls), fits=False if calls else None)
+            facts = self._tell_facts(action, calls, checks)
+            return self._progress.outcome(self._observation, accepted=False, facts=facts)
+        if rest not in self._known_facts:
+            self._known_facts = tuple(sorted((*self._known_facts, rest)))
+        self._observation = self._observe(_tell_fact(rest, self._facts[rest]))
+        facts = self._tell_facts(action, calls, write_checks(read=True, fits=True))
+        return self._progress.outcome(self._observation, facts=facts)
+
+    def _answer(self, action: str, answer: str) -> Outcome:
+        right = is_right_answer(answer, facts=self._facts, chain=self._chain)
+        self._observation = self._observe("Right." if right else "Wrong.")
+        reward = self._part.success_reward if right else 0.0
+        facts = self._tell_facts(action, [], write_checks(read=True, fits=True, right=right))
+        facts |= {"answer": write_text(normalise_answer(answer)), "exact": right}
+        return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
+
+    def _tell_facts(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
+        entities = list_named(self._gold["gold_entities"], action)
+        return {**self._gold, "calls": calls, "num_calls": len(calls), "entities": entities, "checks": checks}
+
+    def fork(self) -> LookupEnvironment:
+        twin = LookupEnvironment.__new__(LookupEnvironment)
+        twin._part, twin._facts, twin._chain, twin._hops = self._part, self._facts, self._chain, self._hops
+        twin._question, twin._known_facts, twin._gold = self._question, self._known_facts, self._gold
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        for fact in _list_needed_facts(self._facts, self._chain):
+            if fact not in self._known_facts:
+                return f"search {fact}"
+        return f"answer {follow_chain(self._facts, self._chain)}"
+
+    def _list_searches(self) -> list[str]:
+        if self._hops == 0:
+            return []
+        people = {self._chain[0], *(self._facts[fact] for fact in self._known_facts)}
+        return [
+            f"search {relation} of {person}" for person in PEOPLE if person in people for relation in (*TIES, *TRAITS)
+        ]
+
+    def _tell_known(self) -> str:
+        return " ".join(_tell_fact(fact, self._facts[fact]) for fact in self._known_facts) or "Nothing is known."
+
+    def _observe(self, text: str) -> Observation:
+        answers = [f"answer {value}" for value in TRAITS[self._chain[-1]]]
+        shows_question = self._part.goal_in_text or self._hops == 0
+        return Observation(
+            text=prepend_goal(self._question, text) if shows_question else text,
+            state_key=self._tell_known(),
+            admissible=(*self._list_searches(), *answers),
+            goal=self._question,
+        )
+
+
+def follow_chain(facts: Mapping[str, str], chain: Sequence[str]) -> str:
+    """The answer to a question: from the person that begins the chain, tie by tie to the trait."""
+    person, *relations = chain
+    for relation in relations:
+        person = facts[f"{relation} of {person}"]
+    return person
+
+
+def is_right_answer(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
+    """Whether an answer names what the question asks for, in any case and spacing."""
+    return normalise_answer(answer) == follow_chain(facts, chain)
+
+
+def normalise_answer(answer: str) -> str:
+    """An answer as it is compared: lower case, single spaces."""
+    return " ".join(answer.lower().split())
+
+
+def _read_calls(verb: str, rest: str) -> list[dict[str, Any]]:
+    """The search of an action, whether it may be made or not; empty = the action is no search."""
+    relation, _, person = (part.strip() for part in rest.partition(" of "))
+    is_search = verb == "search" and relation and person
+    return [write_call("search", {"relation": relation, "person": person})] if is_search else []
+
+
+def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_searches: bool) -> dict[str, Any]:
+    """What is known of a question from the beginning; where nothing can be searched, no search leads to the answer."""
+    needed = _list_needed_facts(facts, chain) if has_searches else []
+    return {
+        "gold_answer": follow_chain(facts, chain),
+        "gold_calls": [call for fact in needed for call in _read_calls("search", fact)],
+        "gold_entities": [follow_chain(facts, chain[:length]) for length in range(2, len(chain) + 1)],
+    }
+
+
+def _list_needed_facts(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:
+    """The facts that lead to the answer, in order."""
+    return [f"{relation} of {follow_chain(facts, chain[: 1 + step])}" for step, relation in enumerate(chain[1:])]
+
+
+def _tell_fact(fact: str, value: str) -> str:
+    return f"The {fact} is {value}."
+
+
+@cache
+def _build_panels(hops: int, num_people: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(hops, num_people, index), sizes=SIZES)
+
+
+def _draw(hops: int, num_people: int, index: int) -> Proposal | None:
+    draws = Draws(ENV, hops, num_people, index)
+    people = sorted(draws.sample(PEOPLE, num_people))
+    trait = draws.pick(tuple(TRAITS))
+    if hops == 0:
+        facts = {f"{trait} of {person}": draws.pick(TRAITS[trait]) for person in people}
+        chain = [draws.pick(people), trait]
+    else:
+        facts = {
+            f"{relation} of {person}": draws.pick(
+                TRAITS[relation] if relation in TRAITS else [p for p in people if p != person]
+            )
+            for person in people
+            for relation in (*TIES, *TRAITS)
+        }
+        chain = [draws.pick(people), *(draws.pick(TIES) for _ in range(hops - 1)), trait]
+    if len({follow_chain(facts, chain[: 1 + step]) for step in range(hops)}) < hops:
+        return None  # the chain comes back to a person, and the answer needs fewer searches than it should
+    return Proposal(payload={"hops": hops, "facts": facts, "chain": chain})

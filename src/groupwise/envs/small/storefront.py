@@ -1,0 +1,175 @@
+"""A shop in WebShop's manner with products of our own: it runs without the publisher's files, and is not WebShop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.webshop.catalogue import LIMITS, Catalogue, Goal, Product, append_price_limit, draw_price_limit
+from groupwise.envs.webshop.environment import INSTRUCTION, SHOP_FACTS, ShopEnvironment, collect_shop_vocabulary
+from groupwise.parts.part import Part
+
+ENV = "storefront"
+SIZES = {"train": 2000, "validation": 200, "test": 400}
+ASIN = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+"""Letters and digits of which the shop's names for its products are made."""
+NUM_KINDS = 26
+"""Kinds of products that there are."""
+MAX_OPTION_VALUES = 4
+"""Values that an option has at most."""
+
+
+class Storefront(Part, slot="env", stays_inside=True):
+    """Shopping with WebShop's pages, actions and score, over a catalogue that is drawn from a seed.
+
+    The kinds of products, their departments and attributes are real ones, as they occur in WebShop's instructions; the
+    products, brands, options and prices are invented. So a score here says nothing about WebShop's. The rules are those
+    of `Webshop`.
+
+    Choices: every attribute of a product stands on one of its pages, half of them in its title, so that a shopper who
+    reads can find out. Of the other products of the same kind, about nine in ten lack something that is asked for.
+    """
+
+    writes: ClassVar[frozenset[str]] = SHOP_FACTS
+    shop: int = 0
+    """Which shop: each number is another catalogue."""
+    num_products: Annotated[int, Field(ge=5, le=100_000)] = 200
+    """Products in the shop."""
+    num_kinds: Annotated[int, Field(ge=1, le=NUM_KINDS)] = NUM_KINDS
+    """Kinds of products, from the first; fewer kinds, fewer words to learn."""
+    max_steps: Annotated[int, Field(ge=1)] = 15
+    """Steps before an attempt is truncated; the expert needs 9 at most."""
+    is_graded: bool = True
+    """Whether buying earns the score; otherwise it earns 1 for a success and 0 for anything less."""
+    success_reward: float = 1.0
+    """What the score, or the success, is multiplied by."""
+    reference: bool = False
+    """Whether to do as WebShop's published code, faults included; see `Webshop`."""
+    tagger: str = ""
+    """spaCy model that finds the nouns of titles for the score; empty = by a list of words that are none."""
+    show_chosen: bool = True
+    """Whether a product's page says which options were chosen."""
+    goal_in_text: bool = False
+    """Whether each text begins with the instruction."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.shop, self.num_products, self.num_kinds), split)
+
+    def open(self, task: Task) -> ShopEnvironment:
+        check_env(task, ENV)
+        return ShopEnvironment(task, self, draw_catalogue(self.shop, self.num_products, self.num_kinds))
+
+    def vocabulary(self) -> tuple[str, ...]:
+        limits = " ".join(append_price_limit("", limit) for limit in LIMITS)
+        stock = draw_catalogue(self.shop, self.num_products, self.num_kinds)
+        kinds = [text for kind in _list_kinds(self.num_kinds) for text in (kind["query"], *_list_attributes(kind))]
+        return collect_shop_vocabulary(stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds])
+
+    def instruction(self) -> str:
+        return INSTRUCTION
+
+
+@lru_cache(maxsize=8)
+def draw_catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
+    """The products of a shop; the kinds take turns."""
+    kinds, products = _list_kinds(num_kinds), dict[str, Product]()
+    index = 0
+    while len(products) < num_products:
+        draws = Draws(ENV, "product", shop, index)
+        product = _make_product(draws, kinds[len(products) % len(kinds)])
+        products.setdefault(product.asin, product)
+        index += 1
+    return Catalogue(list(products.values()), env=ENV)
+
+
+def _make_product(draws: Draws, kind: Mapping[str, Any]) -> Product:
+    own = draws.sample(_list_attributes(kind), min(len(_list_attributes(kind)), 3 + draws.below(3)))
+    named, hidden = own[: len(own) // 2], own[len(own) // 2 :]
+    options = {
+        name: tuple(
+            sorted(draws.sample(values, min(len(values), 2 + draws.below(MAX_OPTION_VALUES - 1))), key=values.index)
+        )
+        for name, values in kind["options"].items()
+    }
+    low, high = kind["prices"]
+    price = low + draws.below(100 * (high - low)) / 100
+    title = f"{draws.pick(_read_stock()['brands'])} {kind['noun']}, {', '.join(named)}"
+    return Product(
+        asin="B0" + "".join(draws.pick(ASIN) for _ in range(8)),
+        title=title,
+        query=str(kind["query"]),
+        category=str(kind["category"]),
+        product_category=str(kind["path"]),
+        price=price,
+        price_tag=f"${price:.2f}",
+        attributes=tuple(own),
+        options=options,
+        description=f"From our {kind['query']}: {hidden[0]}.",
+        features=tuple(f"{attribute}." for attribute in hidden),
+        rating=f"{3 + draws.below(3)}.0",
+    )
+
+
+@lru_cache(maxsize=8)
+def _build_panels(shop: int, num_products: int, num_kinds: int) -> Panels:
+    stock = draw_catalogue(shop, num_products, num_kinds)
+    by_query = {kind["query"]: kind for kind in _list_kinds(num_kinds)}
+
+    def propose(index: int) -> Proposal:
+        draws = Draws(ENV, "goal", shop, num_products, num_kinds, index)
+        product = draws.pick(stock.products)
+        goal = _make_goal(draws, product, by_query[product.query])
+        return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
+
+    return build_panels(ENV, propose, sizes=SIZES)
+
+
+def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
+    """An instruction for a product, worded as WebShop's: find me ATTRIBUTES KIND with ATTRIBUTES for ATTRIBUTES."""
+    drawn = draws.sample(product.attributes, 1 + draws.below(min(3, len(product.attributes))))
+    asked = tuple(attribute for attribute in _list_attributes(kind) if attribute in drawn)
+    options = {name: draws.pick(values) for name, values in sorted(product.options.items())}
+    # The wording and the limit belong to the wish: or the same wish could be trained on and tested, in other words.
+    wish = Draws(ENV, "wish", product.asin, asked, tuple(options.values()))
+    groups = {
+        role: ", ".join(attribute for attribute in kind[role] if attribute in asked) for role in ("is", "with", "for")
+    }
+    parts = [
+        wish.pick(_read_stock()["openings"]),
+        groups["is"],
+        product.query,
+        f"with {groups['with']}" if groups["with"] else "",
+        f"for {groups['for']}" if groups["for"] else "",
+    ]
+    chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
+    limit = draw_price_limit(product.price, wish)
+    return Goal(
+        instruction=append_price_limit(f"{' '.join(part for part in parts if part)} with {chosen}", limit),
+        asin=product.asin,
+        attributes=asked,
+        options=options,
+        price_upper=limit,
+    )
+
+
+def _list_attributes(kind: Mapping[str, Any]) -> list[str]:
+    return [*kind["is"], *kind["with"], *kind["for"]]
+
+
+def _list_kinds(count: int) -> list[Mapping[str, Any]]:
+    return list(_read_stock()["kinds"][:count])
+
+
+@cache
+def _read_stock() -> dict[str, Any]:
+    """The words that shops are drawn from."""
+    stock: dict[str, Any] = json.loads((files("groupwise.envs.small") / "storefront.json").read_text(encoding="utf-8"))
+    return stock

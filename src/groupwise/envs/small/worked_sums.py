@@ -1,0 +1,297 @@
+"""Worked sums: add numbers one by one, a line for each, and say the total; every line can be checked."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.draws import Draws
+from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import split_words, vocabulary_of
+from groupwise.parts.part import Part
+
+ENV = "worked_sums"
+SIZES = {"train": 2000, "validation": 200, "test": 400}
+
+
+class WorkedSums(Part, slot="env", stays_inside=True):
+    """Sums with their working: "4 + 7 = 11 ; 11 + 2 = 13 ; answer 13", in one answer of 20 to 60 words.
+
+    One step: the action is the whole answer. Only the total counts for the reward; an answer that ends without one is
+    refused. Each line is checked too, and what comes of it is told as facts of the step, for methods that give credit
+    inside an answer and for those who judge them: `lines_right` (the line goes on from the result before it with the
+    next number and adds up rightly), `lines_on_track` (its result is what the numbers so far come to), `line_ends`
+    (words up to its end; with the model `tiny` these are tokens), `answer` and `gold_answer`.
+
+    Choices: lines end with ; or a new line; an empty one belongs to the line before it. An answer may say the total
+    early: its last line is right where that is the result so far and all numbers that are left. A line that cannot be
+    read is wrong and changes no result.
+    """
+
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
+    )
+    num_terms: Annotated[int, Field(ge=4, le=10)] = 5
+    """Numbers to add: an answer has a line less than that, and one for the total; six words a line."""
+    largest_term: Annotated[int, Field(ge=4, le=50)] = 9
+    """The largest number to add."""
+    max_steps: Annotated[int, Field(ge=1)] = 1
+    """An answer ends the attempt, so one step is all there is."""
+    success_reward: float = 1.0
+    """Reward of a right total."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.num_terms, self.largest_term), split)
+
+    def open(self, task: Task) -> WorkedSumsEnvironment:
+        check_env(task, ENV)
+        return WorkedSumsEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        # Slips are carried along: one at each line, the last one included, can still be said.
+        numbers = (str(number) for number in range(self.num_terms * (self.largest_term + 1) + 1))
+        sentences = "Add + . = ; answer Right. Wrong. That is not an answer."
+        return vocabulary_of((self.instruction(), sentences, *numbers))
+
+    def instruction(self) -> str:
+        return "Add the numbers one by one, a line for each, then say the answer."
+
+
+class WorkedSumsEnvironment:
+    """One attempt at a sum."""
+
+    __slots__ = ("_observation", "_part", "_progress", "_terms")
+
+    def __init__(self, task: Task, part: WorkedSums) -> None:
+        self._part = part
+        self._terms = tuple(int(term) for term in task.payload["terms"])
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._observation = _make_observation(f"Add {' + '.join(map(str, self._terms))}.")
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        checked = check_answer(action, self._terms)
+        gold = sum(self._terms)
+        facts = {
+            "lines_right": list(checked.is_right),
+            "lines_on_track": list(checked.is_on_track),
+            "line_ends": list(checked.ends),
+            "answer": "" if checked.total is None else str(checked.total),
+            "gold_answer": str(gold),
+        }
+        if checked.total is None:
+            self._observation = _make_observation("That is not an answer.")
+            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
+        is_right = checked.total == gold
+        self._observation = _make_observation("Right." if is_right else "Wrong.")
+        reward = self._part.success_reward if is_right else 0.0
+        return self._progress.outcome(self._observation, success=is_right, reward=reward, facts=facts)
+
+    def fork(self) -> WorkedSumsEnvironment:
+        twin = WorkedSumsEnvironment.__new__(WorkedSumsEnvironment)
+        twin._part, twin._terms = self._part, self._terms
+        twin._observation, twin._progress = self._observation, self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        if self._progress.ended:
+            return None
+        _, *results = accumulate(self._terms)
+        return write_answer(self._terms, results, results[-1])
+
+
+def _make_observation(text: str) -> Observation:
+    return Observation(text=text, state_key=text)
+
+
+@cache
+def _build_panels(num_terms: int, largest_term: int) -> Panels:
+    return build_panels(ENV, lambda index: _draw(num_terms, largest_term, index), sizes=SIZES)
+
+
+def _draw(num_terms: int, largest_term: int, index: int) -> Proposal:
+    draws = Draws(ENV, num_terms, largest_term, index)
+    return Proposal(payload={"terms": [1 + draws.below(largest_term) for _ in range(num_terms)]})
+
+
+# Lines of a worked sum: how an answer is cut into them, read and checked.
+
+LINE_END = ";"
+"""What ends a line; a new line does too."""
+_LINE = re.compile(r"([0-9]{1,9})\s*\+\s*([0-9]{1,9})\s*=\s*([0-9]{1,9})")
+_ANSWER = re.compile(r"answer\s+([0-9]{1,9})")
+_END = re.compile(r"[;\n]")
+_BETWEEN_LINES = LINE_END + string.whitespace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedAnswer:
+    """An answer, line by line; the last line says the total.
+
+    Worked example: to 4 + 7 + 2, "4 + 7 = 12 ; 12 + 2 = 14 ; answer 14" has a wrong first line; the others are right
+    by themselves, and none is on track.
+    """
+
+    total: int | None
+    """What the last line says; None = it says no total."""
+    is_right: tuple[bool, ...]
+    """Of each line, whether it goes on from the result before it with the next number, and adds them up rightly."""
+    is_on_track: tuple[bool, ...]
+    """Of each line, whether its result is what the numbers so far come to, or the total of the last line."""
+    ends: tuple[int, ...]
+    """Words up to the end of each line, the sign that ends it included."""
+
+
+def write_answer(terms: Sequence[int], results: Sequence[int], total: int) -> str:
+    """An answer whose lines have given results.
+
+    >>> write_answer((4, 7, 2), (11, 13), 13)
+    '4 + 7 = 11 ; 11 + 2 = 13 ; answer 13'
+    """
+    lines, before = [], terms[0]
+    for term, result in zip(terms[1:], results, strict=False):
+        lines.append(f"{before} + {term} = {result} {LINE_END}")
+        before = result
+    return " ".join([*lines, f"answer {total}"])
+
+
+def check_answer(answer: str, terms: Sequence[int]) -> CheckedAnswer:
+    """Check an answer to the sum of some numbers line by line; any text can be checked."""
+    texts = _cut_lines(answer)
+    before, num_added, total = terms[0], 1, None
+    is_right, is_on_track = [], []
+    for number, text in enumerate(texts):
+        line = text.strip(_BETWEEN_LINES)
+        said = _ANSWER.fullmatch(line) if number == len(texts) - 1 else None
+        if said is not None:
+            total = int(said[1])
+            is_right.append(total == before + sum(terms[num_added:]))
+            is_on_track.append(total == sum(terms))
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None or num_added == len(terms):
+            is_right.append(False)
+            is_on_track.append(False)
+            continue
+        left, term, result = (int(digits) for digits in match.groups())
+        is_right.append(left == before and term == terms[num_added] and result == left + term)
+        num_added, before = num_added + 1, result
+        is_on_track.append(result == sum(terms[:num_added]))
+    ends, num_words = [], 0
+    for text in texts:
+        num_words += len(split_words(text))
+        ends.append(num_words)
+    return CheckedAnswer(total=total, is_right=tuple(is_right), is_on_track=tuple(is_on_track), ends=tuple(ends))
+
+
+def _cut_lines(answer: str) -> list[str]:
+    """The lines of an answer, each with the sign that ends it; what has no word but ; belongs to a line beside it."""
+    lowered = answer.lower()
+    starts = [0, *(match.end() for match in _END.finditer(lowered)), len(lowered)]
+    lines, before = [], ""
+    for begin, end in pairwise(starts):
+        text = lowered[begin:end]
+        if any(word != LINE_END for word in split_words(text)):
+            lines.append(before + text)
+            before = ""
+        elif lines:
+            lines[-1] += text
+        else:
+            before += text
+    return lines
+
+
+# What the lines of a worked sum are worth: exact, under a policy that slips at rates that are known.
+#
+# The value of a line is the change in the probability of a right answer: V_k - V_(k-1), where V_k is the probability
+# that
+# the answer comes out right, given the lines up to k. Under `SlippingPolicy` it can be computed without sampling, so
+# that
+# credit inside an answer can be held against the truth.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlippingPolicy:
+    """A policy that works a sum in lines; a result is now and then one too large or one too small, equally often.
+
+    It goes on from what it wrote, so a slip is carried along, and a second one may mend the first. It slips more often
+    where the last digits make a carry, so some lines are worth more attention than others. The last line copies the
+    last result, with slips of its own; an answer that it is made to give early is worked out in the head, with a slip
+    for each number that is left.
+    """
+
+    slip: float = 0.03
+    """How often a line without a carry is wrong."""
+    slip_at_carry: float = 0.2
+    """How often a line with a carry is wrong."""
+    slip_in_copying: float = 0.02
+    """How often the last line says another number than the last result."""
+    slip_in_head: float = 0.3
+    """How often a number that is added in the head is added wrongly."""
+
+    def result_chances(self, before: int, term: int) -> Mapping[int, float]:
+        """How likely each result of the line `before + term = ` is."""
+        return _spread(before + term, self.slip_at_carry if before % 10 + term % 10 >= 10 else self.slip)
+
+    def answer_chances(self, terms: Sequence[int], results: Sequence[int]) -> Mapping[int, float]:
+        """How likely each total is, if it is said now, after lines with these results."""
+        before = results[-1] if results else terms[0]
+        chances: Mapping[int, float] = _spread(before, self.slip_in_copying)
+        for term in terms[1 + len(results) :]:
+            chances = _chain(chances, {said: _spread(said + term, self.slip_in_head) for said in chances})
+        return chances
+
+    def chance_of_right(self, terms: Sequence[int], results: Sequence[int]) -> float:
+        """The probability of a right answer, given lines with these results: V, exactly."""
+        reached: Mapping[int, float] = {results[-1] if results else terms[0]: 1.0}
+        for term in terms[1 + len(results) :]:
+            reached = _chain(reached, {before: self.result_chances(before, term) for before in reached})
+        total = sum(terms)
+        return sum(chance * _spread(result, self.slip_in_copying).get(total, 0.0) for result, chance in reached.items())
+
+    def line_values(self, terms: Sequence[int], results: Sequence[int], total: int) -> list[float]:
+        """What each line changed, the last line included: they add up to right or wrong less the first chance."""
+        chances = [self.chance_of_right(terms, results[:num]) for num in range(len(results) + 1)]
+        chances.append(float(total == sum(terms)))
+        return [after - before for before, after in pairwise(chances)]
+
+    def work(
+        self, terms: Sequence[int], results: Sequence[int], rng: np.random.Generator
+    ) -> tuple[tuple[int, ...], int]:
+        """Go on after lines with these results: all results, and the total that the last line says."""
+        written = list(results)
+        for term in terms[1 + len(results) :]:
+            written.append(_draw_number(self.result_chances(written[-1] if written else terms[0], term), rng))
+        return tuple(written), _draw_number(self.answer_chances(terms, written), rng)
+
+
+def _spread(right: int, slip: float) -> dict[int, float]:
+    """A number that is right but for slips of one."""
+    return {right: 1.0 - slip, right - 1: slip / 2, right + 1: slip / 2}
+
+
+def _chain(first: Mapping[int, float], then: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    """Chances after two draws, the second of which depends on the first."""
+    chances: dict[int, float] = {}
+    for value, chance in first.items():
+        for following, share in then[value].items():
+            chances[following] = chances.get(following, 0.0) + chance * share
+    return chances
+
+
+def _draw_number(chances: Mapping[int, float], rng: np.random.Generator) -> int:
+    return int(rng.choice(list(chances), p=list(chances.values())))

@@ -1,0 +1,217 @@
+"""Sokoban's rooms as gym-sokoban makes them, shown as signs on a grid."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from importlib import import_module
+from io import StringIO
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells
+from groupwise.envs.kit.draws import PrivateRandom
+from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
+from groupwise.envs.small.boxes import Level, Position, find_next_move, find_shortest_solution, push
+from groupwise.parts.part import Part
+
+ENV = "sokoban"
+WALL, FLOOR, TARGET, BOX, PLACED, PLAYER, STANDING = "#", "_", ".", "$", "*", "@", "+"
+"""The signs in which Sokoban's levels are usually written, with `_` for floor."""
+SIGNS = "# wall, _ floor, . target, $ box, * box on target, @ you, + you on target"
+GOAL = "push every box onto a target."
+PUSH = {"up": 1, "down": 2, "left": 3, "right": 4}
+"""The package's numbers of the moves that also push."""
+WAIT = 0
+"""Its number for doing nothing."""
+MAX_TASKS = 10_000
+
+
+class Sokoban(Part, slot="env"):
+    """Sokoban (Schrader 2018, gym-sokoban): push every box onto a target; boxes cannot be pulled.
+
+    The rooms are the package's, drawn as in Racanière et al. 2017 (arXiv:1707.06203) by playing backwards, and so are
+    moves and rewards: -0.1 a step, 1 for a box onto a target, -1 off it, 10 for the last. A fork is a copy. The
+    expert takes a shortest solution, which the package does not know, found by search.
+
+    Choices: four actions, the package's pushes, which walk where there is nothing to push. A move that changes nothing
+    is not listed; it is refused and costs a step, as does any other text. A room's split follows from the room; rooms
+    whose shortest solution has more than `max_moves` moves are left out. The `state_key` is where the agent and the
+    boxes are. A box in a corner is not noticed.
+    """
+
+    size: Annotated[int, Field(ge=5, le=10)] = 6
+    """Rows and columns of a room, outer walls included."""
+    num_boxes: Annotated[int, Field(ge=1, le=3)] = 1
+    """Boxes, and targets."""
+    max_moves: Annotated[int, Field(ge=2)] = 20
+    """Moves that a shortest solution may have."""
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
+    """Tasks in the training panel, if there are so many different rooms."""
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 30
+    """Steps before an attempt is truncated."""
+
+    @model_validator(mode="after")
+    def _solvable_in_time(self) -> Sokoban:
+        if self.max_moves > self.max_steps:
+            raise ValueError(
+                f"max_moves is {self.max_moves}, more than max_steps, {self.max_steps}: "
+                "some rooms could not be solved; raise max_steps"
+            )
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_panels(self.size, self.num_boxes, self.max_moves, panel_sizes_of(self)), split)
+
+    def open(self, task: Task) -> SokobanEnvironment:
+        check_env(task, ENV)
+        return SokobanEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return vocabulary_of((self.instruction(), SIGNS, NOTHING_HAPPENS, GOAL, *MOVES))
+
+    def instruction(self) -> str:
+        return f"Push every box onto a target: up, down, left or right. {SIGNS}."
+
+
+class SokobanEnvironment:
+    """One attempt at a room."""
+
+    def __init__(self, task: Task, part: Sokoban) -> None:
+        rows = tuple(task.payload["room"])
+        self._level, self._position = read_room(rows)
+        self._world = _open_room(rows)
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._plan: dict[Position, str] = {}
+        self._observation = self._observe()
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        after = push(self._level, self._position, action) if action in MOVES else None
+        _, reward, is_done, _ = self._world.step(PUSH.get(action, WAIT), observation_mode="tiny_rgb_array")
+        if after is None:
+            self._observation = self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._observation, reward=float(reward), accepted=False)
+        self._position = after
+        self._observation = self._observe()
+        return self._progress.outcome(self._observation, success=True if is_done else None, reward=float(reward))
+
+    def fork(self) -> SokobanEnvironment:
+        twin = copy.copy(self)  # the plan stays shared: facts about the room, true in every fork
+        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
+
+    def _observe(self, notice: str = "") -> Observation:
+        level, position = self._level, self._position
+        picture = "\n".join(" ".join(row) for row in write_room(level, position))
+        return Observation(
+            text=f"{notice}\n{picture}".strip(),
+            state_key=f"{describe_cell(position.at)}; {describe_cells(position.boxes)}",
+            admissible=tuple(move for move in MOVES if push(level, position, move) is not None),
+            goal=GOAL,
+        )
+
+
+def read_room(rows: tuple[str, ...]) -> tuple[Level, Position]:
+    """A room from its signs."""
+
+    def where(signs: str) -> frozenset[Cell]:
+        return frozenset((r, c) for r, row in enumerate(rows) for c, sign in enumerate(row) if sign in signs)
+
+    (player,) = where(PLAYER + STANDING)
+    level = Level(len(rows), where(WALL), where(TARGET + PLACED + STANDING))
+    return level, Position(player, where(BOX + PLACED))
+
+
+def write_room(level: Level, position: Position) -> tuple[str, ...]:
+    """A room in signs: `read_room` gives it back."""
+
+    def sign(cell: Cell) -> str:
+        is_target = cell in level.targets
+        if cell in level.walls:
+            return WALL
+        if cell == position.at:
+            return STANDING if is_target else PLAYER
+        if cell in position.boxes:
+            return PLACED if is_target else BOX
+        return TARGET if is_target else FLOOR
+
+    return tuple("".join(sign((row, column)) for column in range(level.size)) for row in range(level.size))
+
+
+def _open_room(rows: tuple[str, ...]) -> Any:
+    """The package's world, set to a room."""
+    level, position = read_room(rows)
+    package = _import_module("sokoban_env")
+    world = package.SokobanEnv(
+        dim_room=(level.size, level.size), max_steps=-1, num_boxes=len(position.boxes), reset=False
+    )
+    world.room_fixed, world.room_state = (np.ones((level.size, level.size), dtype=int) for _ in range(2))
+    for cell in level.walls:
+        world.room_fixed[cell] = world.room_state[cell] = 0
+    for cell in level.targets:
+        world.room_fixed[cell] = world.room_state[cell] = 2
+    for cell in position.boxes:
+        world.room_state[cell] = 3 if cell in level.targets else 4
+    world.room_state[position.at] = 5
+    world.player_position = np.array(position.at)
+    world.num_env_steps = world.reward_last = 0
+    world.boxes_on_target = len(position.boxes & level.targets)
+    return world
+
+
+@cache
+def _build_panels(size: int, num_boxes: int, max_moves: int, sizes: PanelSizes) -> Panels:
+    _import_module("room_utils")
+    return build_panels(
+        ENV,
+        lambda index: _draw(size, num_boxes, max_moves, index),
+        sizes=sizes._asdict(),
+    )
+
+
+def _draw(size: int, num_boxes: int, max_moves: int, seed: int) -> Proposal | None:
+    """A room of the package's; None where it found none, or one that takes too long."""
+    with PrivateRandom(seed).in_place():
+        try:
+            fixed, state, _ = _import_module("room_utils").generate_room(
+                dim=(size, size), num_steps=int(1.7 * 2 * size), num_boxes=num_boxes
+            )
+        except (RuntimeError, RuntimeWarning):  # it raises both
+            return None
+    level = Level(size, _find_cells(fixed == 0), _find_cells(fixed == 2))
+    position = Position(next(iter(_find_cells(state == 5))), _find_cells((state == 3) | (state == 4)))
+    if not 0 < len(find_shortest_solution(level, position)) <= max_moves:
+        return None
+    return Proposal(payload={"room": list(write_room(level, position))})
+
+
+def _find_cells(mask: Any) -> frozenset[Cell]:
+    return frozenset((int(row), int(column)) for row, column in np.argwhere(mask))
+
+
+@cache
+def _import_module(module: str) -> Any:
+    try:
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym says at length that it is old
+            return import_module(f"gym_sokoban.envs.{module}")
+    except ImportError:
+        raise report_missing_package(ENV) from None

@@ -1,0 +1,302 @@
+"""TextWorld's generated games as environments of ours: coin collector, treasure hunter, cooking."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
+from groupwise.parts.part import Part
+from groupwise.parts.path_settings import PathText
+from groupwise.system.errors import ConfigError, EnvironmentFault
+
+ENV = "textworld"
+FOODS = {"train": "train", "validation": "valid", "test": "test"}
+"""TextWorld's own name for each split of what is cooked."""
+MAX_TASKS = 1_000_000
+INSTRUCTIONS = {
+    "coin_collector": "Find the coin and take it, one command at a time.",
+    "treasure_hunter": "Find what is asked for and take it, one command at a time.",
+    "cooking": "Cook the meal of the cookbook and eat it, one command at a time.",
+}
+SHOWN = (
+    *("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score"),
+    *("description", "inventory"),
+)
+"""What a game is asked to tell beside its answer to a command."""
+STATUS = re.compile(r">\s*-=[^=]*=-\s*\d+/\d+\s*$")
+INFORM = (
+    "You are carrying nothing. You are carrying: You take the from the. You take. You drop the on the ground. You put",
+    "the on the. You pick up the from the ground. You open the, revealing a. You close the. You have to open it first.",
+    "You unlock the with. You lock. You eat the. Not bad. Adding the meal to your inventory. Your score has just gone",
+    "up by one two three points. fried grilled roasted sliced diced chopped burned raw uncut You You're eaten lost won",
+    "it is locked closed open opened in inventory look examine take drop put insert into go open close lock unlock eat",
+    "cook slice chop dice prepare meal with from on north south east west up down and an the of a is are there here",
+    "Recipe #1 Before you start, gather all the following ingredients and follow the directions to prepare this tasty",
+    "copy of cooking: a modern approach (3rd ed.) you open the copy and start reading: directions: gram an also on",
+)
+"""Words of the compiled games beside those of TextWorld's grammars."""
+
+
+class Textworld(Part, slot="env"):
+    """Generated TextWorld games (Côté et al. 2018, arXiv:1806.11532): find a coin, find a treasure, or cook a meal.
+
+    A task is a seed; its game is made when it is first opened, which takes seconds, and is then kept on disk. The
+    reward of a step is the points it scored, as a share of all there are; success is the game won. A lost game (burnt
+    food) is terminated too. A fork is TextWorld's own copy; the expert takes the first of its policy commands.
+
+    Choices: a command counts only as it is listed, letter by letter; another is not sent to the game, which would also
+    understand `undo`, `restart` and `quit`. Texts are on one line, without the banner, the status line and what the
+    game says after its end. The `state_key` is what looking around and the inventory show. For cooking, the splits are
+    also TextWorld's own: test games use other foods.
+    """
+
+    game: Literal["coin_collector", "treasure_hunter", "cooking"] = "coin_collector"
+    """The family of games."""
+    level: Annotated[int, Field(ge=1, le=300)] = 5
+    """Difficulty of coin collector (1 to 300: 5 = five rooms, 105 = ten, half of them dead ends) and treasure hunter
+    (1 to 30)."""
+    recipe: Annotated[int, Field(ge=1, le=5)] = 1
+    """Ingredients of a meal."""
+    take: Annotated[int, Field(ge=0, le=5)] = 1
+    """Ingredients that must be found."""
+    rooms: Literal[1, 6, 9, 12] = 1
+    """Rooms of a cooking game."""
+    skills: tuple[Literal["cook", "cut", "open", "drop"], ...] = ("cook",)
+    """What cooking may need: cook, cut, open doors and containers, drop what is too much to carry."""
+    tell_way: bool = False
+    """Whether the goal tells the whole way, as TextWorld does by default, or its end alone."""
+    path: PathText = ""
+    """Folder that made games are kept in; empty = groupwise/textworld in the user's cache folder."""
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
+    """Tasks in the training panel."""
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 20
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 40
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 50
+    """Steps before an attempt is truncated."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Textworld:
+        if self.game == "treasure_hunter" and self.level > 30:
+            raise ValueError(f"level is {self.level}, but treasure hunter has 30; choose one of them")
+        if self.game == "cooking" and self.take > self.recipe:
+            raise ValueError(f"take is {self.take}, more than the {self.recipe} ingredients of the recipe; lower it")
+        return self
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        check_split(split)
+        payload = {"game": self.game, "settings": self._make_settings(split), "version": _find_version()}
+        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload, tags=(self.game,))
+
+    def open(self, task: Task) -> TextworldEnvironment:
+        check_env(task, ENV)
+        made_with, installed = task.payload["version"], _find_version()
+        if made_with != installed:
+            raise ConfigError(
+                f"task {task.id} is a game of TextWorld {made_with}, but {installed} is installed, and "
+                "makes others; install that version, or make the panel anew"
+            )
+        return TextworldEnvironment(task, self, self.game_file(task))
+
+    def game_file(self, task: Task) -> Path:
+        """The compiled game of a task, which is made where it is not kept yet."""
+        payload = task.payload
+        folder = Path(os.path.expandvars(self.path)) if self.path else _find_cache_folder()
+        return find_or_make_game(folder, payload["game"], payload["settings"], task.seed, payload["version"])
+
+    def vocabulary(self) -> tuple[str, ...]:
+        return vocabulary_of((*INSTRUCTIONS.values(), NOTHING_HAPPENS, *INFORM, *_read_grammars(self.game)))
+
+    def instruction(self) -> str:
+        return INSTRUCTIONS[self.game]
+
+    def _make_settings(self, split: str) -> dict[str, Any]:
+        if self.game != "cooking":
+            return {"level": self.level, "tell_way": self.tell_way}
+        asked = {skill: skill in self.skills for skill in ("cook", "cut", "open", "drop")}
+        recipe = {"recipe": self.recipe, "take": self.take, "go": self.rooms, "recipe_seed": 0}
+        return {**asked, **recipe, "split": FOODS[split], "tell_way": self.tell_way}
+
+
+class TextworldEnvironment:
+    """One attempt at a generated game."""
+
+    _observation: Observation
+    _plan: tuple[str, ...]
+    _max_score: float
+
+    def __init__(self, task: Task, part: Textworld, file: Path) -> None:
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._world = _start_game(file)
+        self._score = 0.0
+        self._update_observation(self._world.reset(), first=True)
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        if action not in (self._observation.admissible or ()):
+            seen = self._observation
+            self._observation = Observation(
+                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
+            )
+            return self._progress.outcome(self._observation, accepted=False)
+        state, score, _ = self._world.step(action)
+        reward, self._score = (float(score) - self._score) / self._max_score, float(score)
+        self._update_observation(state)
+        success = True if state["won"] else False if state["lost"] else None
+        return self._progress.outcome(self._observation, success=success, reward=reward)
+
+    def fork(self) -> TextworldEnvironment:
+        twin = TextworldEnvironment.__new__(TextworldEnvironment)
+        twin._observation, twin._plan = self._observation, self._plan
+        twin._score, twin._max_score = self._score, self._max_score
+        with _silence_warnings():
+            twin._world, twin._progress = self._world.copy(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else next(iter(self._plan), None)
+
+    def _update_observation(self, state: Any, *, first: bool = False) -> None:
+        here, carried = _clean_text(state["description"]), _clean_text(state["inventory"])
+        if first:
+            self._max_score = float(state["max_score"]) or 1.0
+        self._plan = tuple(state["policy_commands"] or ())
+        self._observation = Observation(
+            text=here if first else _clean_text(state["feedback"]),
+            state_key=f"{here} {carried}",
+            admissible=tuple(state["admissible_commands"]),
+            goal=_clean_text(state["objective"]),
+        )
+
+
+def _clean_text(text: str | None) -> str:
+    """A text on one line, without the status line, which counts steps, and what a game says after its end."""
+    return " ".join(STATUS.sub("", text or "").partition("***")[0].split())
+
+
+def _start_game(file: Path) -> Any:
+    textworld = _import_textworld()
+    wanted = textworld.EnvInfos(**dict.fromkeys(SHOWN, True))
+    with _silence_warnings():
+        world = textworld.start(str(file), wanted)
+    world.seed(0)  # the interpreter's chances would come from the clock
+    return world
+
+
+def _import_textworld() -> Any:
+    _find_version()
+    with _silence_warnings():
+        return import_module("textworld")
+
+
+@contextmanager
+def _silence_warnings() -> Iterator[None]:
+    """Without the warnings of TextWorld's own packages: of age in places, and of every game, which they do not know."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@cache
+def _find_version() -> str:
+    return package_version(ENV, "textworld")
+
+
+@cache
+def _read_grammars(game: str) -> tuple[str, ...]:
+    """TextWorld's grammars: every name and sentence that its games are made from."""
+    root = Path(_import_textworld().__file__).parent
+    folders = (root / "generator" / "data", root / "challenges" / f"tw_{game}")
+    files = [file for folder in folders for end in ("twg", "twl", "py") for file in sorted(folder.rglob(f"*.{end}"))]
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def _find_cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "groupwise" / "textworld"
+
+
+# Makes TextWorld games, each in an interpreter of its own, and keeps them on disk.
+#
+# TextWorld's cooking games depend on Python's hash seed: the same seed makes other games in the next process. So a
+# game
+# is made in a fresh interpreter whose hash seed is fixed, and a task is the same game everywhere.
+
+FILE = "game.z8"
+MAKE = "import sys; sys.path[:] = {path!r}; from groupwise.envs.textworld import make_game; make_game({order!r})"
+SECONDS = 300.0
+"""How long the making of a game may take; seconds are usual."""
+
+
+def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
+    """The file of a game, which is made where it is not there yet."""
+    order = {"challenge": challenge, "settings": dict(settings), "seed": seed, "version": version}
+    name = sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
+    kept = folder / f"{challenge}-{seed}-{name}"
+    if not (kept / FILE).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as draft:
+            _make_apart({**order, "path": str(Path(draft) / "game" / FILE)})
+            with suppress(OSError):  # another process has made it in the meantime
+                os.rename(Path(draft) / "game", kept)
+    return kept / FILE
+
+
+def _make_apart(order: Mapping[str, Any]) -> None:
+    code = MAKE.format(path=[str(entry) for entry in sys.path], order=json.dumps(order))
+    try:
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS,
+        )
+    except subprocess.CalledProcessError as error:
+        last_line = (str(error.stderr).strip().splitlines() or ["it said nothing"])[-1]
+        raise EnvironmentFault(f"TextWorld could not make the game {order['challenge']!r}: {last_line}") from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentFault(
+            f"TextWorld did not make the game {order['challenge']!r} within {SECONDS:g} seconds; ask for a smaller one"
+        ) from None
+
+
+def make_game(order: str) -> None:
+    """Make a game as ordered; runs in the interpreter that is started for it."""
+    from textworld.challenges import CHALLENGES
+    from textworld.generator import compile_game
+    from textworld.generator.game import GameOptions
+
+    asked = json.loads(order)
+    options = GameOptions()
+    options.seeds = asked["seed"]
+    options.path = asked["path"]
+    options.grammar.only_last_action = not asked["settings"].pop("tell_way")
+    _, build, _ = CHALLENGES[f"tw-{asked['challenge']}"]
+    compile_game(build(asked["settings"], options), options)

@@ -1,0 +1,172 @@
+"""TextWorldExpress: eight families of small text games on Java, thousands of steps a second."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
+from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.words import NOTHING_HAPPENS, to_one_line, vocabulary_of
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError
+
+ENV = "textworld_express"
+PACKAGE = "textworld_express"
+JAR = "textworld-express.jar"
+FOLDS = {"train": "train", "validation": "dev", "test": "test"}
+"""The package's own name for each split."""
+FIRST_SEED = {"train": 0, "validation": 10_000, "test": 20_000}
+"""Where its seeds of each split begin."""
+MAX_TASKS = 1_000
+MAX_NUMBER = {"arithmetic": 10_000, "sorting": 10_000}
+"""The largest number in a game's texts; elsewhere 100."""
+UNITS = ("mm", "cm", "m", "ml", "l", "mg", "g", "kg")
+MAX_QUANTITY = 50
+"""The largest quantity of `sorting`, which writes a number and its unit as one word."""
+ENTANGLED = ("sorting",)
+"""Families whose games in one virtual machine take each other's things: only the one begun last is sound."""
+
+_LATEST: dict[str, Any] = {}
+"""The simulator that began last, of each such family."""
+_GOLD: dict[str, tuple[str, ...]] = {}
+"""Gold paths by task."""
+
+
+class TextworldExpress(Part, slot="env"):
+    """TextWorldExpress (Jansen and Côté 2023, arXiv:2208.01174): cooking, tidying, coins, maps, sums, sorting and more.
+
+    A task is a game, its parameters and a seed; seeds and folds are the package's own. The reward of a step is what the
+    score, 0 to 1, gained. The game's success and failure end an attempt. The expert follows the gold path while the
+    attempt does, and has nothing to say off it. A fork repeats the actions, at less than a millisecond each. So does an
+    attempt at `sorting` after another has acted: the package's games of that family take each other's things.
+
+    Choices: a command counts only as it is listed, letter by letter; another is not sent. Texts are on one line. The
+    `state_key` is what the place and the inventory show; in `simonsays`, which has neither, what is said.
+    """
+
+    game: Literal["coin", "cookingworld", "twc", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder"] = (
+        "coin"
+    )
+    """The family of games."""
+    params: dict[str, int] = Field(default_factory=dict)
+    """Parameters of the family, such as { numLocations = 5, includeDoors = 0 }."""
+    num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1_000
+    """Tasks in the training panel."""
+    num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
+    """Tasks in the validation panel."""
+    num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
+    """Tasks in the test panel."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Steps before an attempt is truncated; gold paths have up to 60."""
+
+    def panel(self, split: str) -> tuple[Task, ...]:
+        check_split(split)
+        version = package_version(ENV, PACKAGE)
+        payload = {
+            "game": self.game,
+            "params": dict(sorted(self.params.items())),
+            "fold": FOLDS[split],
+            "version": version,
+        }
+        sizes = panel_sizes_of(self)
+        return list_seed_tasks(ENV, split, sizes, payload=payload, first_seed=FIRST_SEED, tags=(self.game,))
+
+    def open(self, task: Task) -> TextworldExpressEnvironment:
+        check_env(task, ENV)
+        return TextworldExpressEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        numbers = map(str, range(MAX_NUMBER.get(self.game, 100) + 1))
+        quantities = [f"{number}{unit}" for number in range(1, MAX_QUANTITY + 1) for unit in UNITS]
+        known = [*collect_words(find_jar(ENV, PACKAGE, JAR), "textworldexpress/")]
+        known += quantities if self.game == "sorting" else []
+        return vocabulary_of((self.instruction(), NOTHING_HAPPENS, ".,:;!?'()-/*+=", *numbers, *known))
+
+    def instruction(self) -> str:
+        return "Do the task, one command at a time."
+
+
+class TextworldExpressEnvironment:
+    """One attempt at a game."""
+
+    _observation: Observation
+
+    def __init__(self, task: Task, part: TextworldExpress) -> None:
+        self._progress = Progress(task, max_steps=part.max_steps)
+        self._task = task
+        self._simulator = Simulator(partial(_begin, task), _step)
+        self._score = 0.0
+        self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
+        self._update_observation(self._simulator.java[1])
+
+    def observe(self) -> Observation:
+        return self._observation
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        seen = self._observation
+        if action not in (seen.admissible or ()):
+            self._observation = Observation(
+                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
+            )
+            return self._progress.outcome(self._observation, accepted=False)
+        game = self._task.payload["game"]
+        if game in ENTANGLED and _LATEST[game] is not self._simulator.java[0]:
+            self._simulator.renew()
+        self._simulator.act(action)
+        state = self._simulator.java[1]
+        reward, self._score = float(state["score"]) - self._score, float(state["score"])
+        self._update_observation(state)
+        success = True if state["tasksuccess"] else False if state["taskfailure"] else None
+        return self._progress.outcome(self._observation, success=success, reward=reward)
+
+    def fork(self) -> TextworldExpressEnvironment:
+        twin = TextworldExpressEnvironment.__new__(TextworldExpressEnvironment)
+        twin._observation, twin._goal, twin._score = self._observation, self._goal, self._score
+        twin._task, twin._simulator, twin._progress = self._task, self._simulator.fork(), self._progress.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else self._simulator.next_action_of(_find_gold_path(self._task))
+
+    def _update_observation(self, state: dict[str, Any]) -> None:
+        text, here = to_one_line(state["observation"]), to_one_line(f"{state['look']} {state['inventory']}")
+        self._observation = Observation(
+            text=text, state_key=here or text, admissible=tuple(sorted(state["validActions"])), goal=self._goal
+        )
+
+
+def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
+    """A simulator at the start of a task, and what it says."""
+    java = connect_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
+    payload = task.payload
+    trouble = java.load(payload["game"], ",".join(f"{name}={value}" for name, value in payload["params"].items()))
+    if trouble:
+        raise ConfigError(f"textworld_express {payload['game']!r}: {to_one_line(trouble)}; set `params` that it knows")
+    if payload["game"] in ENTANGLED:
+        _LATEST[payload["game"]] = java
+    return [java, json.loads(java.generateNewGameJSON(task.seed, payload["fold"], with_gold))]
+
+
+def _find_gold_path(task: Task) -> tuple[str, ...]:
+    """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
+    if task.id not in _GOLD:
+        maker = Simulator(partial(_begin, task, with_gold=True), _step)
+        _GOLD[task.id] = tuple(maker.ask(_list_gold_actions))
+    return _GOLD[task.id]
+
+
+def _list_gold_actions(java: list[Any]) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
+
+
+def _step(java: list[Any], action: str) -> None:
+    java[1] = json.loads(java[0].stepJSON(action))

@@ -1,0 +1,264 @@
+"""What a package of your own imports: every name that the pages under docs/seams use, in one place.
+
+from groupwise.extend import Part, StepTable, TokenCredit
+
+Each name is loaded when it is first asked for, so that a part is declared where torch is not installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupwise.system.lazy_names import import_when_asked
+
+if TYPE_CHECKING:
+    from groupwise.data.credit import Comparison, Credit, Derivation, Mixture, Shared, TokenCredit, TokenTrace
+    from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+    from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
+    from groupwise.data.samples import Pair, PromptAndResponse, Sample, Totals, Whose
+    from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
+    from groupwise.data.step_table import StepTable
+    from groupwise.data.token_table import TokenTable
+    from groupwise.engines.conformance import check_engine
+    from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
+    from groupwise.engines.model_source import ModelSource
+    from groupwise.envs import Environment, Observation, Outcome, Progress
+    from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightTransfer, WeightTransferSlot
+    from groupwise.losses import (
+        ENTROPY,
+        OLD_LOGP,
+        PAIRS,
+        REFERENCE_LOGP,
+        SPANS,
+        LossResult,
+        PairSums,
+        PairTerms,
+        PolicyLoss,
+        Tally,
+        TokenColumns,
+        TokenLoss,
+        TrajectorySums,
+        share_of_pairs,
+        share_of_step,
+    )
+    from groupwise.parts.part import Part, Slot
+    from groupwise.parts.slots import Draw, EngineSlot, Loss
+    from groupwise.parts.stateful import ObservedUpdate, PartState
+    from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
+    from groupwise.rollout.forks import Fork
+    from groupwise.rollout.judges import JudgeQuestion
+    from groupwise.rollout.measures import Continuation, Tools
+    from groupwise.store.attempt_index import PastAttempts
+    from groupwise.system.errors import (
+        ConfigError,
+        EngineFault,
+        EnvironmentFault,
+        GroupwiseError,
+        RecordError,
+        TrainingError,
+    )
+    from groupwise.training.config.engine_config import LocalEngine
+    from groupwise.training.config.run_config import WarmStartConfig
+
+PLACES = {
+    "groupwise.data.credit": (
+        "Comparison",
+        "Credit",
+        "Derivation",
+        "Mixture",
+        "Shared",
+        "TokenCredit",
+        "TokenTrace",
+    ),
+    "groupwise.data.past_attempts": (
+        "PastAttempt",
+        "RecalledAttempt",
+    ),
+    "groupwise.data.records": (
+        "Origin",
+        "Step",
+        "StopReason",
+        "Task",
+        "Trajectory",
+    ),
+    "groupwise.data.samples": (
+        "Pair",
+        "PromptAndResponse",
+        "Sample",
+        "Totals",
+        "Whose",
+    ),
+    "groupwise.data.segments": (
+        "BoolArray",
+        "FloatArray",
+        "IntArray",
+        "Segments",
+    ),
+    "groupwise.data.step_table": ("StepTable",),
+    "groupwise.data.token_table": ("TokenTable",),
+    "groupwise.engines.conformance": ("check_engine",),
+    "groupwise.engines.engine": (
+        "Engine",
+        "Generation",
+        "Request",
+        "VersionSpan",
+    ),
+    "groupwise.engines.model_source": ("ModelSource",),
+    "groupwise.envs": (
+        "Environment",
+        "Observation",
+        "Outcome",
+        "Progress",
+    ),
+    "groupwise.learner": (
+        "Learned",
+        "Learner",
+        "LearnerConfig",
+        "LearnerSlot",
+        "WeightTransfer",
+        "WeightTransferSlot",
+    ),
+    "groupwise.losses": (
+        "ENTROPY",
+        "LossResult",
+        "OLD_LOGP",
+        "PAIRS",
+        "PairSums",
+        "PairTerms",
+        "PolicyLoss",
+        "REFERENCE_LOGP",
+        "SPANS",
+        "Tally",
+        "TokenColumns",
+        "TokenLoss",
+        "TrajectorySums",
+        "share_of_pairs",
+        "share_of_step",
+    ),
+    "groupwise.parts.part": (
+        "Part",
+        "Slot",
+    ),
+    "groupwise.parts.slots": (
+        "Draw",
+        "EngineSlot",
+        "Loss",
+    ),
+    "groupwise.parts.stateful": (
+        "ObservedUpdate",
+        "PartState",
+    ),
+    "groupwise.rollout": (
+        "AttemptRequest",
+        "Group",
+        "PlanTools",
+        "Played",
+        "PlayedRound",
+    ),
+    "groupwise.rollout.forks": ("Fork",),
+    "groupwise.rollout.judges": ("JudgeQuestion",),
+    "groupwise.rollout.measures": (
+        "Continuation",
+        "Tools",
+    ),
+    "groupwise.store.attempt_index": ("PastAttempts",),
+    "groupwise.system.errors": (
+        "ConfigError",
+        "EngineFault",
+        "EnvironmentFault",
+        "GroupwiseError",
+        "RecordError",
+        "TrainingError",
+    ),
+    "groupwise.training.config.engine_config": ("LocalEngine",),
+    "groupwise.training.config.run_config": ("WarmStartConfig",),
+}
+"""Where the names are defined, module by module."""
+
+__getattr__ = import_when_asked(
+    __name__, {name: f"{module}:{name}" for module, names in PLACES.items() for name in names}
+)
+
+__all__ = [
+    "ENTROPY",
+    "OLD_LOGP",
+    "PAIRS",
+    "REFERENCE_LOGP",
+    "SPANS",
+    "AttemptRequest",
+    "BoolArray",
+    "Comparison",
+    "ConfigError",
+    "Continuation",
+    "Credit",
+    "Derivation",
+    "Draw",
+    "Engine",
+    "EngineFault",
+    "EngineSlot",
+    "Environment",
+    "EnvironmentFault",
+    "FloatArray",
+    "Fork",
+    "Generation",
+    "Group",
+    "GroupwiseError",
+    "IntArray",
+    "JudgeQuestion",
+    "Learned",
+    "Learner",
+    "LearnerConfig",
+    "LearnerSlot",
+    "LocalEngine",
+    "Loss",
+    "LossResult",
+    "Mixture",
+    "ModelSource",
+    "Observation",
+    "ObservedUpdate",
+    "Origin",
+    "Outcome",
+    "Pair",
+    "PairSums",
+    "PairTerms",
+    "Part",
+    "PartState",
+    "PastAttempt",
+    "PastAttempts",
+    "PlanTools",
+    "Played",
+    "PlayedRound",
+    "PolicyLoss",
+    "Progress",
+    "PromptAndResponse",
+    "RecalledAttempt",
+    "RecordError",
+    "Request",
+    "Sample",
+    "Segments",
+    "Shared",
+    "Slot",
+    "Step",
+    "StepTable",
+    "StopReason",
+    "Tally",
+    "Task",
+    "TokenColumns",
+    "TokenCredit",
+    "TokenLoss",
+    "TokenTable",
+    "TokenTrace",
+    "Tools",
+    "Totals",
+    "TrainingError",
+    "Trajectory",
+    "TrajectorySums",
+    "VersionSpan",
+    "WarmStartConfig",
+    "WeightTransfer",
+    "WeightTransferSlot",
+    "Whose",
+    "check_engine",
+    "share_of_pairs",
+    "share_of_step",
+]

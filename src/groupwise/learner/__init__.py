@@ -1,0 +1,58 @@
+"""Who owns the weights: learners in one process or sharded, optimizers, and how engines get the weights."""
+
+from __future__ import annotations
+
+from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
+from groupwise.learner.nccl import Nccl
+from groupwise.learner.protocol import ClosingLearner, Learned, Learner, LearnerPart, LearnerSlot
+from groupwise.learner.schedules import Constant, Cosine, Linear
+from groupwise.learner.weight_sync import (
+    Adapter,
+    InMemory,
+    ThroughFile,
+    WeightTransfer,
+    WeightTransferPart,
+    WeightTransferSlot,
+)
+from groupwise.parts.part import Part
+
+CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "schedule": {
+        "constant": Constant,
+        "linear": Linear,
+        "cosine": Cosine,
+    },
+    "learner": {
+        "local": LearnerConfig,
+        "sharded": ShardedLearnerConfig,
+    },
+    "weight_transfer": {
+        "in_memory": InMemory,
+        "through_file": ThroughFile,
+        "adapter": Adapter,
+        "nccl": Nccl,
+    },
+}
+"""Slot -> kind -> class."""
+
+
+__all__ = [
+    "CATALOGUE",
+    "Adapter",
+    "ClosingLearner",
+    "Constant",
+    "Cosine",
+    "InMemory",
+    "Learned",
+    "Learner",
+    "LearnerConfig",
+    "LearnerPart",
+    "LearnerSlot",
+    "Linear",
+    "Nccl",
+    "ShardedLearnerConfig",
+    "ThroughFile",
+    "WeightTransfer",
+    "WeightTransferPart",
+    "WeightTransferSlot",
+]

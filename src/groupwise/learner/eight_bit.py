@@ -1,0 +1,166 @@
+"""AdamW's step with moments of 8 bits, by torchao: numbers in blocks of 256, each block with a scale of its own.
+
+Source: Dettmers et al. 2022 (arXiv:2110.02861) for the blocks and their code; torchao computes the step in float32.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from groupwise.system.errors import ConfigError
+
+BLOCK = 256
+"""Numbers that share a scale."""
+MIN_CODED = 4096
+"""Weights with fewer numbers keep their moments in float32: norms and biases, which take next to nothing."""
+CHUNK = 2**24
+"""Numbers at a time where the step is not compiled, so that what it computes on the way stays small."""
+CODES, SCALE = "codes", "scale"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """What one step of one weight is made with."""
+
+    learning_rate: float
+    """Step size."""
+    betas: tuple[float, float]
+    """Decay of the moments."""
+    eps: float
+    """Added to the root of the second moment."""
+    weight_decay: float
+    """Decoupled weight decay."""
+    seed: int | None
+    """Where the chance comes from by which a bfloat16 weight is rounded up or down; None = it is not rounded so."""
+
+
+def check_torchao() -> None:
+    """Refuse 8-bit moments where torchao is not installed."""
+    if find_spec("torchao") is None:
+        raise ConfigError(
+            "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not here; pip install 'groupwise[lean]'"
+        )
+
+
+def is_coded(value: torch.Tensor) -> bool:
+    """Whether the moments of a weight are kept in 8 bits."""
+    return value.numel() >= MIN_CODED and value.numel() % BLOCK == 0
+
+
+def plan_moments(value: torch.Tensor) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Shape and type of what is kept of a weight's moments, by name."""
+    plan: dict[str, tuple[torch.Size, torch.dtype]] = {}
+    for moment in ("exp_avg", "exp_avg_sq"):
+        if is_coded(value):
+            plan[f"{moment}_{CODES}"] = (value.shape, torch.uint8)
+            plan[f"{moment}_{SCALE}"] = (torch.Size([value.numel() // BLOCK]), torch.float32)
+        else:
+            plan[moment] = (value.shape, torch.float32)
+    return plan
+
+
+def step_weight(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Mapping[str, torch.Tensor], settings: StepSettings
+) -> None:
+    """Move a weight by one step of AdamW, and its moments with it, all in place."""
+    flat, slope = weight.detach().view(-1), gradient.reshape(-1)
+    with _seed_rounding(weight.device, settings.seed):
+        if weight.device.type == "cuda" and _Compiler.works:
+            try:
+                return _advance(_Compiler.get_step(), flat, slope, state, settings, slice(None))
+            except _compiler_faults() as error:  # before any kernel ran, so that nothing has changed
+                _Compiler.works = False
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                warnings.warn(f"the optimiser's step was not compiled ({reason}); it takes longer", stacklevel=2)
+        for low in range(0, len(flat), CHUNK):
+            _advance(_import_step(), flat, slope, state, settings, slice(low, low + CHUNK))
+
+
+def _advance(
+    step: Any,
+    flat: torch.Tensor,
+    slope: torch.Tensor,
+    state: Mapping[str, torch.Tensor],
+    settings: StepSettings,
+    part: slice,
+) -> None:
+    """Run torchao's step on a part of a weight, which begins and ends with a block."""
+    step(
+        flat[part],
+        slope[part],
+        state["step"],
+        _read_moment(state, "exp_avg", part, signed=True),
+        _read_moment(state, "exp_avg_sq", part, signed=False),
+        None,
+        torch.tensor(settings.learning_rate, dtype=torch.float32),
+        *settings.betas,
+        settings.weight_decay,
+        settings.eps,
+        True,  # decay is decoupled
+        settings.seed is not None,
+    )
+
+
+def _read_moment(state: Mapping[str, torch.Tensor], moment: str, part: slice, *, signed: bool) -> torch.Tensor:
+    """A moment as torchao takes it, over the tensors of the state, which it changes."""
+    if moment in state:
+        return state[moment].view(-1)[part]
+    from torchao.optim.subclass_8bit import OptimState8bit
+
+    codes, scale = state[f"{moment}_{CODES}"].view(-1), state[f"{moment}_{SCALE}"]
+    if part != slice(None):
+        codes, scale = codes[part], scale[part.start // BLOCK : part.stop // BLOCK]
+    coded: torch.Tensor = OptimState8bit(codes, scale, _make_code(codes.device, signed), signed, dtype=torch.float32)
+    return coded
+
+
+@cache
+def _make_code(device: torch.device, signed: bool) -> torch.Tensor:
+    """The 256 numbers that a code stands for, between -1 and 1, or 0 and 1."""
+    from torchao.optim.subclass_8bit import OptimState8bit
+
+    numbers: torch.Tensor = OptimState8bit.zeros((BLOCK,), signed, BLOCK, device).qmap
+    return numbers
+
+
+@cache
+def _import_step() -> Any:
+    from torchao.optim.adam import single_param_adam
+
+    return single_param_adam
+
+
+class _Compiler:
+    """The compiled step of this process: one code for weights of any length."""
+
+    works = True
+
+    @staticmethod
+    @cache
+    def get_step() -> Any:
+        return torch.compile(_import_step(), fullgraph=True, dynamic=True)
+
+
+def _compiler_faults() -> tuple[type[Exception], ...]:
+    import torch._dynamo.exc
+
+    return (torch._dynamo.exc.TorchDynamoException,)
+
+
+@contextmanager
+def _seed_rounding(device: torch.device, seed: int | None) -> Iterator[None]:
+    """Let torch's own random numbers begin at a seed for a while; afterwards they go on as if nothing had been."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

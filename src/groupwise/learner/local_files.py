@@ -1,0 +1,191 @@
+"""The local learner's files in a checkpoint: the model as Hugging Face reads it, the optimiser's moments. No pickle."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from groupwise.learner.optimisers import plan_state
+from groupwise.models.quietly import save_model
+from groupwise.store.checkpoint_files import check_files, damage_error
+from groupwise.store.run_folder import CONFIG
+from groupwise.system.errors import TrainingError
+from groupwise.system.text import quote_line
+
+ADAPTER = "adapter_model.safetensors"
+MODEL = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+"""Which of several files a weight is in, where a model is too large for one."""
+OPTIMISER = "optimiser.safetensors"
+UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file raises that is not what its name says."""
+
+
+def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
+    """Write a model, and its optimiser's moments by the name of their weight."""
+    save_model(model, folder)
+    save_optimiser(folder, name_optimiser_tensors(model, optimiser))
+
+
+def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write an optimiser's moments by name."""
+    save_file(dict(tensors), folder / OPTIMISER)
+
+
+def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
+    """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
+    weights, tensors = read_checkpoint_tensors(folder, model, optimiser)
+    model.load_state_dict(weights, strict=False)
+    put_optimiser_tensors(model, optimiser, tensors)
+
+
+def read_checkpoint_tensors(
+    folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None = None
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Weights and moments that a folder holds, by name, each compared with the model's and with what the optimiser
+    would keep; None = torch's AdamW."""
+    try:
+        weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
+    except UNREADABLE as error:
+        raise damage_error(folder, str(error)) from error
+    for difference, kind, section in (
+        (_find_other_weight(model, weights) or _find_other_moment(model, tensors, optimiser), "model", "model"),
+        (_find_other_kind(model, tensors, optimiser), "optimiser", "training.learner"),
+    ):
+        if difference:
+            raise TrainingError(
+                f"checkpoint {folder} is of another {kind}: {difference}; give the section [{section}] that the run "
+                f"began with, which its {CONFIG} has, or start a new run in another folder"
+            )
+    return weights, tensors
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of a checkpoint by the model's own names, each file compared with its digest.
+
+    Of a model with an adapter, the adapter's. The checkpoint's other files need not be there.
+    """
+    try:
+        if (path / INDEX).exists():
+            check_files(path, [INDEX])  # before it is asked which files there are
+        check_files(path, _list_weight_files(path))
+        return _read_stored_weights(path)
+    except TrainingError:
+        raise
+    except UNREADABLE as error:
+        raise damage_error(path, str(error)) from error
+
+
+def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """An optimiser's moments by the name of their weight."""
+    names = [*_list_trained(model)]
+    state = optimiser.state_dict()["state"]
+    return {
+        f"{names[number]}/{key}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        for number, entries in state.items()
+        for key, value in entries.items()
+    }
+
+
+def put_optimiser_tensors(
+    model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Give an optimiser the moments that `name_optimiser_tensors` named."""
+    place = {name: number for number, name in enumerate(_list_trained(model))}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        state.setdefault(place[name], {})[entry] = value
+    content = optimiser.state_dict()
+    optimiser.load_state_dict({**content, "state": state})
+
+
+def _list_weight_files(path: Path) -> list[str]:
+    """List the files that hold the weights, and the index of them where there are several."""
+    if (path / ADAPTER).exists():
+        return [ADAPTER]
+    if not (path / INDEX).exists():
+        return [MODEL]
+    return [INDEX, *_list_shards(path)]
+
+
+def _list_shards(path: Path) -> list[str]:
+    shards = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    strange = next((name for name in shards if Path(name).name != name), None)
+    if strange is not None:
+        raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
+    return shards
+
+
+def _read_stored_weights(path: Path) -> dict[str, torch.Tensor]:
+    files = _list_weight_files(path)
+    if files == [ADAPTER]:
+        # On the disk, peft leaves out the name that an adapter has in the model.
+        stored = load_file(path / ADAPTER)
+        return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
+    return {name: value for file in files if file != INDEX for name, value in load_file(path / file).items()}
+
+
+def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> str | None:
+    """Find the first weight in which a checkpoint and a model differ, in words; None where they fit."""
+    own = model.state_dict()
+    for name, value in weights.items():
+        if name not in own:
+            return f"it has {quote_line(name)!r}, which this model has not"
+        if own[name].shape != value.shape:
+            return f"{name!r} has the shape {list(value.shape)} there and {list(own[name].shape)} in this model"
+        if own[name].dtype != value.dtype:
+            kinds = [str(dtype).removeprefix("torch.") for dtype in (value.dtype, own[name].dtype)]
+            return f"{name!r} is {kinds[0]} there and {kinds[1]} in this model"
+    # Tied weights are stored once; the model that an adapter sits on is not in the checkpoint.
+    needed = {name for name, value in model.named_parameters() if value.requires_grad}
+    if not hasattr(model, "peft_config"):
+        needed = own.keys() - set(getattr(model, "_tied_weights_keys", None) or {})
+    lacking = sorted(needed - weights.keys())
+    return f"it has no {lacking[0]!r}" if lacking else None
+
+
+def _find_other_moment(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
+) -> str | None:
+    """Find the first entry of a stored optimiser that is not of this model's weights, in words."""
+    trained = _list_trained(model)
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition("/")
+        if name not in trained:
+            return f"its optimiser trained {quote_line(name)!r}, which does not train here"
+        plan = plan_state(optimiser, trained[name])
+        if entry in plan and plan[entry][0] != value.shape:
+            return f"its optimiser holds {name!r} with the shape {list(value.shape)}"
+    return None
+
+
+def _find_other_kind(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
+) -> str | None:
+    """Find the first weight of which another kind of optimiser kept something, in words."""
+    trained, stored = _list_trained(model), dict[str, set[str]]()
+    for key in tensors:
+        name, _, entry = key.rpartition("/")
+        if name in trained:  # others are of another model
+            stored.setdefault(name, set()).add(entry)
+    for name, entries in stored.items():
+        planned = plan_state(optimiser, trained[name]).keys()
+        strange, lacking = sorted(entries - planned), sorted(planned - entries)
+        if strange:
+            return f"its optimiser holds {quote_line(strange[0])!r}, which this run's does not"
+        if lacking:
+            return f"its optimiser holds no {lacking[0]!r} of {name!r}, which this run's does"
+    return None
+
+
+def _list_trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}

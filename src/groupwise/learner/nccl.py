@@ -1,0 +1,153 @@
+"""Weights sent over NCCL, from the learner's GPU to those of vLLM servers, by vLLM's own trainer side.
+
+Not tested with GPUs: it needs two at least. What is tested is everything around the sending itself: who is asked what
+in which order, and vLLM's own trainer side with the wire taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from groupwise.learner.protocol import collect_weights
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from groupwise.engines.engine import Engine
+    from groupwise.engines.replica import Replica
+
+
+@runtime_checkable
+class LoadsAtOnce(Protocol):
+    """What an engine has whose servers can all be sent weights at once."""
+
+    def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
+        """Let the servers stand still, call `send` with them and a label for the weights, and let them go on."""
+
+
+class Nccl(Part, slot="weight_transfer"):
+    """Weights go over NCCL to vLLM servers, through vLLM's own trainer side; untested where there is one GPU only.
+
+    The servers are started with `--weight-transfer-config '{"backend": "nccl"}'`, and vLLM is installed beside
+    groupwise. A server that is out does not come back, and one that dies while weights are sent ends the run.
+    """
+
+    address: str = "127.0.0.1"
+    """Where the servers reach the trainer's machine."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Where they meet it; 0 = any port that is free."""
+    packed: bool = True
+    """Whether small weights go together."""
+    seconds: Annotated[float, Field(gt=0)] = 300.0
+    """How long each step of a hand-over may take."""
+
+    def open(self, folder: Path | None) -> NcclTransfer:
+        """The transfer; the group is formed at the first hand-over."""
+        return NcclTransfer(self)
+
+
+class NcclTransfer:
+    """Holds the group of the trainer and the servers' workers."""
+
+    def __init__(self, settings: Nccl) -> None:
+        self._settings = settings
+        self._names: tuple[str, ...] = ()
+        self._source: Any = None
+        self._trainer: Any = None
+        self._group: Any = None
+
+    def hand_over(
+        self,
+        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
+        engine: Engine,
+        *,
+        version: int,
+    ) -> None:
+        """Send the weights to all servers at once."""
+        table = collect_weights(weights)
+        _check_way(table, engine)
+        assert isinstance(engine, LoadsAtOnce)
+        engine.load_through(lambda replicas, label: self._send(replicas, label, table), version=version)
+
+    def _send(self, replicas: Sequence[Replica], label: str, weights: Mapping[str, torch.Tensor]) -> None:
+        names = tuple(replica.name for replica in replicas)
+        if names != self._names:  # also where one has left: those who stay meet anew
+            self._form_group(replicas)
+            self._names = names
+        self._group.label, self._source.weights = label, weights
+        try:
+            self._trainer.send_weights()
+        except BaseException:
+            self._names = ()  # whoever waits within NCCL is lost to the group
+            raise
+
+    def _form_group(self, replicas: Sequence[Replica]) -> None:
+        from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+        from groupwise.engines.vllm.server_group import ServerGroup
+        from groupwise.system.processes import find_free_port
+
+        settings = self._settings
+        self._group = ServerGroup([replica.client for replica in replicas], seconds=settings.seconds)
+        if self._trainer is not None:
+            self._group.shutdown_weight_transfer_engine()
+            self._trainer.shutdown()
+        self._source = make_weight_source()
+        info = NCCLTrainerInitInfo(
+            rank=0,
+            master_address=settings.address,
+            master_port=settings.port or find_free_port(),
+            world_size=1 + sum(self._group.world_sizes),
+            packed=settings.packed,
+        )
+        self._trainer = WeightTransferTrainerFactory.trainer_init(info, client=self._group, source=self._source)
+
+
+def make_weight_source() -> Any:
+    """A source of weights as vLLM's trainer side reads them; `weights` is the table to send next."""
+    from vllm.distributed.weight_transfer import ParamMeta, WeightSource
+
+    class TableSource(WeightSource):  # type: ignore[misc]
+        """A learner's weights by name."""
+
+        def __init__(self) -> None:
+            self.weights: Mapping[str, torch.Tensor] = {}
+
+        def metadata(self) -> list[Any]:
+            """Name, type and shape of each weight."""
+            return [ParamMeta(name, value.dtype, tuple(value.shape)) for name, value in self.weights.items()]
+
+        def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+            for name, value in self.weights.items():
+                yield name, value.detach()
+
+    return TableSource()
+
+
+def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
+    """Refuse what cannot be sent this way, before a server stands still."""
+    if not isinstance(engine, LoadsAtOnce):
+        raise ConfigError(
+            f"training.weight_transfer: the engine {type(engine).__name__} has no servers to send to; use in_memory"
+        )
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "training.weight_transfer: nccl sends by vLLM's trainer side, which is not here; run pip install "
+            "'groupwise[vllm]', or use through_file"
+        )
+    for name, value in weights.items():
+        if value.device.type != "cuda":
+            raise ConfigError(
+                f"training.weight_transfer: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
+                "'cuda', or use through_file"
+            )

@@ -1,0 +1,188 @@
+"""The processes of a sharded learner: who they are, what they tell each other, and how a fault of one ends all.
+
+Weights and gradients go through torch's default group (NCCL on GPUs). Everything else, such as the samples of an update
+and what went wrong, goes through a second group over gloo, in which a process that died is noticed at once, and in
+which a rank may wait for hours while rank 0 plays.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.rendezvous import rendezvous
+
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.processes import StartedRank, read_started_rank
+
+PATIENCE = timedelta(days=7)
+"""How long a rank waits for the next command: an update's attempts may take hours to play."""
+MAX_START = timedelta(hours=2)
+"""How long ranks wait for each other to be there at all: rank 0 may have engines to start first."""
+FAULT_SECONDS = 5.0
+"""How long a rank that lost the others looks for what one of them said before it died."""
+LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe", "Timed out", "timed out")
+"""What errors say that come of another rank and not of this one's own work."""
+
+
+class AgreedFault(TrainingError):
+    """A fault that every rank raises at the same place, so that all are still in step."""
+
+
+class Ranks:
+    """All processes of a learner, as one of them sees them."""
+
+    def __init__(self, device: torch.device, *, timeout: float) -> None:
+        """Join the others; a group of all of them that exists already is used as it is."""
+        started = read_started_rank()
+        self._owns_group = not dist.is_initialized()
+        if self._owns_group:
+            _start_group(started, device, timeout)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        if self.world != started.world:
+            raise ConfigError(
+                f"{started.world} processes were started, but torch's process group in this one has {self.world}; let "
+                "nothing else start a group here, such as vLLM in the trainer's own process"
+            )
+        self.device = device
+        self.on_device = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        """How many ranks share a device's memory: a GPU has one, a machine's processors have all that run there."""
+        self.mesh: DeviceMesh = init_device_mesh(device.type, (self.world,))
+        self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is rank 0, which leads the run."""
+        return self.rank == 0
+
+    def broadcast(self, value: Any) -> Any:
+        """What rank 0 has, on all ranks; no tensors, which would come to rank 0's device."""
+        if self.world == 1:
+            return value
+        # Plainly pickled: torch asks about every number of every sample, which takes ten times as long.
+        box: list[Any] = [pickle.dumps(value) if self.is_leader else None]
+        with self.name_faults():
+            dist.broadcast_object_list(box, src=0, group=self._control)
+        return value if self.is_leader else pickle.loads(box[0])  # from our own processes, never from a file
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each rank has, in the order of ranks, on all of them; tensors come to this rank's device."""
+        if self.world == 1:
+            return [value]
+        written: list[Any] = [None] * self.world
+        with self.name_faults():
+            dist.all_gather_object(written, _write(value), group=self._control)
+        return [self._read(content) for content in written]
+
+    def agree(self, fault: str | None) -> None:
+        """Raise the first rank's fault on every rank; nothing where none has one. All ranks call it together."""
+        faults = [(rank, said) for rank, said in enumerate(self.gather(fault)) if said]
+        if faults:
+            rank, said = faults[0]
+            raise AgreedFault(said if self.world == 1 else f"rank {rank} of {self.world}: {said}")
+
+    def leave(self, fault: BaseException | None = None) -> None:
+        """Leave the group; with a fault, say it first, so that the others can name it when they find this rank gone."""
+        if not dist.is_initialized():
+            return
+        if fault is not None:
+            with suppress(RuntimeError, ValueError, dist.DistError):  # the store may have gone with rank 0
+                _store().set(f"fault of rank {self.rank}", f"{type(fault).__name__}: {fault}")
+            if self.device.type == "cuda":
+                return  # NCCL would wait for the others; the process ends, and torchrun ends theirs
+        if self._owns_group:
+            with suppress(RuntimeError, dist.DistError):
+                dist.destroy_process_group()
+
+    @contextmanager
+    def name_faults(self) -> Iterator[None]:
+        """Say which rank stopped, and why, where the others are gone."""
+        try:
+            yield
+        except (RuntimeError, dist.DistError) as error:
+            if not isinstance(error, dist.DistError) and not any(word in str(error) for word in LOST):
+                raise
+            self._raise_lost(error)
+
+    def _raise_lost(self, error: Exception) -> NoReturn:
+        for rank in range(self.world):
+            said = None if rank == self.rank else _find_fault(rank)
+            if said:
+                raise TrainingError(
+                    f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
+                    "whole, go on with --resume"
+                ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TrainingError(
+            f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in the "
+            "lines above, then go on with --resume"
+        ) from error
+
+    def _read(self, content: Any) -> Any:
+        # From our own processes, never from a file: what a loss found may be an object of any class.
+        return torch.load(io.BytesIO(content), map_location=self.device, weights_only=False)
+
+
+def _start_group(started: StartedRank, device: torch.device, timeout: float) -> None:
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    wait = timedelta(seconds=timeout)
+    if started.world == 1:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=wait)
+        return
+    try:
+        # Rank 0 joins when environments, engine and model are open, which may take longer than any pass.
+        store, rank, world = next(rendezvous("env://", timeout=MAX_START))
+        store.set(_place_key(rank), device.type)
+        store.wait([_place_key(other) for other in range(world)], MAX_START)
+        check_same_places(store, rank, world, device)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=wait)
+    except (ValueError, RuntimeError, dist.DistError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"rank {started.rank} of {started.world} did not find the others ({reason}); start all of them with one "
+            "torchrun command, or give every node the same --rdzv-endpoint"
+        ) from None
+
+
+def check_same_places(store: Any, rank: int, world: int, device: torch.device) -> None:
+    """Refuse ranks of which some compute on GPUs and some do not: they would wait for each other without an end."""
+    for other in range(world):
+        place = store.get(_place_key(other)).decode()
+        if place != device.type:
+            raise ConfigError(
+                f"rank {rank} of {world} computes on {device.type}, but rank {other} on {place}; give every rank a GPU "
+                "of its own, or set device to what all of them have"
+            )
+
+
+def _place_key(rank: int) -> str:
+    return f"place of rank {rank}"
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def _find_fault(rank: int) -> str | None:
+    key = f"fault of rank {rank}"
+    try:
+        store = _store()
+        store.wait([key], timedelta(seconds=FAULT_SECONDS))
+        return str(store.get(key).decode())
+    except (RuntimeError, ValueError, dist.DistError):  # it said nothing, or the store went with it
+        return None
+
+
+def _write(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()

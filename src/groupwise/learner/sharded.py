@@ -1,0 +1,501 @@
+"""Opening a sharded learner: the processes join, the model is divided, and whoever is not rank 0 follows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from groupwise.data.samples import PromptAndResponse, Sample, Totals, Whose
+from groupwise.data.segments import FloatArray
+from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.local import LocalLearner, Reference, find_cause, has_first_pass, merge_summaries
+from groupwise.learner.local_files import read_weights
+from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
+from groupwise.learner.protocol import Learned, ReportEpoch
+from groupwise.learner.ranks import AgreedFault, Ranks
+from groupwise.learner.shards import (
+    Outline,
+    ShardedForward,
+    load_shares,
+    put_together,
+    share_outline,
+    spread_tensors,
+    take_share,
+    write_merged,
+    write_whole,
+)
+from groupwise.learner.trainable import check_trainable
+from groupwise.losses.policy_loss import Tally
+from groupwise.models.causal_lm import CausalLM, read_memory_size
+from groupwise.parts.slots import Loss
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.processes import read_started_rank
+
+if TYPE_CHECKING:
+    from groupwise.training.config.run_config import WarmStartConfig
+
+
+def open_sharded_learner(
+    model: PreTrainedModel,
+    loss: Loss,
+    config: ShardedLearnerConfig,
+    *,
+    temperature: float,
+    device: torch.device | None = None,
+) -> LedLearner:
+    """Open the learner on rank 0, of a model that may lie on the CPU until it is divided.
+
+    Args:
+        model: whole; its weights are taken out of it.
+        loss: what is learnt.
+        config: how.
+        temperature: that of the sampler.
+        device: what the shares lie on; None = where the model is.
+    """
+    if read_started_rank().rank:
+        raise ConfigError(
+            f"rank {read_started_rank().rank} leads no run; let it follow rank 0, as groupwise train does"
+        )
+    device = next(model.parameters()).device if device is None else device
+    return LedLearner(open_rank(model, loss, config, temperature=temperature, device=device))
+
+
+def open_rank(
+    model: PreTrainedModel | None,
+    loss: Loss,
+    config: ShardedLearnerConfig,
+    *,
+    temperature: float,
+    device: torch.device,
+) -> RankLearner:
+    """Join the other ranks and take this one's share of the model, which rank 0 has and the others do not."""
+    check_gpus(device)
+    ranks = Ranks(device, timeout=config.timeout)
+    try:
+        outline = share_outline(model, ranks)
+        keeps_whole = _choose_gathering(outline.model, config, ranks)
+        return RankLearner(outline, loss, config, ranks, temperature=temperature, keeps_whole=keeps_whole)
+    except BaseException as error:
+        ranks.leave(error)
+        raise
+
+
+def check_gpus(device: torch.device) -> None:
+    """Refuse more processes on a machine than it has GPUs."""
+    started = read_started_rank()
+    gpus = torch.cuda.device_count() if device.type == "cuda" else None
+    if gpus is not None and started.local_world > gpus:
+        raise ConfigError(
+            f"rank {started.rank} is one of {started.local_world} on its machine, which shows {gpus} "
+            f"GPU{'s' if gpus != 1 else ''}; start at most one process for each (torchrun --nproc-per-node), or ask "
+            "for more GPUs"
+        )
+
+
+def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, ranks: Ranks) -> bool:
+    """Whether weights stay whole during an optimiser step; the same on every rank."""
+    if config.gather != "auto":
+        return config.gather == "once_a_step"
+    if ranks.world == 1:
+        return False  # nobody is waited for
+    weights = sum(value.nbytes for value in model.parameters())
+    gradients = sum(value.nbytes for value in model.parameters() if value.requires_grad)
+    # Of all memory there is, not of what is free now: a run that is resumed must choose the same.
+    fits = (weights + gradients) * ranks.on_device <= MAX_SHARE * read_memory_size(ranks.device)
+    return all(ranks.gather(fits))
+
+
+# A sharded learner as the run sees it on rank 0, and what the other ranks do: whatever rank 0 asks for.
+#
+# The run, with its environments, engine and journal, exists on rank 0 alone. Each method that it calls is sent to the
+# others with its arguments, and all ranks do it together.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Something that all ranks do together."""
+
+    method: str
+    """A method of `RankLearner`."""
+    args: tuple[Any, ...] = ()
+    """Its arguments."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Its arguments by name."""
+
+
+STOP = "stop"
+"""The command after which followers leave."""
+
+
+class LedLearner:
+    """The learner of a run: rank 0's part of it, which takes the other ranks along."""
+
+    def __init__(self, own: RankLearner) -> None:
+        self._own, self._is_open = own, True
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps made so far."""
+        return self._own.steps
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many token ids the model knows."""
+        return self._own.vocabulary_size
+
+    def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
+        """Make an update's optimiser steps, each rank on its samples."""
+        learned: Learned = self._lead("learn", samples, totals)
+        return learned
+
+    def imitate(
+        self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
+    ) -> list[float]:
+        """Learn to say what samples say; the mean loss of each epoch, reported here alone."""
+        losses: list[float] = self._lead("imitate", samples, settings, seed=seed, here={"report": report})
+        return losses
+
+    def logps(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt."""
+        scores: list[tuple[float, ...]] = self._lead("logps", pairs, temperature=temperature, weights=weights)
+        return scores
+
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        states: list[FloatArray] = self._lead("hidden_states", pairs)
+        return states
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained weights by name, put together."""
+        whole: dict[str, torch.Tensor] = self._lead("give_weights")
+        return whole
+
+    def hold_reference(self, folder: Path | None = None) -> None:
+        """Keep a policy as the reference."""
+        self._lead("hold_reference", folder)
+
+    def save(self, folder: Path) -> None:
+        """Write the files that the local learner would write."""
+        self._lead("save", folder)
+
+    def load(self, folder: Path, *, steps: int) -> None:
+        """Load what `save` wrote, or what the local learner did."""
+        self._lead("load", folder, steps=steps)
+
+    def export(self, folder: Path) -> None:
+        """Write the model as Hugging Face reads it."""
+        self._lead("export", folder)
+
+    def close(self) -> None:
+        """Let the other ranks go."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(TrainingError):  # who is gone already needs no telling
+                self._own.ranks.broadcast(Command(method=STOP))
+            self._own.ranks.leave()
+
+    def _lead(self, method: str, *args: Any, here: dict[str, Any] | None = None, **options: Any) -> Any:
+        ranks = self._own.ranks
+        try:
+            ranks.broadcast(Command(method=method, args=args, options=options))
+            with ranks.name_faults():
+                return getattr(self._own, method)(*args, **options, **(here or {}))
+        except AgreedFault:  # all ranks said the same, and wait for what comes next
+            raise
+        except BaseException as error:
+            self._is_open = False
+            ranks.leave(error)
+            raise
+
+
+def follow(own: RankLearner) -> None:
+    """Do what rank 0 asks for until it lets this rank go; a fault that rank 0 does not share ends this rank."""
+    ranks = own.ranks
+    try:
+        while True:
+            command: Command = ranks.broadcast(None)
+            if command.method == STOP:
+                break
+            try:
+                with ranks.name_faults():
+                    getattr(own, command.method)(*command.args, **command.options)
+            except AgreedFault:
+                continue  # rank 0 raises the same, and decides what is done about it
+    except BaseException as error:
+        ranks.leave(error)
+        raise
+    ranks.leave()
+
+
+# What one rank of a sharded learner does: its own samples, its own share of weights; every total over all ranks.
+#
+# All ranks call the same methods at the same time with the same arguments; each computes on the samples dealt to it.
+
+MAX_SHARE = 1 / 3
+"""Share of a device's memory that may be taken by what shares were to save: whole weights, and gradients with them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IdlePass(MicroBatch):
+    """A pass that a rank makes only because the others make one; it weighs nothing."""
+
+
+class ShardedReference(Reference):
+    """The reference in shares. FSDP reads weights where they lie, so that numbers are exchanged, not tensors."""
+
+    def __init__(self, model: nn.Module, forward: ShardedForward) -> None:
+        super().__init__(model)
+        self._forward = forward
+
+    def hold_each(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take whole weights as the reference, one after the other, so that no two of them are in memory."""
+        places = {name: place for place, (names, _) in enumerate(self._trained) for name in names}
+        for name, whole in weights:
+            if name in places:
+                take_share(self._held[places[name]], whole)
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        self._forward.drop_whole()  # what was put together of the others
+        for (_, value), held in zip(self._trained, self._held, strict=True):
+            before = _read_share(value).clone()
+            _read_share(value).copy_(_read_share(held))
+            _read_share(held).copy_(before)
+
+
+class RankLearner(LocalLearner):
+    """A learner on one rank."""
+
+    forward: ShardedForward
+
+    def __init__(
+        self,
+        outline: Outline,
+        loss: Loss,
+        config: ShardedLearnerConfig,
+        ranks: Ranks,
+        *,
+        temperature: float,
+        keeps_whole: bool,
+    ) -> None:
+        self.ranks, self._outline = ranks, outline
+        check_trainable(outline.model, config)
+        forward = ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
+        super().__init__(outline.model, loss, config, temperature=temperature, forward=forward)
+        self._keeps_whole = keeps_whole
+
+    def _make_reference(self) -> Reference:
+        return ShardedReference(self.model, self.forward)
+
+    def hold_reference(self, folder: Path | None = None) -> None:
+        """Keep a policy as the reference; a folder is read by rank 0 alone."""
+        if folder is None:
+            super().hold_reference()
+            return
+        if self._reference is None:
+            self._reference = self._make_reference()
+        assert isinstance(self._reference, ShardedReference), "_make_reference makes these"
+        weights, fault = dict[str, torch.Tensor](), None
+        if self.ranks.is_leader:
+            try:
+                weights = read_weights(folder)
+                self._reference.check_names(weights)
+            except TrainingError as error:
+                fault = str(error)
+        self.ranks.agree(fault)
+        self._reference.hold_each(spread_tensors(self.ranks, weights))
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained weights by name, whole."""
+        return {name: put_together(value) for name, value in self._trained.items()}
+
+    def give_weights(self) -> dict[str, torch.Tensor]:
+        """The same on rank 0 alone: the others give their shares and keep nothing.
+
+        On rank 0's device where they take no more of it than `MAX_SHARE`, else in its machine's memory.
+        """
+        size, device = sum(value.nbytes for value in self._trained.values()), self.ranks.device
+        place = device if size <= MAX_SHARE * read_memory_size(device) else torch.device("cpu")
+        wholes = ((name, put_together(value)) for name, value in self._trained.items())
+        return {name: whole.to(place) for name, whole in wholes if self.ranks.is_leader}
+
+    @torch.no_grad()
+    def logps(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probability of each response token given its prompt, computed by every rank alike."""
+        if weights == "reference" and self._reference is None:
+            raise AgreedFault("the learner keeps no reference policy; call hold_reference first")
+        scores = super().logps(pairs, temperature=temperature, weights=weights)
+        self.forward.drop_whole()
+        return scores
+
+    @torch.no_grad()
+    def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
+        states = []
+        for prompt, response in pairs:
+            ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+            hidden = self.forward.run(_run_body, ids)[0, len(prompt) :]
+            states.append(hidden.double().cpu().numpy())
+        self.forward.drop_whole()
+        return states
+
+    def imitate(
+        self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
+    ) -> list[float]:
+        """Learn to say what samples say. Every rank computes every batch: a warm start is short, and in this order."""
+        with self.forward.alike_on_all_ranks():
+            self.forward.set_last(True)
+            return super().imitate(samples, settings, seed=seed, report=report)
+
+    def save(self, folder: Path) -> None:
+        """Write the files that the local learner would write: rank 0 does, the others give their shares."""
+        write_whole(folder, self.model, self.optimiser, self.ranks)
+
+    def load(self, folder: Path, *, steps: int) -> None:
+        """Load what `save` wrote, on any number of ranks: rank 0 reads and gives the others their shares."""
+        self.forward.drop_whole()
+        load_shares(folder, self.model, self.optimiser, self.ranks)
+        self.steps = steps
+
+    def export(self, folder: Path) -> None:
+        """Write the model as Hugging Face reads it, an adapter merged into it; it goes on learning as it is."""
+        if hasattr(self.model, "merge_and_unload"):
+            write_merged(folder, self.model, self._outline.written, self.ranks)
+        else:
+            write_whole(folder, self.model, None, self.ranks)
+
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
+        """This rank's micro-batches of an optimiser step, and idle ones where others have more."""
+        mine = deal_to_ranks(samples, self.ranks.world)[self.ranks.rank]
+        micros = super()._micro_batches(mine) if mine else []
+        num = max(self.ranks.gather(len(micros)))
+        num = max(1, len(micros)) if self._keeps_whole else num
+        idle = [self._make_idle_pass(samples) for _ in range(num - len(micros))]
+        return [*micros, *idle]
+
+    def _make_idle_pass(self, samples: Sequence[Sample]) -> MicroBatch:
+        shortest = min(samples, key=lambda sample: len(sample.token_ids))
+        layouts = self.forward.lay_out([shortest], token_budget=self._config.token_budget, unit="sample")
+        [micro] = make_micro_batches([shortest], layouts)
+        return IdlePass(**vars(micro))
+
+    def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
+        """One optimiser step over the micro-batches of all ranks: its loss and the length of its gradient."""
+        summary = self._run_first_pass(micros, totals) if has_first_pass(self._loss) else ()
+        total, own, fault = 0.0, dict[str, Tally](), None
+        for number, micro in enumerate(micros):
+            self.forward.set_last(number == len(micros) - 1)
+            columns = self._columns(micro)
+            if isinstance(micro, IdlePass):
+                columns.logp.masked_fill(columns.mask, 0.0).sum().backward()  # gradients of exactly 0
+                continue
+            result = self._loss(columns, totals, *summary)
+            share = float(result.loss.detach())
+            if not math.isfinite(share):  # said once all are through: the others wait in this pass
+                fault = fault or f"the loss is not finite ({share}{find_cause(columns)})"
+            result.loss.backward()
+            total += share
+            for name, tally in result.metrics.items():
+                own[name] = own[name] + tally if name in own else tally
+        self._agree(fault)
+        for others in self.ranks.gather({name: (tally.total, tally.count) for name, tally in own.items()}):
+            for name, (part, count) in others.items():
+                tally = Tally(total=part, count=count)
+                tallies[name] = tallies[name] + tally if name in tallies else tally
+        return sum(self.ranks.gather(total)), self._apply()
+
+    @torch.no_grad()
+    def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
+        """What a method of the loss says of each micro-batch of all ranks, merged in their order."""
+        says = getattr(self._loss, method)
+        summaries = []
+        for micro in micros:
+            columns = self._columns(micro)
+            if not isinstance(micro, IdlePass):
+                summaries.append(says(columns, totals))
+        self.forward.drop_whole()
+        gathered = [summary for of_rank in self.ranks.gather(summaries) for summary in of_rank]
+        return merge_summaries(self._loss, gathered)
+
+    def _find_norm(self) -> torch.Tensor:
+        """The length of the whole gradient, from that of each rank's share: ranks wait once, not once a weight."""
+        gradients = (value.grad for value in self._trained.values() if value.grad is not None)
+        own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
+        return own if self.ranks.world == 1 else own.new_tensor(math.hypot(*self.ranks.gather(float(own))))
+
+    def _find_bad_gradient(self) -> str:
+        shares = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
+        bad = next((name for name, share in shares if not _read_share(share).isfinite().all()), None)
+        return next((name for name in self.ranks.gather(bad) if name), "the sum of all")
+
+    def _count_layout_tokens(self, packed: Sequence[Sequence[MicroBatch]]) -> tuple[int, int]:
+        own = [[micro for micro in micros if not isinstance(micro, IdlePass)] for micros in packed]
+        raw, computed = zip(*self.ranks.gather(super()._count_layout_tokens(own)), strict=True)
+        return sum(raw), sum(computed)
+
+    def _agree(self, fault: str | None) -> None:
+        try:
+            self.ranks.agree(fault)
+        except AgreedFault as error:
+            self._refuse(str(error))
+
+    def _refuse(self, what: str) -> NoReturn:
+        try:
+            super()._refuse(what)
+        except TrainingError as error:
+            raise AgreedFault(str(error)) from None
+
+
+def _read_share(value: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor, where it lies."""
+    share: torch.Tensor = value.to_local() if isinstance(value, DTensor) else value
+    return share.detach()
+
+
+def _run_body(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    return CausalLM.of(model).run_body(input_ids=ids)
+
+
+# Which rank computes which samples.
+
+
+def deal_to_ranks(samples: Sequence[Sample], world: int) -> list[list[Sample]]:
+    """Deal samples out: whole groups, whose members share their prefixes, the largest first, to whoever has least.
+
+    Where there are fewer groups than ranks, whole trajectories. Every rank deals alike, and keeps the samples' order.
+
+    >>> from groupwise.data.samples import Sample
+    >>> fields = {"prompt_ids": (1,), "advantage": 1.0, "step": 0}
+    >>> samples = [
+    ...     Sample(**fields, response_ids=(2,) * length, trajectory=group, group=group)
+    ...     for group, length in enumerate([2, 9, 3, 3])
+    ... ]
+    >>> [[sample.group for sample in share] for share in deal_to_ranks(samples, 2)]
+    [[1], [0, 2, 3]]
+    """
+    by_group = len({sample.group for sample in samples}) >= world
+    labels = [sample.group if by_group else sample.trajectory for sample in samples]
+    sizes: dict[int, int] = {}
+    for label, sample in zip(labels, samples, strict=True):
+        sizes[label] = sizes.get(label, 0) + len(sample.token_ids)
+    loads, place = [0] * world, dict[int, int]()
+    for label in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        place[label] = loads.index(min(loads))
+        loads[place[label]] += sizes[label]
+    shares: list[list[Sample]] = [[] for _ in range(world)]
+    for label, sample in zip(labels, samples, strict=True):
+        shares[place[label]].append(sample)
+    return shares

@@ -1,0 +1,361 @@
+"""A model in shares: each rank holds a part of every weight, and puts a layer together while it runs (FSDP2)."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+
+from groupwise.data.samples import Sample
+from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.local_files import (
+    name_optimiser_tensors,
+    put_optimiser_tensors,
+    read_checkpoint_tensors,
+    save_optimiser,
+)
+from groupwise.learner.ranks import Ranks
+from groupwise.models.causal_lm import CausalLM
+from groupwise.models.forward import Forward, compute_token_logps, find_layers, find_packing_fault
+from groupwise.models.pack import Pack, pack
+from groupwise.models.padded_rows import PaddedRows
+from groupwise.models.quietly import save_model
+from groupwise.system.errors import ConfigError, TrainingError
+
+Result = TypeVar("Result")
+
+
+class ShardedForward(Forward):
+    """Runs a model whose weights are in shares; every rank must run as often as the others."""
+
+    def __init__(
+        self,
+        outline: PreTrainedModel,
+        weights: dict[str, torch.Tensor],
+        settings: ShardedLearnerConfig,
+        ranks: Ranks,
+        *,
+        keeps_whole: bool,
+    ) -> None:
+        super().__init__(outline, settings)
+        self._keeps_whole = keeps_whole
+        divide(outline, weights, ranks, keeps_whole=keeps_whole)
+        self._shares = [module for module in outline.modules() if isinstance(module, FSDPModule)]
+        self.set_divisor(1.0)
+        self._check_packing()
+
+    @torch.no_grad()
+    def _check_packing(self) -> None:
+        """Refuse a model that cannot be packed; every rank compares the same tokens, as they will be computed."""
+        with self._autocast():
+            fault = self.run(find_packing_fault, longest=1)
+        self.drop_whole()
+        if fault is not None:
+            # Padded rows would make other micro-batches on each rank, and cost what shares are to save.
+            raise ConfigError(f"training.learner: {fault}; a sharded learner reads packs only, take the local learner")
+
+    def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
+        """Samples as packs on the model's device."""
+        CausalLM.of(self.model).check_tree(max((len(sample.token_ids) for sample in samples), default=1))
+        share = self._settings.share_prefixes
+        packs = pack(samples, token_budget=token_budget, share=share, unit=unit)
+        return [layout.to(self.device) for layout in packs]
+
+    def __call__(
+        self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probability of each trained token and, where asked, entropy, in float32."""
+        with self._autocast():
+            return self.run(compute_token_logps, layout, temperature=temperature, entropy=entropy)
+
+    def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+        """Run a function of the model while the weights outside its layers are whole."""
+        result: Result = getattr(self.model, ENTRY)(function, *args, **kwargs)
+        return result
+
+    def set_last(self, is_last: bool) -> None:
+        """Say whether the next backward pass is the optimiser step's last: then gradients are added up over ranks."""
+        if not self._keeps_whole and torch.distributed.get_world_size() > 1:
+            return  # they are after each pass; a single rank's share is all of them, so that it may wait
+        root: Any = self.model
+        root.set_requires_gradient_sync(is_last)
+        root.set_is_last_backward(is_last)
+        if self._keeps_whole:
+            root.set_reshard_after_backward(is_last)
+
+    def drop_whole(self) -> None:
+        """Forget weights that were put together; after passes without gradient, before weights change."""
+        for module in self._shares:
+            module.reshard()
+
+    @contextmanager
+    def alike_on_all_ranks(self) -> Iterator[None]:
+        """While every rank computes the same: gradients are averaged, not added up."""
+        self.set_divisor(None)
+        try:
+            yield
+        finally:
+            self.set_divisor(1.0)
+
+    def set_divisor(self, divisor: float | None) -> None:
+        """What sums of gradients over ranks are divided by; None = the number of ranks."""
+        world = torch.distributed.get_world_size()
+        if world == 1:  # dividing by 1 is a pass over all gradients
+            return
+        for module in self._shares:
+            module.set_gradient_divide_factor(float(world) if divisor is None else divisor)
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
+
+
+def put_together(value: torch.Tensor) -> torch.Tensor:
+    """A weight as a whole; every rank calls it together."""
+    whole: torch.Tensor = value.detach()
+    return whole.full_tensor() if isinstance(whole, DTensor) else whole
+
+
+@torch.no_grad()
+def take_share(value: torch.Tensor, whole: torch.Tensor) -> None:
+    """Give a weight its share of a whole that every rank has."""
+    if isinstance(value, DTensor):
+        whole = distribute_tensor(
+            whole.to(value.device, value.dtype), value.device_mesh, value.placements, src_data_rank=None
+        )
+    value.copy_(whole)
+
+
+# Dividing a model: rank 0 has it whole, every rank gets its share, and nobody else ever holds more than a layer of
+# it.
+#
+# Rank 0 takes the weights out of its model and sends what is left, an *outline*: modules, buffers, and weights that
+# have
+# a shape and no numbers. Then layer by layer the weights go from rank 0's memory to all devices, where each rank
+# keeps
+# its part. So a device holds its shares and one layer, and memory the model once, whatever the number of ranks.
+
+ENTRY = "run_with_whole_weights"
+"""Name under which FSDP knows our way into a model, which runs its body and its head apart."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outline:
+    """A model without its weights, as every rank has it before it is divided."""
+
+    model: PreTrainedModel
+    """The modules: their weights have a shape and no numbers."""
+    weights: dict[str, torch.Tensor]
+    """On rank 0 the weights, by name; nothing on the others."""
+    written: bytes
+    """On rank 0 the outline once more, as `read_outline` reads it."""
+
+
+def share_outline(model: PreTrainedModel | None, ranks: Ranks) -> Outline:
+    """Send the outline of rank 0's model to all ranks; rank 0's own becomes one. The others give none."""
+    if not ranks.is_leader:
+        return Outline(model=read_outline(ranks.broadcast(None), ranks.device), weights={}, written=b"")
+    assert model is not None, "rank 0 has opened the model"
+    weights = take_out_weights(model)
+    written = write_outline(model)
+    ranks.broadcast(written)
+    return Outline(model=model, weights=weights, written=written)
+
+
+def take_out_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Take the weights out of a model, by name; it keeps their shapes and types."""
+    for name, value in model.named_parameters():
+        if type(value) is not nn.Parameter or not value.is_floating_point():
+            raise ConfigError(
+                f"training.learner: {name} is a {type(value).__name__} of {str(value.dtype).removeprefix('torch.')}, "
+                'which cannot be divided; load the model unquantised, or take the local learner (kind = "local")'
+            )
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    _replace_weights(model, lambda name, value: value.detach().to("meta"), is_due=lambda value: not value.is_meta)
+    return weights
+
+
+def write_outline(model: nn.Module) -> bytes:
+    """An outline as bytes, for processes of this run: it is a pickle."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(model, buffer)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"training.learner: {type(model).__name__} cannot be sent to the other ranks ({reason}); take the local "
+            'learner (kind = "local"), or a model whose classes can be imported by their names'
+        ) from None
+    return buffer.getvalue()
+
+
+def read_outline(content: bytes, device: torch.device) -> PreTrainedModel:
+    """The outline that `write_outline` wrote, its buffers on a device."""
+    # From our own processes, never from a file.
+    outline: PreTrainedModel = torch.load(io.BytesIO(content), map_location=device, weights_only=False)
+    return outline
+
+
+def divide(model: PreTrainedModel, weights: dict[str, torch.Tensor], ranks: Ranks, *, keeps_whole: bool) -> None:
+    """Give this rank its share of an outline's weights.
+
+    Args:
+        model: the outline, the same on every rank.
+        weights: rank 0's, by name, which are let go one by one; nothing on the others.
+        ranks: all of them.
+        keeps_whole: whether a layer stays together after its forward pass.
+    """
+    for module in model.modules():
+        module._buffers.update(
+            {key: value.to(ranks.device) for key, value in module._buffers.items() if value is not None}
+        )
+    for layer in find_layers(model):
+        _receive(model, layer, weights, ranks)
+        fully_shard(layer, mesh=ranks.mesh, reshard_after_forward=not keeps_whole)
+    _receive(model, model, weights, ranks)
+    # The root keeps embeddings and head: the backward pass begins with them.
+    fully_shard(model, mesh=ranks.mesh, reshard_after_forward=False)
+    setattr(model, ENTRY, MethodType(_call, model))
+    register_fsdp_forward_method(model, ENTRY)
+
+
+def fill_outline(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Put weights back into an outline, by name."""
+    _replace_weights(model, lambda name, _: weights[name])
+
+
+def _receive(model: nn.Module, part: nn.Module, weights: dict[str, torch.Tensor], ranks: Ranks) -> None:
+    """Put the weights of a part of the model, as rank 0 has them, on this rank's device."""
+
+    def receive(name: str, value: torch.Tensor) -> torch.Tensor:
+        if ranks.is_leader:
+            whole = weights.pop(name).to(ranks.device).contiguous()
+        else:
+            whole = torch.empty_like(value, device=ranks.device)
+        if ranks.world > 1:
+            with ranks.name_faults():
+                dist.broadcast(whole, src=0)
+        return whole
+
+    _replace_weights(model, receive, part=part)
+
+
+def _replace_weights(
+    model: nn.Module,
+    make: Callable[[str, torch.Tensor], torch.Tensor],
+    *,
+    part: nn.Module | None = None,
+    is_due: Callable[[torch.Tensor], bool] = lambda value: value.is_meta,
+) -> None:
+    """Replace the weights that are due, of a model or of a part of it, by what is made of them; tied ones stay tied."""
+    names = {id(value): name for name, value in model.named_parameters()}
+    made: dict[int, nn.Parameter] = {}
+    for module in (part or model).modules():
+        for key, value in module._parameters.items():
+            if value is None or not is_due(value):
+                continue
+            if id(value) not in made:
+                made[id(value)] = nn.Parameter(make(names[id(value)], value), requires_grad=value.requires_grad)
+            module._parameters[key] = made[id(value)]
+
+
+def _call(model: nn.Module, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    return function(model, *args, **kwargs)
+
+
+# Checkpoints of weights in shares: the same files as the local learner's, so that any number of ranks reads them.
+
+
+def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
+    """Put weights together, one after the other, and let rank 0 write them; then the same with the moments.
+
+    While rank 0 writes, the others wait in `agree`, for as long as it takes: in the moments' shares they would wait no
+    longer than the learner's `timeout`.
+    """
+    weights = _collect(ranks, dict(model.state_dict()))
+    ranks.agree(_try_to_write(folder, ranks, lambda: save_model(model, folder, state_dict=weights)))
+    weights.clear()  # before the moments, which take twice their memory
+    if optimiser is not None:
+        moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
+        ranks.agree(_try_to_write(folder, ranks, lambda: save_optimiser(folder, moments)))
+
+
+def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
+    """Put all weights together and let rank 0 write the model with its adapter merged into it."""
+    weights = _collect(ranks, dict(model.named_parameters()))
+
+    def write() -> None:
+        whole: Any = read_outline(outline, torch.device("cpu"))
+        fill_outline(whole, weights)
+        save_model(whole.merge_and_unload(), folder)
+
+    ranks.agree(_try_to_write(folder, ranks, write))
+
+
+def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str | None:
+    """Let rank 0 write something; what went wrong, in words."""
+    if ranks.is_leader:
+        try:
+            write()
+        except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
+            return f"{folder} could not be written: {error}"
+    return None
+
+
+def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, ranks: Ranks) -> None:
+    """Let rank 0 read and compare what was stored; then give each rank its shares, one tensor after the other."""
+    weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
+    if ranks.is_leader:
+        try:
+            weights, moments = read_checkpoint_tensors(folder, model)
+        except TrainingError as error:
+            fault = str(error)
+    ranks.agree(fault)
+    own = model.state_dict()
+    for name, whole in spread_tensors(ranks, weights):
+        take_share(own[name], whole)
+    put_optimiser_tensors(model, optimiser, dict(_share_moments(ranks, model, moments)))
+
+
+def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors as wholes in rank 0's memory; nothing on the others, which give their shares."""
+    collected = {}
+    for name, value in tensors.items():
+        whole = put_together(value)
+        if ranks.is_leader:
+            collected[name] = whole.cpu()
+    return collected
+
+
+def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
+    """Each of rank 0's tensors on every rank, one at a time."""
+    table = ranks.broadcast([(name, tuple(value.shape), value.dtype) for name, value in tensors.items()])
+    for name, shape, dtype in table:
+        whole = (
+            tensors[name].to(ranks.device) if ranks.is_leader else torch.empty(shape, dtype=dtype, device=ranks.device)
+        )
+        with ranks.name_faults():
+            dist.broadcast(whole, src=0)
+        yield name, whole
+
+
+def _share_moments(ranks: Ranks, model: nn.Module, moments: dict[str, torch.Tensor]) -> Any:
+    parameters = dict(model.named_parameters())
+    for key, whole in spread_tensors(ranks, moments):
+        name, _, entry = key.rpartition("/")
+        if entry == "step":
+            yield key, whole.cpu()
+            continue
+        share = torch.zeros_like(parameters[name])
+        take_share(share, whole)
+        yield key, share.detach()

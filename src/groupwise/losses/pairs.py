@@ -1,0 +1,234 @@
+"""What a loss over pairs takes from its first pass: sums over the tokens of each member, an attempt or one step of it.
+
+Axes: T tokens of a micro-batch, M members of pairs, P pairs of the optimiser step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from groupwise.data.samples import Pair, Totals, compare_returns, differ
+from groupwise.data.step_table import StepTable
+from groupwise.losses.policy_loss import Tally
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.parts.part import Part, name_of
+from groupwise.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PerPair = Literal["weight", "pair"]
+"""What the terms of all pairs are divided by: the sum of their weights, or their number."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairSums:
+    """Sums over the tokens of each member of a pair; those of micro-batches add up.
+
+    A member may lie in several micro-batches, and its opponent in others again. Members are in ascending order of
+    (trajectory, step), a whole attempt before its steps. Sums are float64, whatever the log-probs are.
+    """
+
+    tokens: Tensor
+    """Tokens that train of each member (M)."""
+    sums: Mapping[str, Tensor]
+    """Sum over its tokens, by name (M each)."""
+
+    @classmethod
+    def of(cls, columns: TokenColumns, totals: Totals, **values: Tensor) -> PairSums:
+        """Sum up a micro-batch: `columns` are its tokens that train, `values` what is summed (T each)."""
+        places, num = _find_places(columns, totals), len(_list_members(totals))
+        # In float64: a pair holds the sums of two long attempts against each other, and their last digits decide.
+        ones_T = columns.logp.detach().new_ones(len(columns)).double()
+
+        def add_up(value_T: Tensor) -> Tensor:
+            sum_M = ones_T.new_zeros(num + 1)
+            for place_T in places:
+                sum_M = sum_M.index_add(0, place_T, value_T.detach().to(ones_T))
+            return sum_M[:num]
+
+        return cls(
+            tokens=add_up(ones_T),
+            sums={name: add_up(value_T) for name, value_T in values.items()},
+        )
+
+    def __add__(self, other: PairSums) -> PairSums:
+        sums = {name: sum_M + other.sums[name] for name, sum_M in self.sums.items()}
+        return PairSums(tokens=self.tokens + other.tokens, sums=sums)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairTerms:
+    """The pairs of an optimiser step, as positions among the members and numbers (P each)."""
+
+    winner: Tensor
+    """Position of the winner among the members."""
+    loser: Tensor
+    """Position of the loser among the members."""
+    weight: Tensor
+    """Share of the pair in the loss."""
+    gap: Tensor
+    """How much better the winner did."""
+
+    @classmethod
+    def of(cls, totals: Totals, like: Tensor, per: PerPair = "weight") -> PairTerms:
+        """The pairs of the totals, in float64 and where `like` is."""
+        like = like.new_zeros(0).double()
+        position = {member: number for number, member in enumerate(_list_members(totals))}
+        winner, loser = ([position[_key(pair.members[side])] for pair in totals.pair_members] for side in (0, 1))
+        divisor = totals.pair_weight if per == "weight" else totals.pairs
+        return cls(
+            winner=like.new_tensor(winner).long(),
+            loser=like.new_tensor(loser).long(),
+            weight=like.new_tensor([pair.weight for pair in totals.pair_members]) / (divisor or 1),
+            gap=like.new_tensor([pair.gap for pair in totals.pair_members]),
+        )
+
+    def contrast(self, value_M: Tensor) -> Tensor:
+        """A number of each winner, less that of its loser (P)."""
+        return value_M.index_select(0, self.winner) - value_M.index_select(0, self.loser)
+
+
+def share_of_pairs(
+    value_of: Callable[[Tensor], Tensor], summary: PairSums, columns: TokenColumns, totals: Totals
+) -> Tensor:
+    """A micro-batch's share of a loss over pairs; the shares add up to its value and gradient.
+
+    Args:
+        value_of: the loss of the whole optimiser step, a scalar, of the sums of each member's log-probs (M).
+        summary: those sums, under the name `logp`.
+        columns: the micro-batch's tokens that train.
+        totals: those of the optimiser step.
+    """
+    logp_M = summary.sums["logp"].detach().clone().requires_grad_()
+    value = value_of(logp_M)
+    value.backward()
+    assert logp_M.grad is not None, "the loss hangs on the log-probs, even where there is no pair"
+    slope_M = logp_M.new_zeros(len(logp_M) + 1)
+    slope_M[:-1] = logp_M.grad
+    moved_T = columns.logp - columns.logp.detach()
+    slopes = [slope_M.index_select(0, place_T) for place_T in _find_places(columns, totals)]
+    by_gradient = ((slopes[0] + slopes[1]).to(moved_T) * moved_T).sum()
+    return by_gradient + (value.detach() * (len(columns) / max(totals.tokens, 1))).to(moved_T)
+
+
+def measure_pairs(summary: PairSums, columns: TokenColumns, totals: Totals) -> dict[str, Tally]:
+    """How far apart, a token, winners and losers are; nothing where there is no pair.
+
+    A pair belongs to no micro-batch, so each of them reports all pairs, by the number of its tokens.
+    """
+    if not totals.pairs:
+        return {}
+    mean_M, num = summary.sums["logp"] / summary.tokens.clamp(min=1), len(columns)
+    gap_P = PairTerms.of(totals, mean_M).contrast(mean_M)
+    measured = {"pair_gap": gap_P, "pair_accuracy": (gap_P > 0).to(gap_P)}
+    return {f"loss/{name}": Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
+
+
+def softplus(value_P: Tensor) -> Tensor:
+    """log(1 + exp(value)), exact where the value is large; its slope at 0, where a run starts, is 1/2."""
+    return value_P.logaddexp(value_P.new_zeros(()))
+
+
+def _key(member: tuple[int, int | None]) -> tuple[int, int]:
+    """A member as (trajectory, place): 0 = the whole attempt, else the step from 1."""
+    return member[0], 0 if member[1] is None else member[1] + 1
+
+
+def _list_members(totals: Totals) -> list[tuple[int, int]]:
+    """The members of all pairs, each once, in ascending order."""
+    return sorted({_key(member) for pair in totals.pair_members for member in pair.members})
+
+
+def _find_places(columns: TokenColumns, totals: Totals) -> tuple[Tensor, Tensor]:
+    """Which member each token's attempt is, and which its step (T each); the number of members where it is none."""
+    members = _list_members(totals)
+    width = max([place for _, place in members] + [int(columns.step.max()) + 1 if len(columns) else 0]) + 1
+    number_of = columns.trajectory.new_full((len(totals.trajectory_tokens) * width,), len(members))
+    for number, (trajectory, place) in enumerate(members):
+        number_of[trajectory * width + place] = number
+    attempt_T = columns.trajectory * width
+    return number_of.index_select(0, attempt_T), number_of.index_select(0, attempt_T + columns.step + 1)
+
+
+# Pairings: which attempts of a group a loss holds against each other. Axes: S steps, A attempts.
+
+
+class BestAgainstWorst(Part, slot="pairing"):
+    """One pair a task: the attempt of the highest return against that of the lowest.
+
+    Source: the usual way from groups to preference pairs (SimPO, Meng et al. 2024, arXiv:2405.14734, takes the best and
+    the worst of five answers). Choices: of equal attempts the first counts; a task whose attempts all did equally well
+    has no pair; attempts of which no step may train are left out before anybody is chosen.
+    """
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        pairs = []
+        for returns in _list_returns_by_task(table):
+            best, worst = max(returns, key=returns.__getitem__), min(returns, key=returns.__getitem__)
+            if differ(returns[best], returns[worst]):
+                pairs.append(Pair(best, worst, gap=returns[best] - returns[worst]))
+        return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """The two returns."""
+        return f"best and worst attempt at the task: {compare_returns(table, pair)}"
+
+
+class AllPairs(Part, slot="pairing"):
+    """Every two attempts at a task whose returns differ, the better one against the worse one.
+
+    Source: P3O (Wu et al. 2023, arXiv:2310.00212) has two answers a prompt; all pairs of a larger group are derived
+    from that, not the source's. Choice: each task counts the same by default, however many pairs it has, so that a
+    pair's weight is 1 / (pairs of its task).
+    """
+
+    counts: Literal["task", "pair"] = "task"
+    """What counts the same: every task that has a pair, or every pair."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        pairs = []
+        for returns in _list_returns_by_task(table):
+            differing = [(a, b) for a, b in combinations(returns, 2) if differ(returns[a], returns[b])]
+            weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
+            for a, b in differing:
+                winner, loser = (a, b) if returns[a] > returns[b] else (b, a)
+                pairs.append(Pair(winner, loser, weight, returns[winner] - returns[loser]))
+        return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """The two returns."""
+        return f"two attempts at the task: {compare_returns(table, pair)}"
+
+
+def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
+    """Refuse a run in which no group can have two outcomes: there would never be a pair."""
+    if attempts < 2:
+        raise ConfigError(
+            f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "
+            f"{attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
+        )
+
+
+def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:
+    """The return of each attempt of which a step may train, by its number, task by task."""
+    trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
+    first_A = table.attempts.first
+    task_A, return_A = table.task[first_A].tolist(), table.episode_return[first_A].tolist()
+    tasks: dict[int, dict[int, float]] = {}
+    for attempt in np.flatnonzero(trains_A).tolist():
+        tasks.setdefault(task_A[attempt], {})[attempt] = return_A[attempt]
+    yield from tasks.values()

@@ -1,0 +1,397 @@
+"""The published methods, one file each: a function that returns an `Algorithm`, with the parts that only it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from groupwise.methods.a_grae import Asymmetric, a_grae
+from groupwise.methods.after_concise_r import ConciseWhenSolved, after_concise_r
+from groupwise.methods.after_dsdr import DiversityBonus, RightDiversity, after_dsdr
+from groupwise.methods.after_etr import ElasticClip, OutcomeSpread, after_etr
+from groupwise.methods.after_polychromic import SetShared, after_polychromic
+from groupwise.methods.after_vgpo import Anchored, after_vgpo
+from groupwise.methods.after_vsrm import ForcedAnswers, LineGains, after_vsrm
+from groupwise.methods.after_webstar import ExpertScore, ScoredSteps, after_webstar
+from groupwise.methods.bcpg_nsa import SparedSegments, bcpg_nsa
+from groupwise.methods.cispo import Cispo, cispo
+from groupwise.methods.copo import GlobalShare, LocalShare, copo
+from groupwise.methods.d3s import DualDownSampling, d3s
+from groupwise.methods.dapo import dapo
+from groupwise.methods.dcpo import TemperedCredit, TemperedScore, dcpo
+from groupwise.methods.dgpo import QuestionWeighted, dgpo
+from groupwise.methods.disco import Disco, disco
+from groupwise.methods.dpo import Dpo, dpo
+from groupwise.methods.dr_grpo import dr_grpo
+from groupwise.methods.epo import EntropyCorridor, epo
+from groupwise.methods.flow_grpo import flow_grpo
+from groupwise.methods.gagpo import gagpo
+from groupwise.methods.gardo import DistinctCredit, DoubtGate, GatedKl, gardo
+from groupwise.methods.gigpo import gigpo
+from groupwise.methods.grpo import grpo
+from groupwise.methods.gspo import gspo
+from groupwise.methods.gtpo import ConflictTokens, gtpo
+from groupwise.methods.hdpo import ToolEconomy, hdpo
+from groupwise.methods.hgae import Shrunk, hgae, shrunk_hgae
+from groupwise.methods.hgpo import hgpo
+from groupwise.methods.llds import Llds, llds
+from groupwise.methods.mars import ByPlayer, ByRole, mars
+from groupwise.methods.mc_grpo import DropPivot, mc_grpo
+from groupwise.methods.method import RecipeSummary, recipe, summarise
+from groupwise.methods.ngrpo import Bounded, ngrpo
+from groupwise.methods.p3o import P3o, p3o
+from groupwise.methods.pav import ProverValues, pav
+from groupwise.methods.prorag import JudgedCredit, prorag
+from groupwise.methods.r2vpo import RatioVariance, r2vpo
+from groupwise.methods.r3 import (
+    CrossContextReplay,
+    EntropyRanking,
+    HistoryKeyedReplay,
+    Reflection,
+    r3,
+    r3_grpo_ablation,
+    r3_hgpo,
+)
+from groupwise.methods.rank_grpo import ItemTokens, RankCredit, rank_grpo
+from groupwise.methods.rec import ExponentiallyWeighted, Rec, Reinforce, asymre, opmd, rec, red_weight
+from groupwise.methods.reg_grpo import Regression, reg_grpo
+from groupwise.methods.reinforce_pp import reinforce_pp, reinforce_pp_baseline
+from groupwise.methods.rloo import rloo
+from groupwise.methods.rpo import Rpo, rpo
+from groupwise.methods.salt import ByEdge, Merged, salt
+from groupwise.methods.sapo import Sapo, sapo
+from groupwise.methods.seeupo import LastTurnFirst, seeupo
+from groupwise.methods.selective_buffer import SelectiveBuffer
+from groupwise.methods.simpo import Simpo, simpo
+from groupwise.methods.spae import AnswerPotential, PotentialCredit, spae
+from groupwise.methods.spo_chain import SegmentCredit, SegmentValues, spo_chain
+from groupwise.methods.srpo import PassAtBonus, srpo
+from groupwise.methods.step_apo import Siblings, StepApo, step_apo
+from groupwise.methods.step_grpo import step_grpo
+from groupwise.methods.unlikeliness import Unlikeliness
+from groupwise.methods.verl import EffectiveRank, RankBonus, verl
+from groupwise.methods.w_dpo import ByVerdict, w_dpo
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError, nearest
+
+CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "grouper": {
+        "by_role": ByRole,
+        "by_player": ByPlayer,
+        "by_edge": ByEdge,
+    },
+    "filter": {
+        "drop_pivot": DropPivot,
+        "scored_steps": ScoredSteps,
+    },
+    "signal": {
+        "bounded": Bounded,
+        "tool_economy": ToolEconomy,
+    },
+    "estimator": {
+        "merged": Merged,
+        "question_weighted": QuestionWeighted,
+        "asymmetric": Asymmetric,
+        "exponentially_weighted": ExponentiallyWeighted,
+        "outcome_spread": OutcomeSpread,
+        "anchored": Anchored,
+        "local_share": LocalShare,
+        "global_share": GlobalShare,
+        "doubt_gate": DoubtGate,
+        "distinct_credit": DistinctCredit,
+        "pass_at_bonus": PassAtBonus,
+        "set_shared": SetShared,
+        "shrunk": Shrunk,
+    },
+    "token_credit": {
+        "conflict_tokens": ConflictTokens,
+        "dual_down_sampling": DualDownSampling,
+        "segment_credit": SegmentCredit,
+        "line_gains": LineGains,
+        "potential_credit": PotentialCredit,
+        "tempered_credit": TemperedCredit,
+        "rank_bonus": RankBonus,
+        "judged_credit": JudgedCredit,
+        "spared_segments": SparedSegments,
+        "rank_credit": RankCredit,
+    },
+    "loss": {
+        "simpo": Simpo,
+        "dpo": Dpo,
+        "rpo": Rpo,
+        "step_apo": StepApo,
+        "p3o": P3o,
+        "disco": Disco,
+        "regression": Regression,
+        "llds": Llds,
+        "last_turn_first": LastTurnFirst,
+    },
+    "pairing": {
+        "siblings": Siblings,
+        "by_verdict": ByVerdict,
+    },
+    "surrogate": {
+        "cispo": Cispo,
+        "sapo": Sapo,
+        "elastic_clip": ElasticClip,
+        "reinforce": Reinforce,
+        "rec": Rec,
+    },
+    "penalty": {
+        "gated_kl": GatedKl,
+        "entropy_corridor": EntropyCorridor,
+        "ratio_variance": RatioVariance,
+    },
+    "measure": {
+        "segment_values": SegmentValues,
+        "forced_answers": ForcedAnswers,
+        "answer_potential": AnswerPotential,
+        "tempered_score": TemperedScore,
+        "effective_rank": EffectiveRank,
+        "right_diversity": RightDiversity,
+        "item_tokens": ItemTokens,
+        "expert_score": ExpertScore,
+        "prover_values": ProverValues,
+    },
+    "shaper": {
+        "concise_when_solved": ConciseWhenSolved,
+        "diversity_bonus": DiversityBonus,
+        "entropy_ranking": EntropyRanking,
+        "unlikeliness": Unlikeliness,
+    },
+    "replay": {
+        "cross_context_replay": CrossContextReplay,
+        "history_keyed_replay": HistoryKeyedReplay,
+        "selective_buffer": SelectiveBuffer,
+    },
+    "guidance": {
+        "reflection": Reflection,
+    },
+}
+"""Slot -> kind -> class."""
+
+RECIPES: dict[str, Callable[..., Algorithm]] = {
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+    "dapo": dapo,
+    "gspo": gspo,
+    "cispo": cispo,
+    "sapo": sapo,
+    "rec": rec,
+    "opmd": opmd,
+    "asymre": asymre,
+    "red_weight": red_weight,
+    "after_etr": after_etr,
+    "r2vpo": r2vpo,
+    "disco": disco,
+    "reg_grpo": reg_grpo,
+    "llds": llds,
+    "after_vgpo": after_vgpo,
+    "copo": copo,
+    "epo": epo,
+    "gardo": gardo,
+    "srpo": srpo,
+    "after_concise_r": after_concise_r,
+    "hdpo": hdpo,
+    "seeupo": seeupo,
+    "after_polychromic": after_polychromic,
+    "after_dsdr": after_dsdr,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+    "gagpo": gagpo,
+    "hgae": hgae,
+    "shrunk_hgae": shrunk_hgae,
+    "r3": r3,
+    "r3_grpo_ablation": r3_grpo_ablation,
+    "r3_hgpo": r3_hgpo,
+    "salt": salt,
+    "mc_grpo": mc_grpo,
+    "ngrpo": ngrpo,
+    "dgpo": dgpo,
+    "a_grae": a_grae,
+    "mars": mars,
+    "flow_grpo": flow_grpo,
+    "step_grpo": step_grpo,
+    "gtpo": gtpo,
+    "d3s": d3s,
+    "dcpo": dcpo,
+    "verl": verl,
+    "prorag": prorag,
+    "bcpg_nsa": bcpg_nsa,
+    "rank_grpo": rank_grpo,
+    "after_webstar": after_webstar,
+    "spo_chain": spo_chain,
+    "spae": spae,
+    "after_vsrm": after_vsrm,
+    "pav": pav,
+    "simpo": simpo,
+    "dpo": dpo,
+    "rpo": rpo,
+    "w_dpo": w_dpo,
+    "step_apo": step_apo,
+    "p3o": p3o,
+}
+
+
+def names() -> list[str]:
+    """Names of all recipes, simplest first."""
+    return list(RECIPES)
+
+
+def build(name: str, /, **options: Any) -> Algorithm:
+    """Make the algorithm that a recipe describes: `build("hgpo", depth=4)` is `hgpo(depth=4)`."""
+    return _find(name)(**options)
+
+
+def summary(name: str) -> RecipeSummary:
+    """What a recipe is: its sentence, citation, options and docstring."""
+    return summarise(name, _find(name))
+
+
+def _find(name: str) -> Callable[..., Algorithm]:
+    if name not in RECIPES:
+        raise ConfigError(f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}")
+    return RECIPES[name]
+
+
+__all__ = [
+    "CATALOGUE",
+    "RECIPES",
+    "Anchored",
+    "AnswerPotential",
+    "Asymmetric",
+    "Bounded",
+    "ByEdge",
+    "ByPlayer",
+    "ByRole",
+    "ByVerdict",
+    "Cispo",
+    "ConciseWhenSolved",
+    "ConflictTokens",
+    "CrossContextReplay",
+    "Disco",
+    "DistinctCredit",
+    "DiversityBonus",
+    "DoubtGate",
+    "Dpo",
+    "DropPivot",
+    "DualDownSampling",
+    "EffectiveRank",
+    "ElasticClip",
+    "EntropyCorridor",
+    "EntropyRanking",
+    "ExpertScore",
+    "ExponentiallyWeighted",
+    "ForcedAnswers",
+    "GatedKl",
+    "GlobalShare",
+    "HistoryKeyedReplay",
+    "ItemTokens",
+    "JudgedCredit",
+    "LastTurnFirst",
+    "LineGains",
+    "Llds",
+    "LocalShare",
+    "Merged",
+    "OutcomeSpread",
+    "P3o",
+    "PassAtBonus",
+    "PotentialCredit",
+    "ProverValues",
+    "QuestionWeighted",
+    "RankBonus",
+    "RankCredit",
+    "RatioVariance",
+    "Rec",
+    "RecipeSummary",
+    "Reflection",
+    "Regression",
+    "Reinforce",
+    "RightDiversity",
+    "Rpo",
+    "Sapo",
+    "ScoredSteps",
+    "SegmentCredit",
+    "SegmentValues",
+    "SelectiveBuffer",
+    "SetShared",
+    "Shrunk",
+    "Siblings",
+    "Simpo",
+    "SparedSegments",
+    "StepApo",
+    "TemperedCredit",
+    "TemperedScore",
+    "ToolEconomy",
+    "Unlikeliness",
+    "a_grae",
+    "after_concise_r",
+    "after_dsdr",
+    "after_etr",
+    "after_polychromic",
+    "after_vgpo",
+    "after_vsrm",
+    "after_webstar",
+    "asymre",
+    "bcpg_nsa",
+    "build",
+    "cispo",
+    "copo",
+    "d3s",
+    "dapo",
+    "dcpo",
+    "dgpo",
+    "disco",
+    "dpo",
+    "dr_grpo",
+    "epo",
+    "flow_grpo",
+    "gagpo",
+    "gardo",
+    "gigpo",
+    "grpo",
+    "gspo",
+    "gtpo",
+    "hdpo",
+    "hgae",
+    "hgpo",
+    "llds",
+    "mars",
+    "mc_grpo",
+    "names",
+    "ngrpo",
+    "opmd",
+    "p3o",
+    "pav",
+    "prorag",
+    "r2vpo",
+    "r3",
+    "r3_grpo_ablation",
+    "r3_hgpo",
+    "rank_grpo",
+    "rec",
+    "recipe",
+    "red_weight",
+    "reg_grpo",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "rloo",
+    "rpo",
+    "salt",
+    "sapo",
+    "seeupo",
+    "shrunk_hgae",
+    "simpo",
+    "spae",
+    "spo_chain",
+    "srpo",
+    "step_apo",
+    "step_grpo",
+    "summary",
+    "verl",
+    "w_dpo",
+]

@@ -1,0 +1,87 @@
+"""A-GRAE (2026, arXiv:2602.05548, eq. 11-13)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.credit import Credit
+from groupwise.data.step_table import StepTable
+from groupwise.methods.dgpo import average_by_task, weigh_credit
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import EstimatorPart
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
+    """A-GRAE (2026, arXiv:2602.05548, eq. 11-13): GRPO, leaning to hard tasks as the policy improves.
+
+    A = (w/2) z / sqrt(p) + ((1-w)/2) z / sqrt(1-p);   positive A times min(1, w / alpha)
+
+    Choices: the paper's sqrt(1-p); the release divides by 1 - sqrt(p) and adds 1e-6 to both denominators
+    (`reference=True`). Returns must lie in [0, 1]. Loss as for GRPO.
+    """
+    base = grpo()
+    if reference:
+        credit = Asymmetric(of=base.advantage, alpha=alpha, easy_denominator="code", eps=1e-6)
+    else:
+        credit = Asymmetric(of=base.advantage, alpha=alpha)
+    return Algorithm(advantage=credit, loss=base.loss)
+
+
+# Credit reweighted by how hard its task was, compared with the other tasks of the table.
+#
+# Axes: S steps, M tasks.
+
+
+class Asymmetric(Part, slot="estimator"):
+    """Lean to hard tasks as the policy improves, and hold praise back while it is weak.
+
+        A  = (w/2) * z / sqrt(p) + ((1-w)/2) * z / sqrt(1-p)        (0 where p is 0 or 1)
+        A* = A * min(1, w / alpha) where A > 0
+
+    p is the task's mean return, w the mean return of all attempts of the table; returns lie in [0, 1].
+
+    Source: A-GRAE, "Unveiling Implicit Advantage Symmetry", eq. 11-13. This part mixes tasks by design. Choice: the
+    paper's sqrt(1-p); the released code divides the second term by 1 - sqrt(p) (`easy_denominator="code"`)
+    and adds 1e-6 to both denominators.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    of: EstimatorPart
+    """The credit z."""
+    alpha: Annotated[float, Field(gt=0)] = 1.0
+    """Mean return at which praise is no longer held back."""
+    easy_denominator: Literal["paper", "code"] = "paper"
+    """sqrt(1-p), or 1 - sqrt(p)."""
+    eps: Annotated[float, Field(ge=0)] = 0.0
+    """Added to both denominators; 1e-6 in the released code."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        inner = self.of(table).trace
+        self._check_range(table)
+        p = average_by_task(table, table.episode_return)
+        w = float(table.episode_return[table.attempts.first].mean()) if len(table) else 0.0
+        mixed = (p > 0) & (p < 1)
+        inside = np.where(mixed, p, 0.5)
+        easy = np.sqrt(1 - inside) if self.easy_denominator == "paper" else 1 - np.sqrt(inside)
+        hard = np.sqrt(inside)
+        factor = np.where(mixed, w / 2 / (hard + self.eps) + (1 - w) / 2 / (easy + self.eps), 0.0)
+        weight = table.tasks.spread(factor)
+        weight = np.where(inner.values > 0, weight * min(1.0, w / self.alpha), weight)
+        return weigh_credit(table, inner, weight, self)
+
+    def _check_range(self, table: StepTable) -> None:
+        # A sum of rewards may miss 1 by its last digit.
+        outside = np.flatnonzero((table.episode_return < -1e-9) | (table.episode_return > 1 + 1e-9))
+        if len(outside):
+            raise RecordError(
+                f"{table.describe_step(int(outside[0]))}: the return is {table.episode_return[outside[0]]:g}, but "
+                "A-GRAE needs returns in [0, 1]; rescale them, or hand in `outcome`"
+            )

@@ -1,0 +1,94 @@
+"""After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.credit import DropFailed, ZeroSpread
+from groupwise.data.records import Trajectory, score_of
+from groupwise.losses import Clip, EntropyBonus, PolicyLoss, TokenMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+
+@recipe
+def after_concise_r(
+    *, stage: Literal[1, 2] = 2, limit: Annotated[int, Field(ge=1)] = 1000, scale: Literal["limit", "group"] = "limit"
+) -> Algorithm:
+    """After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages): GRPO that shortens what everybody gets right.
+
+    stage 2:  R_i = 1 - L_i / limit where all attempts at a task are right, else as it was;   A_i = as for GRPO
+
+    Choices: that lengths count only in solved groups is the paper's, the length reward is ours (`concise_when_solved`).
+    Stage 1, to be trained first and longer, has no lengths, drops tasks without a difference and rewards entropy
+    (0.001, ours); stage 2 drops the tasks that nobody solved, and must not be run with the plan `top_up`. Clip 0.2
+    below and 0.28 above, mean over tokens, no KL.
+    """
+    loss = PolicyLoss(
+        surrogate=Clip(low=0.2, high=0.28),
+        aggregate=TokenMean(),
+        penalties=(EntropyBonus(weight=0.001),) if stage == 1 else (),
+    )
+    if stage == 1:
+        return Algorithm(advantage=grpo().advantage, filters=(ZeroSpread(),), loss=loss)
+    return Algorithm(
+        advantage=grpo().advantage,
+        filters=(DropFailed(),),
+        shapers=(ConciseWhenSolved(limit=limit, scale=scale),),
+        loss=loss,
+    )
+
+
+# Shorter is better once everybody is right: what a solved group's attempts are paid for brevity.
+
+
+class ConciseWhenSolved(Part, slot="shaper"):
+    """Where all attempts at a task are right, pay each by its length instead; elsewhere leave returns as they are.
+
+        all solved:  R_i = 1 - L_i / limit                                               `scale="limit"`
+                     R_i = 1 - (L_i - shortest) / (longest - shortest + 1)               `scale="group"`
+
+    L counts the sampled tokens of all steps.
+
+    Source: ours, after the second stage of ConciseR (2025, arXiv:2505.21178), whose length reward was not found; that
+    lengths count only once everybody is right is the paper's. Choices: an attempt is right where its score (whether it
+    solved the task, else what it earned) reaches `best`. Under a credit that divides by the deviation, `limit` hardly
+    matters. Attempts of equal length get equal returns. Dynamic sampling that leaves solved groups out would leave this
+    out with them, and is refused.
+    """
+
+    needs_solved_groups: ClassVar[bool] = True
+    """It says something about groups that are solved by every attempt."""
+    limit: Annotated[int, Field(ge=1)] = 1000
+    """Tokens of an attempt that is paid nothing; a longer one is paid less than nothing."""
+    scale: Literal["limit", "group"] = "limit"
+    """Whether lengths are measured by the limit or by the group's own range."""
+    best: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """The score of an attempt that is right."""
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropies of sampled tokens must be recorded: no."""
+        return False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        enough = self.best - 1e-9 * max(1.0, abs(self.best))
+        if not all(trajectory.steps and score_of(trajectory) >= enough for trajectory in group):
+            return [(0.0,) * len(trajectory.steps) for trajectory in group]
+        lengths = [sum(len(step.response_ids) for step in trajectory.steps) for trajectory in group]
+        shaped = []
+        for trajectory, length in zip(group, lengths, strict=True):
+            earned = math.fsum(step.reward + step.shaped for step in trajectory.steps)
+            shaped.append((*(0.0,) * (len(trajectory.steps) - 1), self._pay(length, lengths) - earned))
+        return shaped
+
+    def _pay(self, length: int, lengths: Sequence[int]) -> float:
+        if self.scale == "limit":
+            return 1 - length / self.limit
+        return 1 - (length - min(lengths)) / (max(lengths) - min(lengths) + 1)

@@ -1,0 +1,188 @@
+"""After DSDR (ours; arXiv:2602.19895 of 2026 has both scales)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from groupwise.credit import ByTask, EpisodeReturn, FlooredDeviation, Relative
+from groupwise.data.records import Trajectory, score_of
+from groupwise.data.segments import FloatArray
+from groupwise.losses import Clip, EntropyShare, PolicyLoss, SequenceMean
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.measures.scores import read_response_states
+from groupwise.rollout.measures.tools import Tools
+from groupwise.system.errors import ConfigError, RecordError
+
+
+@recipe
+def after_dsdr(
+    *,
+    bonus: Finite = 0.1,
+    cap: Finite = 0.5,
+    temperature: Finite = 0.1,
+    entropy: Finite = 0.001,
+    floor: Finite = 0.05,
+    solved_above: Finite = 0.5,
+) -> Algorithm:
+    """After DSDR (ours; arXiv:2602.19895 of 2026 has both scales): right answers that differ are paid and explore more.
+
+    R_i = r_i + bonus * min(D_i, cap);   A_i = (R_i - mean(R)) / max(std(R) + 1e-6, floor);   l - entropy w_i rho H
+
+    Choices: a bounded bonus for right answers by embeddings and formulas, and entropy allotted by a softmax of D are
+    the paper's, by notes on it; embeddings of the policy's own hidden states, lines with `=` as formulas and all
+    numbers are ours. See the measure `right_diversity`, the shaper `diversity_bonus` and the penalty `entropy_share`.
+    Where all are right the bonus alone tells attempts apart: the floor keeps that small. Clip 0.2; each answer counts
+    the same; no KL. The plan `top_up` and filters that drop solved tasks are refused: there diversity is learnt.
+    """
+    credit = Relative(by=ByTask(), of=EpisodeReturn(), scale=FlooredDeviation(floor=floor))
+    penalties = (EntropyShare(weight=entropy),) if entropy else ()
+    return Algorithm(
+        advantage=credit,
+        measures=(RightDiversity(temperature=temperature, solved_above=solved_above),),
+        shapers=(DiversityBonus(weight=bonus, cap=cap),),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=penalties),
+    )
+
+
+# A bonus for right answers that are unlike the other right ones.
+
+
+class DiversityBonus(Part, slot="shaper"):
+    """Add to what a right attempt earned by how unlike the other right ones it is.
+
+        R_i <- R_i + weight * min(D_i, cap)
+
+    D is the fact `distinctness`, which the measure `right_diversity` writes: 0 for wrong attempts, and for the only
+    right one.
+
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes): a bounded bonus for right answers alone; its numbers
+    were not found, weight and cap are ours. The bonus goes to the last step. It has to stay below what being right is
+    worth: weight * cap is at most 0.5, for returns of 0 and 1.
+    """
+
+    needs_solved_groups: ClassVar[bool] = True
+    """It says something about groups that are solved by every attempt."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """What distinctness is worth."""
+    cap: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The distinctness beyond which nothing more is paid."""
+
+    @model_validator(mode="after")
+    def _stays_small(self) -> DiversityBonus:
+        if self.weight * self.cap > 0.5:
+            raise ConfigError(
+                f"weight x cap is {self.weight * self.cap:g}: being different would pay half as much as being right "
+                "and more; give at most 0.5"
+            )
+        return self
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropies of sampled tokens must be recorded: no."""
+        return False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        return [(*(0.0,) * (len(trajectory.steps) - 1), self._pay(trajectory)) for trajectory in group]
+
+    def _pay(self, trajectory: Trajectory) -> float:
+        if not trajectory.steps or "distinctness" not in trajectory.steps[-1].facts:
+            raise RecordError(
+                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: how unlike the others it is was not "
+                "measured; add the measure right_diversity"
+            )
+        return self.weight * min(float(trajectory.steps[-1].facts["distinctness"]), self.cap)
+
+
+# How unlike the right answers of a group are, by the policy's hidden states and by their formulas.
+
+
+class RightDiversity(Part, slot="measure"):
+    """Write down how unlike the other right attempts at its task each right one is, and its share of exploration.
+
+        D_i = (mean_j (1 - cos(e_i, e_j)) + share of i's formulas that no j has) / 2, clipped to [0, 1];   j != i right
+        w_i = softmax over the right attempts of D_i / temperature
+
+    The facts are `distinctness`, D (0 for a wrong attempt and for the only right one), and `entropy_share`, w times the
+    attempts of the group, so that shares have mean 1 (0 for a wrong attempt).
+
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes), which adds up embeddings and formulas and allots by a
+    softmax. **Choices.** Ours: e is the mean hidden state of an attempt's sampled tokens, so no other model is needed;
+    formulas are lines with `=` of what it said, spaces apart; an attempt without any goes by e alone. Right is a score
+    above `solved_above`. The temperature is ours too. Two numbers a step are kept, not the states.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
+    writes: ClassVar[frozenset[str]] = frozenset({"distinctness", "entropy_share"})
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    """How evenly exploration is shared out; larger is more even."""
+    solved_above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    """The score above which an attempt is right."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The two facts of each attempt, on each of its steps."""
+        states = read_response_states(groups, tools)
+        return [self._measure_group(group, states, tools) for group in groups]
+
+    def _measure_group(self, group: Sequence[Trajectory], states: Iterator[FloatArray], tools: Tools) -> list[Any]:
+        points = [_find_point([next(states) for _ in trajectory.steps]) for trajectory in group]
+        right = [place for place, trajectory in enumerate(group) if score_of(trajectory) > self.solved_above]
+        formulas = [_list_formulas(group[place], tools) for place in right]
+        distinct = measure_distinctness([points[place] for place in right], formulas)
+        shares = share_out(distinct, self.temperature)
+        of_place = dict(zip(right, zip(distinct, shares, strict=True), strict=True))
+        facts = []
+        for place, trajectory in enumerate(group):
+            distance, share = of_place.get(place, (0.0, 0.0))
+            facts.append([{"distinctness": distance, "entropy_share": share * len(group)} for _ in trajectory.steps])
+        return facts
+
+
+def measure_distinctness(points: Sequence[FloatArray], formulas: Sequence[set[str]]) -> list[float]:
+    """How unlike the others each is, from 0 to 1; equal points and formulas give exactly 0.
+
+    Half the square of the difference of two points of length 1 is 1 - cos, and exactly 0 for equal ones.
+    """
+    distinct = []
+    for place, (point, own) in enumerate(zip(points, formulas, strict=True)):
+        others = [other for other in range(len(points)) if other != place]
+        if not others:
+            return [0.0]
+        known_points = [points[other] for other in others if len(point) and len(points[other])]
+        apart = [float(((point - other) ** 2).sum()) / 2 for other in known_points]
+        terms = [math.fsum(apart) / len(apart)] if apart else [0.0]
+        if own:
+            known = set().union(*(formulas[other] for other in others))
+            terms.append(len(own - known) / len(own))
+        distinct.append(min(max(math.fsum(terms) / len(terms), 0.0), 1.0))
+    return distinct
+
+
+def share_out(distinct: Sequence[float], temperature: float) -> list[float]:
+    """Shares that add up to 1, by a softmax; nothing of nothing."""
+    top = max(distinct, default=0.0)
+    weights = [math.exp((value - top) / temperature) for value in distinct]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def _find_point(states: Sequence[FloatArray]) -> FloatArray:
+    """The mean of all states of an attempt at length 1; nothing where nothing was sampled, and 0 stays 0."""
+    sampled = [some for some in states if len(some)]
+    if not sampled:
+        return np.zeros(0)
+    mean: FloatArray = np.concatenate(sampled).mean(axis=0)
+    length = float(np.sqrt((mean**2).sum()))
+    return np.asarray(mean / length if length > 0 else mean)
+
+
+def _list_formulas(trajectory: Trajectory, tools: Tools) -> set[str]:
+    """The lines with an equals sign of what an attempt said, without spaces."""
+    said = [line for step in trajectory.steps for line in tools.text(step.response_ids).splitlines()]
+    return {"".join(line.split()) for line in said if "=" in line}

@@ -1,0 +1,159 @@
+"""After ETR (ours; arXiv:2601.03723 of 2026 has the idea)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.baselines import centre_values
+from groupwise.credit.signals import EpisodeReturn
+from groupwise.data.credit import Credit, Derivation
+from groupwise.data.samples import differ
+from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.losses import PolicyLoss, SequenceMean
+from groupwise.losses.slots import TokenLoss
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part, name_of
+from groupwise.parts.slots import SignalPart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3, by_spread: Finite = 0.3) -> Algorithm:
+    """After ETR (ours; arXiv:2601.03723 of 2026 has the idea): GRPO whose clip gives way where the signal is strong.
+
+    E = clamp(micro(|A|) * macro(4 p (1 - p)), 0.5, 2);   l = max(-A * rho, -A * clip(rho, 1 - E low, 1 + E high))
+
+    Choices: only the idea was found, that the range follows the size of a token's credit and how mixed its group is;
+    the factors are ours, see the surrogate `elastic_clip`. p is the pass rate; for graded returns 4 p (1 - p) is their
+    variance over a quarter of their range squared. Each answer counts the same. No KL.
+    """
+    surrogate = ElasticClip(low=low, high=high, by_credit=by_credit, by_spread=by_spread)
+    return Algorithm(
+        advantage=grpo().advantage,
+        channels={"spread": OutcomeSpread()},
+        loss=PolicyLoss(surrogate=surrogate, aggregate=SequenceMean()),
+    )
+
+
+# How mixed the outcomes of a task's attempts are, as a number that a loss may read beside credit.
+#
+# Axes: S steps, A attempts.
+
+
+class OutcomeSpread(Part, slot="estimator"):
+    """The variance of a task's outcomes, as a share of the largest that their range allows: from 0 to 1.
+
+        spread = 4 * var(R) / (max(R) - min(R))^2,   for outcomes 0 and 1: 4 p (1 - p), p the pass rate
+
+    Source: ours, for `elastic_clip`, after ETR (arXiv:2601.03723). It is no credit: it stands in a channel
+    (`algorithm.channels`), where a loss reads it. Each attempt counts once, with the mean of `of` over its steps;
+    population variance. Attempts that all did equally well have a spread of exactly 0.
+    """
+
+    of: SignalPart = EpisodeReturn()
+    """What an attempt brought."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        value_A = table.attempts.mean(table.ask_once(self.of))
+        tasks = Segments.of(table.task[table.attempts.first])
+        high_M, low_M = tasks.high(value_A), tasks.low(value_A)
+        is_mixed_M = [differ(high, low) for high, low in zip(high_M.tolist(), low_M.tolist(), strict=True)]
+        share_A = centre_values(value_A, tasks) / tasks.spread(np.where(is_mixed_M, high_M - low_M, np.inf))
+        spread_M = np.minimum(4 * tasks.sum(share_A**2) / tasks.size, 1.0)
+        trace = SpreadTrace(
+            values=spread_M[table.task], compared=(tasks.size > 1)[table.task], outcome=value_A, part=self
+        )
+        return Credit.of(table, trace)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SpreadTrace:
+    """How a spread came about."""
+
+    values: FloatArray
+    """The spread of each step's task (S)."""
+    compared: BoolArray
+    """Whether the task had more than one attempt (S)."""
+    outcome: FloatArray
+    """What each attempt brought (A)."""
+    part: OutcomeSpread
+    """The estimator."""
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """The variance of the task's outcomes over a quarter of their range squared, in plain arithmetic."""
+        first = table.attempts.first.tolist()
+        members = [
+            (place, float(value))
+            for place, value in zip(first, self.outcome.tolist(), strict=True)
+            if table.task[place] == table.task[step]
+        ]
+        values = [value for _, value in members]
+        mean, width = math.fsum(values) / len(values), max(values) - min(values)
+        variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
+        spread = 4 * variance / width**2 if differ(max(values), min(values)) else 0.0
+        return Derivation(
+            value=spread,
+            formula=f"4 x {variance:.6g} / {width:.6g}^2 = {spread:.6g}, of {name_of(self.part.of)}",
+            members=tuple(members),
+        )
+
+
+# A clip whose range gives way where the signal is strong. Axis: T tokens.
+
+Width = Annotated[float, Field(ge=0)]
+Stretch = Annotated[float, Field(ge=0, lt=1)]
+
+SPREAD = "spread"
+"""The channel that says how mixed the outcomes of a token's group are, from 0 to 1."""
+
+
+class ElasticClip(Part, slot="surrogate"):
+    """The clipped surrogate with a range for each token: wider for large credit and mixed groups, else narrower.
+
+        micro = 1 + by_credit * (2 min(|A|, full_credit) / full_credit - 1)
+        macro = 1 + by_spread * (2 spread - 1),   spread from 0 (all equal) to 1 (half and half), by group
+        E     = clamp(micro * macro, 0.5, 2);   l = max(-A * rho, -A * clip(rho, 1 - E low, 1 + E high))
+
+    Source: ours, after ETR (2026, arXiv:2601.03723), of which only the idea was found: a range by the size of a
+    token's credit and by how mixed its group is. The factors and their constants are our choice; E carries no gradient.
+    `by_credit = by_spread = 0` is `Clip`. The spread is a channel of credit, `outcome_spread`.
+    """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
+    channels: ClassVar[frozenset[str]] = frozenset({SPREAD})
+
+    low: Width = 0.2
+    """How far below 1 a ratio may go, before it is stretched."""
+    high: Width = 0.2
+    """How far above 1 a ratio may go, before it is stretched."""
+    by_credit: Stretch = 0.3
+    """How much the size of a token's credit matters."""
+    by_spread: Stretch = 0.3
+    """How much it matters how mixed the group is."""
+    full_credit: Annotated[float, Field(gt=0)] = 2.0
+    """The credit from which on the range grows no more."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        A_T = columns.advantage
+        micro_T = 1 + self.by_credit * (2 * A_T.abs().clamp(max=self.full_credit) / self.full_credit - 1)
+        macro_T = 1 + self.by_spread * (2 * columns.channel(SPREAD) - 1)
+        stretch_T = (micro_T * macro_T).clamp(0.5, 2.0)
+        low_T, high_T = 1 - self.low * stretch_T, 1 + self.high * stretch_T
+        loss_T = (-A_T * ratio_T).maximum(-A_T * ratio_T.clamp(low_T, high_T))
+        ratio_T = ratio_T.detach()
+        clipped = {"high": (A_T > 0) & (ratio_T > high_T), "low": (A_T < 0) & (ratio_T < low_T)}
+        return TokenLoss(loss=loss_T, clipped=clipped)

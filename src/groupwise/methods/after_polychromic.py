@@ -1,0 +1,210 @@
+"""After the polychromic objective (ours; arXiv:2509.25424 of 2025 has the sets)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.baselines import centre_values
+from groupwise.credit.signals import EpisodeReturn
+from groupwise.data.credit import Credit, Derivation
+from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, PolicyLoss, SequenceMean
+from groupwise.methods.method import recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import SignalPart
+from groupwise.system.errors import ConfigError, RecordError
+
+
+@recipe
+def after_polychromic(
+    *,
+    size: Annotated[int, Field(ge=2)] = 4,
+    key: Annotated[str, Field(min_length=1)] = "action",
+    variety: Literal["beyond_first", "share"] = "beyond_first",
+) -> Algorithm:
+    """After the polychromic objective (ours; arXiv:2509.25424 of 2025 has the sets): good and varied sets of attempts.
+
+    f(S) = mean(R) * (kinds - 1) / (size - 1);   A_i = mean of f over the sets with i - mean of f over all sets
+
+    Choices: mean(R) times a diversity, and that a set shares its advantage, are the paper's; (kinds - 1) / (size - 1)
+    is ours, and `variety="share"`, kinds / size, the fraction of distinct ones. That all sets of a group count, in
+    place of sets drawn at states on the way, is ours, and so is leaving out its KL to the behaviour policy. Attempts
+    are of one kind where the column `key` says the same step by step: `action`, or for single answers the fact
+    `answer`. Returns have to lie in [0, 1]; more attempts than `size` at a task. Clip 0.2; each answer counts the same;
+    no KL. The plan `top_up` and filters that drop solved tasks are refused: variety is learnt there.
+    """
+    return Algorithm(
+        advantage=SetShared(size=size, key=key, variety=variety),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()),
+    )
+
+
+# Credit that a set of attempts shares: what it earned, times how varied it is. Axes: S steps, A attempts.
+
+
+class SetShared(Part, slot="estimator"):
+    """Credit an attempt with the sets of n attempts at its task that it is in, against all such sets.
+
+        f(S) = mean over S of R * d(S),   d(S) = (kinds in S - 1) / (n - 1), or kinds in S / n with `variety="share"`
+        A_i  = mean of f over the sets with i - mean of f over all sets
+
+    Attempts are of one kind where the column `key` says the same at each of their steps.
+
+    Source: ours, after the polychromic objective (2025, arXiv:2509.25424), which has a mean times a diversity and the
+    shared advantage; its sets are drawn at states on the way (vines), here all sets of a group count, in closed form.
+    Choices: n 4, as in a re-implementation; a set of clones is worth nothing; no division by a deviation. Returns have
+    to lie in [0, 1]. A wrong attempt of a new kind may gain: that is meant. With no more than n attempts there is one
+    set, and credit is exactly 0; so is that of attempts that earned alike and are all of one kind, or each of another.
+    """
+
+    needs_solved_groups: ClassVar[bool] = True
+    """It says something about groups that are solved by every attempt."""
+    of: SignalPart = EpisodeReturn()
+    """What an attempt brought, from 0 to 1."""
+    key: Annotated[str, Field(min_length=1)] = "action"
+    """The column that tells attempts apart."""
+    size: Annotated[int, Field(ge=2)] = 4
+    """How many attempts make a set."""
+    variety: Literal["beyond_first", "share"] = "beyond_first"
+    """Whether a set of clones is worth nothing, or what one of its kinds is a share of."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The column that tells attempts apart."""
+        return frozenset({self.key})
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse groups that are one set."""
+        if attempts <= self.size:
+            raise ConfigError(
+                f"set_shared: of {attempts} attempts at a task there is one set of {self.size} and nothing to hold it "
+                "against; give rollout.plan.attempts more, or a smaller size"
+            )
+
+    def __call__(self, table: StepTable) -> Credit:
+        value_A = table.attempts.mean(table.ask_once(self.of))
+        self._check_range(table, value_A)
+        kind_A = find_kinds(table, self.key)
+        tasks = Segments.of(table.task[table.attempts.first])
+        shared_A = np.zeros(len(value_A))
+        for number in range(len(tasks)):
+            own = np.flatnonzero(tasks.label == number)
+            if len(own) > self.size:
+                shared_A[own] = self._expect(value_A[own].tolist(), [kind_A[place] for place in own])
+        credit_A = centre_values(shared_A, tasks)
+        trace = SetTrace(
+            values=credit_A[table.attempt],
+            compared=(tasks.size > 1)[table.task],
+            value=value_A,
+            kind=kind_A,
+            size=self.size,
+            counts_clones=self.variety == "share",
+            part=self,
+        )
+        return Credit.of(table, trace)
+
+    def _measure_variety(self, num_kinds: float) -> float:
+        return num_kinds / self.size if self.variety == "share" else (num_kinds - 1) / (self.size - 1)
+
+    def _expect(self, values: Sequence[float], kinds: Sequence[object]) -> list[float]:
+        """The mean worth of the sets with each attempt, by the chances that a set has no attempt of a kind.
+
+        Sums are rounded once, so that attempts that cannot be told apart get the same bits.
+        """
+        num, rest = len(values), self.size - 1
+        of_kind = Counter(kinds)
+        earned = {kind: math.fsum(v for v, k in zip(values, kinds, strict=True) if k == kind) for kind in of_kind}
+        missed = [
+            {kind: find_chance_to_miss(num - fixed, self.size - fixed, of_kind[kind]) for kind in of_kind}
+            for fixed in (1, 2)
+        ]
+        num_met = [math.fsum(1 - chance for chance in chances.values()) for chances in missed]
+        expected = []
+        for value, kind in zip(values, kinds, strict=True):
+            alone = value * self._measure_variety(num_met[0] + missed[0][kind])
+            others = math.fsum(
+                (total - (value if other == kind else 0.0))
+                * self._measure_variety(num_met[1] + missed[1][kind] + (missed[1][other] if other != kind else 0.0))
+                for other, total in earned.items()
+            )
+            expected.append((alone + others * rest / (num - 1)) / self.size)
+        return expected
+
+    def _check_range(self, table: StepTable, value_A: FloatArray) -> None:
+        outside = np.flatnonzero((value_A < -1e-9) | (value_A > 1 + 1e-9))  # a sum may miss 1 by its last digit
+        if len(outside):
+            raise RecordError(
+                f"{table.describe_step(int(table.attempts.first[outside[0]]))}: the attempt brought "
+                f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
+            )
+
+
+# The kinds of attempts, and how credit that sets of them share came about, set by set. Axes: S steps, A attempts.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SetTrace:
+    """How credit shared by sets came about."""
+
+    values: FloatArray
+    """The credit of each step's attempt (S)."""
+    compared: BoolArray
+    """Whether the task had more than one attempt (S)."""
+    value: FloatArray
+    """What each attempt brought (A)."""
+    kind: Sequence[object]
+    """The kind of each attempt (A)."""
+    size: int
+    """How many attempts make a set."""
+    counts_clones: bool
+    """Whether a set of clones is worth something."""
+    part: Part
+    """The estimator."""
+
+    def meets_others(self, table: StepTable) -> BoolArray:
+        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
+        return self.compared
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """Every set of the task's attempts, one by one."""
+        places = table.attempts.first.tolist()
+        own = [number for number, place in enumerate(places) if table.task[place] == table.task[step]]
+        sets = list(combinations(own, self.size)) if len(own) > self.size else []
+        worth = [self._score_set(chosen) for chosen in sets]
+        having = [score for score, chosen in zip(worth, sets, strict=True) if table.attempt[step] in chosen]
+        value = math.fsum(having) / len(having) - math.fsum(worth) / len(worth) if sets else 0.0
+        return Derivation(
+            value=value,
+            formula=f"mean worth of {len(having)} sets less that of all {len(worth)} = {value:.6g}",
+            members=tuple((places[number], float(self.value[number])) for number in own),
+        )
+
+    def _score_set(self, chosen: Sequence[int]) -> float:
+        """What a set of attempts is worth: what it earned, times how varied it is."""
+        num_kinds, clones = len({self.kind[number] for number in chosen}), 0 if self.counts_clones else 1
+        varied = (num_kinds - clones) / (self.size - clones)
+        return math.fsum(self.value[number] for number in chosen) / self.size * varied
+
+
+def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
+    """The kind of each attempt (A): what a column says, step by step."""
+    if not len(table):
+        return []
+    entries = table.codes(key).tolist()
+    bounds = [*table.attempts.first.tolist(), len(entries)]
+    return [tuple(entries[start:end]) for start, end in pairwise(bounds)]
+
+
+def find_chance_to_miss(num: int, size: int, num_of_kind: int) -> float:
+    """The chance that `size` attempts, drawn among `num`, hold none of the `num_of_kind` of a kind."""
+    return math.comb(max(num - num_of_kind, 0), size) / math.comb(num, size)

@@ -1,0 +1,90 @@
+"""After VGPO (ours; reviews of its ADAE tell the properties, not the equation)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import ByTask
+from groupwise.credit.baselines import NoBaseline
+from groupwise.credit.estimators import Relative
+from groupwise.credit.scales import NoScale
+from groupwise.credit.signals import EpisodeReturn
+from groupwise.data.credit import Credit, Mixture
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, PolicyLoss, SequenceMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
+    """After VGPO (ours; reviews of its ADAE tell the properties, not the equation): GRPO and a share of the return.
+
+    A_i = (R_i - mean(R)) / std(R) + k * R_i;   where all attempts earned the same, exactly k * R
+
+    Choices: k is ours. Returns must not be negative. The source lets k count in its first sampling steps alone, of
+    which a language model has none; its values of single steps are not here. An attempt that is alone has k * R. Clip
+    0.2, each answer counts the same, no KL. The plan `top_up` and filters that drop solved tasks are refused: these are
+    the tasks that it is for. See `anchored`.
+    """
+    return Algorithm(
+        advantage=Anchored(of=grpo().advantage, by=ByTask(), k=k),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()),
+    )
+
+
+# Credit that keeps a signal where all attempts did equally well: the level itself counts a little. Axis: S steps.
+
+ROUNDING = 1e-9
+"""Rewards that add up to nothing may miss it by this much."""
+
+
+class Anchored(Part, slot="estimator"):
+    """Add to credit a share of what was earned, which must not be negative.
+
+        A_i = z_i + k * Q_i,   which is ((1 + alpha) Q_i - mean(Q)) / std(Q) with alpha = k * std(Q)
+
+    Where all attempts earned the same, z is 0 and A is k * Q exactly: what is solved is still reinforced, and what is
+    worth nothing is not. An attempt that is alone has k * Q too.
+
+    Source: ours, after ADAE in VGPO, an estimator for images of which reviews tell the properties and nobody the
+    equation: alpha grows with the deviation, and the signal does not vanish with it. k is ours. VGPO's other half,
+    values of single steps, needs a model of values for text and is not here.
+    """
+
+    needs_solved_groups: ClassVar[bool] = True
+    """Groups that all did equally well are what it is for."""
+    of: EstimatorPart
+    """The credit z."""
+    by: GrouperPart
+    """The groups in which steps lie; a step in none gets nothing added."""
+    level: SignalPart = EpisodeReturn()
+    """What was earned, Q."""
+    k: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """The share of it that is added."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        level = table.ask_once(self.level)
+        below = np.flatnonzero((level < -ROUNDING) & (self.k > 0))
+        if len(below):
+            raise RecordError(
+                f"{table.describe_step(int(below[0]))}: what was earned is {level[below[0]]:g}, and a share of less "
+                "than 0 would blame what is no worse than the others; shift the rewards, or use grpo"
+            )
+        plain = Relative(by=self.by, of=self.level, baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw")
+        terms = (self.of(table).trace, plain(table).trace)
+        trace = Mixture(
+            values=terms[0].values + self.k * terms[1].values,
+            compared=terms[0].compared,
+            weights=(np.ones(len(table)), np.full(len(table), self.k)),
+            terms=terms,
+            part=self,
+        )
+        return Credit.of(table, trace)

@@ -1,0 +1,212 @@
+"""After VSRM (ours, after arXiv:2508.10293)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.answer_segments import join_numbers, read_segments
+from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.records import Trajectory, score_of
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.dr_grpo import dr_grpo
+from groupwise.methods.method import Count, Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.measures.segment_cuts import cut_after_separators, play_on, take_answer, take_sampled
+from groupwise.rollout.measures.tools import Tools
+
+
+@recipe
+def after_vsrm(
+    *, weight: Finite = 1.0, stub: str = "answer", min_tokens: Count = 50, answers: Count = 8, idle_cost: Finite = 0.0
+) -> Algorithm:
+    """After VSRM (ours, after arXiv:2508.10293): a line is paid what it changed in the chance to answer rightly.
+
+    A_k = A + weight * r_k,   r_k = change of accuracy, or a faded share of the next change where there is none
+
+    Choices: those of the parts `forced_answers` and `line_gains`; the paper's formula, split rule and settings were not
+    found, so all of them are ours. A probe's answer may be as long as the run's longest response and 64 tokens more,
+    not 64 at most. A is the return less the group's mean. Clip 0.2, mean over tokens, no KL.
+    """
+    return Algorithm(
+        advantage=dr_grpo().advantage,
+        token_credit=LineGains(weight=weight, idle_cost=idle_cost),
+        measures=(ForcedAnswers(stub=stub, min_tokens=min_tokens, answers=answers),),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+# Credit of the lines of an answer by what each changed in the chance to answer rightly: after VSRM.
+#
+# Axes: S steps of the table, K sampled tokens of all steps.
+
+ENDS, ACCURACY = "line_token_ends", "line_accuracy"
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class LineGains(Part, slot="token_credit"):
+    """Add to the credit of an answer, line by line, what the line changed in the chance to answer rightly.
+
+        A_k = A + weight * r_k,   d_k = accuracy_k - accuracy_(k-1)
+        r_k = d_k where |d_k| > min_change;   else gamma^j * d_(k+j), the first such change in the next `window` lines;
+        else -idle_cost
+
+    Source: ours, after VSRM (arXiv:2508.10293): what a line is paid by is published, its formula is not.
+    **Choices.** The window, min_change and gamma are ours, and so is that each line has its own payment alone: summed
+    up to the end they would come to accuracy at the end less that before the line, whatever the lines did. The credit
+    of the answer's outcome stays.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, ACCURACY})
+    weight: Amount = 1.0
+    """Weight of what lines are paid."""
+    min_change: Amount = 0.05
+    """Change of accuracy up to which a line counts as idle."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.7
+    """What an idle line has of the next line's payment."""
+    window: Annotated[int, Field(ge=0)] = 3
+    """How many lines after an idle one are looked at."""
+    idle_cost: Amount = 0.0
+    """What an idle line costs that no change follows."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        lines = read_segments(table, tokens, ends=ENDS, numbers=ACCURACY, more=1)
+        payments = join_numbers([self.pay_lines(levels) for levels in lines.numbers])
+        paid = payments[lines.of_token] if len(tokens) else np.zeros(0)
+        return TokenCredit(
+            values=credit.values[tokens.step] + self.weight * paid,
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=LineTrace(part=self),
+        )
+
+    def pay_lines(self, accuracy: Sequence[float]) -> list[float]:
+        """What each line is paid, given the accuracy before the first and after each.
+
+        >>> [round(paid, 3) for paid in LineGains().pay_lines([0.25, 0.25, 0.25, 0.75, 0.75, 0.5])]
+        [0.245, 0.35, 0.5, -0.175, -0.25]
+        """
+        changes = [after - before for before, after in pairwise(accuracy)]
+        payments = []
+        for line in range(len(changes)):
+            near = enumerate(changes[line : line + 1 + self.window])
+            payments.append(next((self.gamma**j * d for j, d in near if abs(d) > self.min_change), -self.idle_cost))
+        return payments
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LineTrace:
+    """How `LineGains` comes by a token's credit."""
+
+    part: LineGains
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The credit of the answer, and what the token's line is paid."""
+        part, step = self.part, int(tokens.step[token])
+        levels, ends = table.column(ACCURACY)[step], table.column(ENDS)[step]
+        line = sum(1 for end in ends if end <= int(tokens.position[token]))
+        paid, distance = -part.idle_cost, 0
+        while distance <= part.window and line + distance < len(ends):
+            change = levels[line + distance + 1] - levels[line + distance]
+            if abs(change) > part.min_change:
+                paid = change * part.gamma**distance
+                break
+            distance += 1
+        own = float(credit.values[step])
+        value = own + part.weight * paid
+        is_idle = distance > part.window or line + distance >= len(ends)
+        why = (
+            "no change in the next lines" if is_idle else f"a change {distance} lines on, x {part.gamma:.6g}^{distance}"
+        )
+        lines = (
+            f"it is in line {line + 1} of {len(ends)}, which took accuracy from {levels[line]:.6g} to "
+            f"{levels[line + 1]:.6g}",
+            f"what the line is paid: {paid:.6g} ({why if distance else 'its own change'})",
+        )
+        formula = f"line {line + 1}: {own:.6g} + {part.weight:.6g} x {paid:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)
+
+
+# What answers would come out as if they ended early: accuracy after each line, by making the policy answer there.
+
+Separators = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+
+
+class ForcedAnswers(Part, slot="measure"):
+    """Cut answers into lines, and make the policy say its answer before the first and after each but the last.
+
+        accuracy_k = mean score of `answers` attempts that begin with k lines and `stub`;   at the end the answer's own
+
+    It writes the facts `line_token_ends` (sampled tokens up to the end of each line) and `line_accuracy` (one more than
+    lines: before the first, after each). The token credit `line_gains` reads them.
+
+    Source: ours, after VSRM (arXiv:2508.10293), whose split rule and probes were not published. **Choices.** A line
+    ends with a token that holds one of the separators, if it is long enough; more lines than `max_lines` are merged
+    evenly. Probes are sampled as attempts are, and none of them trains; what one says after the stub may be as long as
+    the run's longest response and `answer_tokens` more, not `answer_tokens` at most. Where a fault ended all of them,
+    two lines become one, and at the beginning the accuracy is the answer's own. Attempts are one answer.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"play"})
+    writes: ClassVar[frozenset[str]] = frozenset({"line_token_ends", "line_accuracy"})
+    stub: str = "answer"
+    """What makes the policy answer; it is put after the lines so far."""
+    separators: Separators = ("\n\n", "\n", ";")
+    """What a line ends with."""
+    min_tokens: Annotated[int, Field(ge=1)] = 50
+    """Tokens that a line has at least."""
+    max_lines: Annotated[int, Field(ge=1)] = 16
+    """Lines that an answer has at most."""
+    answers: Annotated[int, Field(ge=1)] = 8
+    """Attempts to answer, after each line."""
+    answer_tokens: Annotated[int, Field(ge=1)] = 64
+    """Room for an answer beyond the run's longest response."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The lines of each answer, and how often the answer would be right after each."""
+        stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
+        ends = [self._cut(trajectory, tools) for trajectory in attempts]
+        starts = {group[0].task.id: group[0] for group in groups if group}
+        prefixes: list[tuple[Trajectory, tuple[int, ...]]] = [(first, stub) for first in starts.values()]
+        for trajectory, ends_of_answer in zip(attempts, ends, strict=True):
+            step = trajectory.steps[0]
+            prefixes += [(trajectory, step.response_ids[: step.forced + end] + stub) for end in ends_of_answer[:-1]]
+        extra = len(stub) + self.answer_tokens
+        played = iter(play_on(prefixes, tools, draw=draw, times=self.answers, extra_tokens=extra))
+        first = {task: _mean_score(next(played)) for task in starts}
+        facts = []
+        for trajectory, ends_of_answer in zip(attempts, ends, strict=True):
+            known = [(end, _mean_score(next(played))) for end in ends_of_answer[:-1]]
+            inner = [(end, level) for end, level in known if level is not None]
+            level = first[trajectory.task.id]
+            own = score_of(trajectory)
+            facts.append(
+                {
+                    "line_token_ends": [*(end for end, _ in inner), ends_of_answer[-1]],
+                    "line_accuracy": [own if level is None else level, *(level for _, level in inner), own],
+                }
+            )
+        remaining = iter(facts)
+        return [[[next(remaining)] for _ in group] for group in groups]
+
+    def _cut(self, trajectory: Trajectory, tools: Tools) -> list[int]:
+        return cut_after_separators(
+            tools.pieces(take_sampled(take_answer(trajectory, "forced_answers"))),
+            separators=self.separators,
+            min_tokens=self.min_tokens,
+            max_segments=self.max_lines,
+        )
+
+
+def _mean_score(attempts: Sequence[Trajectory]) -> float | None:
+    return math.fsum(score_of(attempt) for attempt in attempts) / len(attempts) if attempts else None

@@ -1,0 +1,134 @@
+"""After WebSTAR (ours; its filter of steps is published for fine-tuning)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.column_checks import quote_value
+from groupwise.data.credit import Credit
+from groupwise.data.records import Trajectory
+from groupwise.data.segments import BoolArray
+from groupwise.data.step_table import StepTable
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.measures.tools import Tools
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def after_webstar(*, above: Finite = 5.0) -> Algorithm:
+    """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps whose judge agrees with it.
+
+    A praised attempt trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
+
+    Choices: those of the filter `scored_steps`. The source asks a language model for scores; none is here, so the
+    environment's expert judges by rule (the measure `expert_score`), and no claim about the published method follows.
+    A judge of your own takes its place by `judge_score` with `fact = "step_score"`. Credit and loss are GRPO's; what is
+    dropped stays in the prompts of later steps and in its group.
+    """
+    base = grpo()
+    return Algorithm(
+        advantage=base.advantage,
+        filters=(ScoredSteps(above=above),),
+        measures=(ExpertScore(),),
+        loss=base.loss,
+    )
+
+
+# The filter that lets steps train by what a judge said of them.
+
+
+class ScoredSteps(Part, slot="filter"):
+    """Keep the steps whose judge agrees with their credit: good ones of what is praised, bad ones of what is blamed.
+
+        credit      keep where score > above and A >= 0, or score <= above and A <= 0
+        imitation   keep where score > above
+
+    A score may be a distribution over scores, `{"4": 0.1, "5": 0.2, "6": 0.4, "7": 0.3}`: its mean counts, 5.9. What is
+    dropped is still read as context, and its credit is still in its groups.
+
+    Source: WebSTAR, which fine-tunes on the steps that a judge scores above 5 of 10 (`by="imitation"`). Going by the
+    credit too is **ours**. **Choices.** A step without credit contradicts no judge and stays.
+    """
+
+    reads_credit: ClassVar[bool] = True
+    column: str = "step_score"
+    """The column with the scores; the measures `expert_score` and `judge_score` (`fact = "step_score"`) write it."""
+    above: Annotated[float, Field(allow_inf_nan=False)] = 5.0
+    """A step is good if its score is above this."""
+    by: Literal["credit", "imitation"] = "credit"
+    """Whether bad steps of blamed attempts train, and good ones do not; or good ones alone."""
+
+    def __call__(self, table: StepTable, credit: Credit) -> BoolArray:
+        scores = table.column(self.column).tolist()
+        means = np.array([self._find_mean(table, step, score) for step, score in enumerate(scores)], dtype=np.float64)
+        is_good = means > self.above
+        if self.by == "imitation":
+            return is_good
+        values = credit.values
+        kept: BoolArray = (is_good & (values >= 0)) | (~is_good & (values <= 0))
+        return kept
+
+    def _find_mean(self, table: StepTable, step: int, score: Any) -> float:
+        """The score of a step, or the mean of its distribution."""
+        chances: Iterable[tuple[Any, Any]] = score.items() if isinstance(score, Mapping) else [(score, 1.0)]
+        try:
+            pairs = [] if isinstance(score, str) else [(float(value), float(chance)) for value, chance in chances]
+        except (TypeError, ValueError):
+            pairs = []
+        total = math.fsum(chance for _, chance in pairs)
+        if not all(math.isfinite(v) and chance >= 0 for v, chance in pairs) or not math.isclose(total, 1, abs_tol=1e-6):
+            raise RecordError(
+                f"{table.describe_step(step)}: {self.column} is {quote_value(score)}, but a finite score, or scores "
+                "with chances that add up to 1, is needed; add a measure that scores every step"
+            )
+        return math.fsum(value * chance for value, chance in pairs)
+
+
+# What the environment's expert would say of each step: a judge by rule, where no model can judge.
+
+Score = Annotated[float, Field(ge=0, le=10)]
+
+
+class ExpertScore(Part, slot="measure"):
+    """Score every step from 0 to 10 by whether it is what the environment's expert would have done there.
+
+    It writes the fact `step_score`, which the filter `scored_steps` reads. The attempt is carried out again in a fresh
+    environment, in this process, and the expert is asked before each step; no model is asked.
+
+    Source: ours; WebSTAR has a language model score steps (10 = surely succeeds and nothing is better, 5 = borderline,
+    at most 6 where another action is better), and this rule stands in its place. **Choices.** Another action that is
+    just as good as the expert's is not told apart: it is borderline. So is a step for which the expert knows nothing.
+
+    Worked example: where the expert would "open drawer 1", that step has 10, "look" has 5, and "sing", which the
+    environment refuses, has 0.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"expert"})
+    writes: ClassVar[frozenset[str]] = frozenset({"step_score"})
+    agreed: Score = 10.0
+    """Score of what the expert would have done."""
+    other: Score = 5.0
+    """Score of another action that the environment carried out."""
+    refused: Score = 0.0
+    """Score of an action that the environment refused."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The score of each step."""
+        advice = iter(tools.ask_expert([trajectory for group in groups for trajectory in group]))
+        return [[self._score(trajectory, next(advice)) for trajectory in group] for group in groups]
+
+    def _score(self, trajectory: Trajectory, advice: Sequence[str | None]) -> list[dict[str, float]]:
+        scores = []
+        for step, advised in zip(trajectory.steps, advice, strict=True):
+            score = self.refused if step.accepted is False else self.other
+            scores.append({"step_score": self.agreed if advised is not None and step.action == advised else score})
+        return scores

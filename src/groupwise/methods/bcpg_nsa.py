@@ -1,0 +1,127 @@
+"""BCPG-NSA (2025, arXiv:2505.14403, from notes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import ZeroSpread
+from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
+from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.segments import BoolArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import PolicyLoss, SequenceMean, SquaredDrift
+from groupwise.methods.dr_grpo import dr_grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.methods.prorag import ENDS, SCORES
+from groupwise.methods.rec import Reinforce
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.rollout.measures import JudgedSegments
+
+
+@recipe
+def bcpg_nsa(
+    *, beta: Finite = 0.5, tau: Finite = 1e-3, right_above: Finite = 0.5, separators: tuple[str, ...] = ("\n\n",)
+) -> Algorithm:
+    """BCPG-NSA (2025, arXiv:2505.14403, from notes): REINFORCE that blames the right steps of wrong answers less.
+
+    loss = mean over answers, then tokens, of -beta_t * (R - mean(R)) * logp, + tau / 2 * (sum_t logp - logp_old)^2 / n
+    beta_t = beta where the answer is bad and the token's step was judged right, else 1
+
+    Choices: those of the parts `judged_segments`, `spared_segments` and `squared_drift`. The source goes several times
+    over answers that were sampled once, and has a model and a process reward model agree on each step, cut by a learned
+    segmenter; here answers are sampled anew each update, steps end with a blank line, and `algorithm.judge` decides,
+    which a run file has to name: in the tests and in the example it is a rule. Tasks whose attempts all did equally
+    well are dropped. logp_old is the engine's, as for `opmd`; there is no ratio and no clip.
+    """
+    return Algorithm(
+        advantage=dr_grpo().advantage,
+        filters=(ZeroSpread(),),
+        token_credit=SparedSegments(beta=beta, right_above=right_above),
+        measures=(JudgedSegments(separators=separators),),
+        loss=PolicyLoss(
+            surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=tau),), old="engine"
+        ),
+    )
+
+
+# Right segments of bad answers, blamed less, not at all, or praised: the step weight of BCPG-NSA.
+#
+# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+
+
+class SparedSegments(Part, slot="token_credit"):
+    """Multiply the credit of a bad answer by beta where a segment of it was judged right; all tokens train.
+
+        A_t = beta * A where A < 0 and the token's segment is right, else A;   right: score > right_above
+
+    At 1 nothing changes, at 0 right segments are left alone, and below 0 they are praised in bad answers too.
+
+    Source: BCPG-NSA (arXiv:2505.14403, eqs. 6 and 7, from notes): beta on right steps of answers whose final result is
+    wrong. **Choices.** The measure `judged_segments` gives the scores, by one judge, where the paper asks a model and a
+    process reward model to agree; the threshold is ours. Bad is who has negative credit, which under its baseline, the
+    mean, is every wrong answer of a task that has a right one. The last segment of a response that was cut off is not
+    right. Where all segments of an attempt were judged right, the judge missed the mistake: the last keeps its blame.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
+    beta: Annotated[float, Field(ge=-1, le=1)] = 0.5
+    """What right segments of bad answers have of the blame."""
+    right_above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    """Score above which a segment counts as right."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
+        is_spared = self._find_right(table, segments) & (credit.values < 0)[segments.step]
+        weight = np.where(is_spared, self.beta, 1.0)[segments.of_token] if len(tokens) else np.ones(0)
+        return TokenCredit(
+            values=weight * credit.values[tokens.step],
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=SparedTrace(part=self),
+        )
+
+    def _find_right(self, table: StepTable, segments: AnswerSegments) -> BoolArray:
+        """Whether each segment counts as right (G)."""
+        is_right: BoolArray = join_numbers([list(scores) for scores in segments.numbers]) > self.right_above
+        step = segments.step
+        is_last = np.append(step[1:] != step[:-1], True) if len(step) else np.zeros(0, dtype=np.bool_)
+        if "cut" in table.extra:
+            is_right &= ~(is_last & np.equal(table.column("cut")[step], True))
+        for attempt in np.unique(table.attempt[step]):
+            own = np.flatnonzero(table.attempt[step] == attempt)
+            if is_right[own].all():
+                is_right[own[-1]] = False
+        return is_right
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparedTrace:
+    """How `SparedSegments` comes by a token's credit."""
+
+    part: SparedSegments
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The step's credit, and what became of the blame for the token's segment."""
+        part, step = self.part, int(tokens.step[token])
+        place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
+        labels = []
+        for other in sorted(set(tokens.step[table.attempt[tokens.step] == table.attempt[step]].tolist())):
+            scores = table.column(SCORES)[other]
+            is_cut = "cut" in table.extra and bool(table.column("cut")[other])
+            labels += [
+                (other, number, score > part.right_above and not (is_cut and number == len(scores) - 1))
+                for number, score in enumerate(scores)
+            ]
+        missed = labels[-1][:2] if all(is_right for *_, is_right in labels) else None
+        is_right = (step, place, True) in labels and (step, place) != missed
+        own = float(credit.values[step])
+        weight = part.beta if own < 0 and is_right else 1.0
+        verdict = "judged right" if is_right else "not judged right"
+        formula = f"segment {place + 1}, {verdict}: {weight:.6g} x {own:.6g} = {weight * own:.6g}"
+        return Derivation(value=weight * own, formula=formula)

@@ -1,0 +1,61 @@
+"""CISPO (MiniMax-M1 2025, arXiv:2506.13585)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from groupwise.losses import PolicyLoss, TokenMean, TokenRatio
+from groupwise.losses.slots import TokenLoss
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def cispo(*, cap: Finite = 5.0) -> Algorithm:
+    """CISPO (MiniMax-M1 2025, arXiv:2506.13585): GRPO with a cap on the importance weight instead of a clip.
+
+    l = -sg(min(rho, cap)) * A * logp,   loss = sum_t l_t / tokens
+
+    Choices: the cap is absolute, 5 as in the ScaleRL recipe (TRL reads it so; verl's is relative to 1). No lower
+    bound. No KL.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        loss=PolicyLoss(ratio=TokenRatio(), surrogate=Cispo(cap=cap), aggregate=TokenMean()),
+    )
+
+
+# Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
+#
+# Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
+
+
+class Cispo(Part, slot="surrogate"):
+    """Clip the importance weight, never the gradient: every token keeps teaching.
+
+        l = -sg(min(rho, cap)) * A * logp
+
+    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585). Choices: `cap` is absolute, 5 in the ScaleRL recipe, as
+    TRL reads it; verl's bound 1 + eps is `cap=1 + eps`. No lower bound, as the paper sets none that acts.
+    """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
+
+    cap: Annotated[float, Field(gt=0)] = 5.0
+    """Largest importance weight."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        weight_T = ratio_T.detach()
+        loss_T = -weight_T.clamp(max=self.cap) * columns.advantage * columns.logp
+        return TokenLoss(loss=loss_T, clipped={"high": weight_T > self.cap})

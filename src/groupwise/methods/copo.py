@@ -1,0 +1,206 @@
+"""COPO (2025, arXiv:2508.04138, from its release)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.credit import Credit, Derivation, Mixture
+from groupwise.data.samples import differ
+from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import EstimatorPart
+
+
+@recipe
+def copo(
+    *,
+    mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only", "off"] = "soft_forced",
+    gain: Finite = 5.0,
+    midpoint: Finite = 1.0,
+    consistency: bool = True,
+    answers: Annotated[str, Field(min_length=1)] = "answer",
+    eps: Finite = 1e-6,
+) -> Algorithm:
+    """COPO (2025, arXiv:2508.04138, from its release): where answers agree, tasks are compared, else attempts.
+
+    loss = w * L_clip(A) + (1 - w) * L_clip(A_global);   w = sigma(gain * (H - midpoint)), H the entropy of the answers
+
+    Choices: a clipped loss scales with its credit, so w is in the credit: A is w times GRPO's, and the channel `global`
+    (1 - w) times what a task brought, R = mean(r) * (1 - lam * H), against the other tasks. `soft_forced`, w = 0 where
+    GRPO's credit is 0, fits the abstract; the release does not say which mode it reports. Its mode `soft_zero` is not
+    here. Answers are the fact `answers`, compared as texts. gain and midpoint are those of its script. Clip 0.2, dual
+    clip 3, no KL. The plan `top_up` and filters that drop solved tasks are refused. See `global_share`.
+    """
+    local = grpo(eps=eps).advantage
+    if mode == "off":
+        return Algorithm(advantage=local, loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean()))
+    blend = AnswerBlend(mode=mode, gain=gain, midpoint=midpoint, answers=answers)
+    return Algorithm(
+        advantage=LocalShare(of=local, blend=blend),
+        channels={"global": GlobalShare(of=local, blend=blend, consistency=consistency, eps=eps)},
+        loss=PolicyLoss(surrogate=ClippedChannels(dual=3.0, weights={"global": 1.0}), aggregate=SequenceMean()),
+    )
+
+
+# How much the attempts at a task tell about each other, by how much their answers agree: COPO's blending.
+#
+# Axes: S steps, A attempts, M tasks.
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class AnswerBlend(Part):
+    """How much the comparison within a task counts, w, against that between tasks: more, the less answers agree.
+
+    H = -sum over answers a of f_a log2 f_a,   f_a the share of the task's attempts that answer a
+    soft: w = sigma(gain * (H - midpoint));   soft_forced: 0 where the credit within the task is 0, else soft
+    forced: 0 where that credit is 0, else 1;   zero_only: 0 where the return is 0, else 1;   global_only: 0
+    """
+
+    mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only"] = "soft_forced"
+    """The rule."""
+    gain: Number = 5.0
+    """How sharply it changes."""
+    midpoint: Number = 1.0
+    """The entropy in bits at which both count the same."""
+    answers: Annotated[str, Field(min_length=1)] = "answer"
+    """The column that says what was answered: the last one that an attempt says."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset({self.answers}) if self.mode.startswith("soft") else frozenset()
+
+    def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
+        """w of each step, given its credit within the task (S)."""
+        if self.mode == "global_only":
+            return np.zeros(len(table))
+        if self.mode in ("forced", "zero_only"):
+            counted: FloatArray = local if self.mode == "forced" else table.episode_return
+            return np.where(counted != 0, 1.0, 0.0)
+        soft = 0.5 * (1 + np.tanh(self.gain * (self.measure_entropy(table)[table.task] - self.midpoint) / 2))
+        return np.where(local == 0, 0.0, soft) if self.mode == "soft_forced" else soft
+
+    def measure_entropy(self, table: StepTable) -> FloatArray:
+        """Entropy of the answers of each task in bits (M); attempts without an answer have one in common."""
+        answers: list[str | None] = [None] * len(table.attempts)
+        for attempt, answer in zip(table.attempt.tolist(), table.column(self.answers), strict=True):
+            answers[attempt] = answers[attempt] if answer in (None, "") else str(answer)
+        task_A = table.task[table.attempts.first].tolist()
+        counts: dict[int, dict[str | None, int]] = {}
+        for task, answer in zip(task_A, answers, strict=True):
+            of_task = counts.setdefault(task, {})
+            of_task[answer] = of_task.get(answer, 0) + 1
+        return np.array([_find_entropy(np.array(sorted(counts[task].values()))) for task in range(len(counts))])
+
+
+def _find_entropy(counts: IntArray) -> float:
+    share = counts / counts.sum()
+    return float(-(share * np.log2(share)).sum()) + 0.0
+
+
+# Tasks against each other where the attempts at one say little: COPO. Axes: S steps, M tasks.
+
+
+class LocalShare(Part, slot="estimator"):
+    """Credit within a task, times how much that counts: w * A."""
+
+    of: EstimatorPart
+    """The credit within a task."""
+    blend: AnswerBlend = AnswerBlend()
+    """How much it counts."""
+
+    def __call__(self, table: StepTable) -> Credit:
+        inner = self.of(table).trace
+        weight = self.blend.weigh(table, inner.values)
+        trace = Mixture(
+            values=weight * inner.values, compared=inner.compared, weights=(weight,), terms=(inner,), part=self
+        )
+        return Credit.of(table, trace)
+
+
+class GlobalShare(Part, slot="estimator"):
+    """What the attempts at a task bring together against other tasks, times how much that counts.
+
+        R = mean(r) * (1 - lam * H),   lam = (1 - 1/G) / log2(G) for G attempts, 0 for one
+        A = (1 - w) * (R - mean(R)) / (std(R) + eps),   over the tasks of the update
+
+    Source: COPO (2025, arXiv:2508.04138) and its release. **Choices.** A single task, or tasks that all bring the same,
+    get exactly 0. Answers are compared as the environment tells them; attempts without one share a label. The entropy
+    is that of attempts, an attempt counting once.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    needs_solved_groups: ClassVar[bool] = True
+    of: EstimatorPart
+    """The credit within a task, which decides where it counts."""
+    blend: AnswerBlend = AnswerBlend()
+    """How much the comparison within a task counts."""
+    consistency: bool = True
+    """Whether disagreement takes something off; else R = mean(r)."""
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+    """Added to the deviation."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The facts that it reads beyond its rule of weights."""
+        return frozenset({self.blend.answers} if self.consistency else ())
+
+    def __call__(self, table: StepTable) -> Credit:
+        weight = 1 - self.blend.weigh(table, self.of(table).trace.values)
+        reward_M = self.reward_tasks(table)
+        global_M = np.zeros(len(reward_M))
+        if len(reward_M) and differ(reward_M.max(), reward_M.min()):
+            centred_M = (reward_M - reward_M[0]) - (reward_M - reward_M[0]).mean()
+            global_M = centred_M / (np.sqrt((centred_M**2).sum() / (len(reward_M) - 1)) + self.eps)
+        trace = GlobalTrace(
+            values=weight * global_M[table.task],
+            compared=np.full(len(table), len(reward_M) > 1),
+            weight=weight,
+            part=self,
+        )
+        return Credit.of(table, trace)
+
+    def reward_tasks(self, table: StepTable) -> FloatArray:
+        """R of each task (M)."""
+        tasks = Segments.of(table.task[table.attempts.first])
+        mean_M = tasks.mean(table.attempts.mean(table.episode_return))
+        if not self.consistency:
+            return mean_M
+        size_M = tasks.size.astype(np.float64)
+        lam_M = (1 - 1 / size_M) / np.log2(np.maximum(size_M, 2))
+        return mean_M * (1 - lam_M * self.blend.measure_entropy(table))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GlobalTrace:
+    """How a task's credit came about."""
+
+    values: FloatArray
+    """Credit of each step (S)."""
+    compared: BoolArray
+    """Whether there was more than one task (S)."""
+    weight: FloatArray
+    """How much the comparison between tasks counts at each step (S)."""
+    part: GlobalShare
+    """The estimator."""
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """What the task brought against the others, in plain arithmetic, times the weight."""
+        brought, first = self.part.reward_tasks(table).tolist(), table.tasks.first.tolist()
+        own, mean = brought[int(table.task[step])], math.fsum(brought) / len(brought)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in brought) / max(len(brought) - 1, 1))
+        share = (own - mean) / (deviation + self.part.eps) if differ(max(brought), min(brought)) else 0.0
+        weight = float(self.weight[step])
+        formula = f"{weight:.6g} x ({own:.6g} - {mean:.6g}) / {deviation + self.part.eps:.6g} = {weight * share:.6g}"
+        return Derivation(value=weight * share, formula=formula, members=tuple(zip(first, brought, strict=True)))

@@ -1,0 +1,143 @@
+"""D3S (2025, arXiv:2509.22115, from notes)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.entropy_states import PROGRESS, DownSamplingProgress
+from groupwise.data.column_checks import to_numbers
+from groupwise.data.credit import Credit, TokenCredit, TokenTrace
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+PartOfAll = Annotated[float, Field(gt=0, le=1)]
+
+
+@recipe
+def d3s(
+    *,
+    first_samples: PartOfAll = 0.25,
+    last_samples: PartOfAll = 1.0,
+    first_tokens: PartOfAll = 0.2,
+    last_tokens: PartOfAll = 1.0,
+    updates: Annotated[int, Field(ge=1)] = 100,
+) -> Algorithm:
+    """D3S (2025, arXiv:2509.22115, from notes): GRPO on varied answers, and their tokens of most credit times entropy.
+
+    N = share of the answers with the largest Var(A),   K = share of their tokens;   (1 - p) * first + p * last
+
+    Choices: those of the part `dual_down_sampling`; the shares are ours, since the paper's were not found. Credit is
+    GRPO's over all attempts and is not compared again. Clip 0.2, mean over the tokens that are left; no KL.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        token_credit=DualDownSampling(
+            first_samples=first_samples,
+            last_samples=last_samples,
+            first_tokens=first_tokens,
+            last_tokens=last_tokens,
+            updates=updates,
+        ),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+# Training on the samples and the tokens that say most: D3S, dynamic dual-level down-sampling.
+#
+# Axes: S steps of the table, K sampled tokens of all steps, C candidates for training.
+
+
+class DualDownSampling(Part, slot="token_credit"):
+    """Train on the samples whose credit varies most, and of these on the tokens with most credit times entropy.
+
+        samples: the N of the batch with the largest variance of A;   tokens: the K with the largest |A| * H
+        N = share of samples, K = share of tokens:   (1 - p) * first + p * last,   p = updates so far / updates
+
+    Source: D3S (arXiv:2509.22115), from notes; its N and K were not found. **Choices.** Shares from 0.25 to 1 of the
+    samples and from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step; those
+    that filters drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k,
+    which is exact (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest
+    large ones. The credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those
+    of the engine when it sampled. `updates` counts from the run's start; a table without a memory is as at the start.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    needs_entropy: ClassVar[bool] = True
+    first_samples: PartOfAll = 0.25
+    """Share of the samples that train at the beginning."""
+    last_samples: PartOfAll = 1.0
+    """Share of the samples that train at the end."""
+    first_tokens: PartOfAll = 0.2
+    """Share of the chosen samples' tokens that train at the beginning."""
+    last_tokens: PartOfAll = 1.0
+    """Share of the chosen samples' tokens that train at the end."""
+    updates: Annotated[int, Field(ge=1)] = 100
+    """Updates after which the shares have reached their last values."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        values, progress = credit.values[tokens.step], self._read_progress(table)
+        _, chosen = self._choose_samples(table, credit, tokens)
+        of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
+        trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
+        key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
+        num_tokens = _count(len(of_chosen), self.first_tokens, self.last_tokens, progress)
+        trains[of_chosen[np.argsort(-key, kind="stable")[:num_tokens]]] = True
+        return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Whether its response was left out, or it alone."""
+        candidates, chosen = self._choose_samples(table, credit, tokens)
+        step = tokens.step[token]
+        if step not in chosen:
+            return f"its response is none of the {len(chosen)} of {len(candidates)} whose credit varies most"
+        num = int(np.isin(tokens.step, chosen).sum())
+        kept = _count(num, self.first_tokens, self.last_tokens, self._read_progress(table))
+        size = abs(float(credit.values[step])) * float(tokens.entropy[token])
+        return f"its |credit| x entropy is {size:.6g}, not among the {kept} largest of {num} tokens"
+
+    def start(self, *, seed: int) -> DownSamplingProgress:
+        """Begin at the first share; nothing here is random."""
+        return DownSamplingProgress(self.updates)
+
+    def _choose_samples(self, table: StepTable, credit: Credit, tokens: TokenTable) -> tuple[IntArray, IntArray]:
+        """The steps that might train, and those of them that do."""
+        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
+        num = _count(len(candidates), self.first_samples, self.last_samples, self._read_progress(table))
+        return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
+
+    def _read_progress(self, table: StepTable) -> float:
+        return float(to_numbers(PROGRESS, table.column(PROGRESS))[0]) if PROGRESS in table.extra and len(table) else 0.0
+
+
+def choose_max_variance(values: FloatArray, num: int) -> IntArray:
+    """Positions of the `num` values (C) with the largest variance among all such choices, in ascending order.
+
+    >>> choose_max_variance(np.array([0.0, 3.0, 1.0, -2.0]), 2).tolist()
+    [1, 3]
+    """
+    order = np.argsort(-values, kind="stable")  # the largest first
+    centred = values[order] - (values.mean() if len(values) else 0.0)
+    if num >= len(values):
+        return np.sort(order)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(column)]) for column in (centred, centred**2))
+    large = np.arange(num + 1)
+    rest = len(values) - (num - large)
+    total = sums[large] + sums[-1] - sums[rest]
+    variance = (squares[large] + squares[-1] - squares[rest]) / num - (total / num) ** 2
+    best = int(np.argmax(variance))
+    return np.sort(np.concatenate([order[:best], order[len(values) - (num - best) :]]))
+
+
+def _count(num: int, first: float, last: float, progress: float) -> int:
+    """How many of `num` a share is that goes from the first to the last one, rounded up."""
+    share = (1.0 - progress) * first + progress * last
+    return int(np.ceil(share * num - 1e-9))

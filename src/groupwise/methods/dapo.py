@@ -1,0 +1,26 @@
+"""DAPO (Yu et al. 2025, arXiv:2503.14476)."""
+
+from __future__ import annotations
+
+from groupwise.credit import ZeroSpread
+from groupwise.losses import Clip, PolicyLoss, TokenMean, TokenRatio
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+
+
+@recipe
+def dapo(*, low: Finite = 0.2, high: Finite = 0.28) -> Algorithm:
+    """DAPO (Yu et al. 2025, arXiv:2503.14476): GRPO with more room upwards, every token equal, and no idle tasks.
+
+    l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high)),   loss = sum_t l_t / tokens
+
+    Choices: a task whose attempts all did equally well is dropped, and its tokens leave the denominator. No KL. The
+    paper's other two pieces belong elsewhere in a run file: sampling until the batch is full again is the attempt plan
+    `top_up` in [rollout], the soft penalty for overlong answers the reward `overlong` in `rewards`.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        filters=(ZeroSpread(),),
+        loss=PolicyLoss(ratio=TokenRatio(), surrogate=Clip(low=low, high=high), aggregate=TokenMean()),
+    )

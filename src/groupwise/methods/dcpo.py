@@ -1,0 +1,197 @@
+"""DCPO (2025, release 597358816/DCPO)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.entropy_states import LAST_ENTROPY, LastEntropy
+from groupwise.data.column_checks import to_numbers
+from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.records import Trajectory
+from groupwise.data.segments import FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.measures.segment_cuts import take_sampled
+from groupwise.rollout.measures.tools import Tools
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algorithm:
+    """DCPO (2025, release 597358816/DCPO): GRPO whose right answers pull the entropy to a level by a second ratio.
+
+    A_t = (1 - w) * A + w * c * exp(logp^T_t - logp_t),   w = a / (1 + a),   a = min(|target - H|, 0.1) / share right
+
+    Choices: those of the parts `tempered_score` and `tempered_credit`; where no answer is right, w = 0. A is GRPO's.
+    The released script has target 0.5, its best result 0.25. Clip 0.2 with the dual bound 3, mean over tokens, no KL.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        token_credit=TemperedCredit(target=target),
+        measures=(TemperedScore(hot=hot, cold=cold),),
+        loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean()),
+    )
+
+
+# Credit that holds the entropy of the policy at a level, by a ratio to a hotter or colder policy: DCPO.
+#
+# Axes: S steps of the table, K sampled tokens of all steps.
+
+
+class TemperedCredit(Part, slot="token_credit"):
+    """Mix into the credit of right answers how much likelier each token would be under a hotter or colder policy.
+
+        A_t = (1 - w) * A + w * c * exp(logp^T_t - logp_t),   c = 1 where the return is above `right_above`, else 0
+        w = a / (1 + a),   a = min(|target - H|, max_gap) / share of right answers;   T hot where H <= target, else cold
+
+    H is the entropy of the update before, estimated by the mean of -logp over its sampled tokens; 0 before the first.
+
+    Source: DCPO's release (597358816/DCPO). **Choices.** Where no answer is right, w is 0: the release would divide by
+    zero. Answers are attempts. The measure `tempered_score` gives logp^T; logp is the engine's when it sampled. H comes
+    from a memory; a table without one has H = 0, as before the first update.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
+    target: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    """The entropy to hold: H0."""
+    max_gap: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """Distance from the target beyond which the pull grows no further."""
+    right_above: float = 0.05
+    """Return above which an answer counts as right."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        is_right = table.episode_return > self.right_above
+        level = _read_level(table)
+        weight = self.find_weight(level, float(is_right[table.attempts.first].mean()) if len(table) else 0.0)
+        tempered = _read_logps(table, tokens, "logp_hot" if level <= self.target else "logp_cold")
+        ratio = np.exp(tempered - tokens.column("logp", table))
+        return TokenCredit(
+            values=(1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio,
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=TemperedTrace(part=self),
+        )
+
+    def find_weight(self, level: float, share_right: float) -> float:
+        """Weight of the second ratio, given the last entropy and the share of right answers.
+
+        >>> round(TemperedCredit().find_weight(0.42, 0.25), 6)
+        0.242424
+        """
+        pull = min(abs(self.target - level), self.max_gap) / share_right if share_right > 0 else 0.0
+        return pull / (1.0 + pull)
+
+    def start(self, *, seed: int) -> LastEntropy:
+        """Begin with entropy 0, as the release does; nothing here is random."""
+        return LastEntropy()
+
+
+def _read_level(table: StepTable) -> float:
+    return (
+        float(to_numbers(LAST_ENTROPY, table.column(LAST_ENTROPY))[0])
+        if LAST_ENTROPY in table.extra and len(table)
+        else 0.0
+    )
+
+
+def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:
+    """A measured column of one number a sampled token (K)."""
+    column, length = table.column(name), np.bincount(tokens.step, minlength=len(table)).tolist()
+    logps: list[float] = []
+    for step, num in enumerate(length):
+        if num == 0:
+            continue
+        if not isinstance(column[step], list | tuple) or len(column[step]) != num:
+            raise RecordError(
+                f"{table.describe_step(step)}: {name} does not hold a number for each of its {num} sampled tokens; "
+                "measure it with tempered_score"
+            )
+        logps += column[step]
+    return np.array(logps, dtype=np.float64)
+
+
+# How the credit of conflict tokens, and credit with a second ratio, come about: worked out again, answer by answer.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TemperedTrace:
+    """How `TemperedCredit` comes by a token's credit."""
+
+    part: TemperedCredit
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The step's credit and the ratio, in the shares that the entropy asks for."""
+        part, step = self.part, int(tokens.step[token])
+        returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
+        share = sum(value > part.right_above for value in returns.values()) / len(returns)
+        level = float(table.column(LAST_ENTROPY)[step]) if LAST_ENTROPY in table.extra else 0.0
+        pull = min(abs(part.target - level), part.max_gap) / share if share else 0.0
+        weight = pull / (1 + pull)
+        name = "logp_hot" if level <= part.target else "logp_cold"
+        tempered, sampled = table.column(name)[step][int(tokens.position[token])], float(tokens.logp[token])
+        is_right = table.episode_return[step] > part.right_above
+        ratio = math.exp(tempered - sampled) if is_right else 0.0
+        own = float(credit.values[step])
+        value = (1 - weight) * own + weight * ratio
+        lines = (
+            f"right answers: {share:.6g} of the {len(returns)} attempts",
+            f"entropy {level:.6g}, and {part.target:.6g} is wanted: pull {pull:.6g}, so weight {weight:.6g}",
+            f"{name} {tempered:.6g}, log-prob {sampled:.6g}: ratio {math.exp(tempered - sampled):.6g}"
+            if is_right
+            else f"its answer is not right (return {table.episode_return[step]:.6g}), so no ratio is added",
+        )
+        formula = f"{1 - weight:.6g} x {own:.6g} + {weight:.6g} x {ratio:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)
+
+
+# How likely sampled tokens are under a hotter and a colder policy.
+
+
+class TemperedScore(Part, slot="measure"):
+    """Write down the log-prob of each sampled token at two other temperatures: the facts `logp_hot` and `logp_cold`.
+
+    Source: the second importance ratio of DCPO. **Choices.** Which of the two is used is known only once credit is
+    computed, by the entropy of the update before, so both are measured: two forward passes. Temperatures are multiples
+    of the run's own, at which tokens were sampled.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"score"})
+    writes: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
+    hot: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.2
+    """The higher temperature."""
+    cold: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """The lower temperature."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """Two lists of log-probs for each step."""
+        steps = [step for group in groups for trajectory in group for step in trajectory.steps if take_sampled(step)]
+        pairs = [(step.prompt_ids + step.response_ids[: step.forced], take_sampled(step)) for step in steps]
+        hot, cold = (
+            iter(tools.score(pairs, temperature=factor * tools.temperature)) for factor in (self.hot, self.cold)
+        )
+        return [
+            [
+                [
+                    {
+                        "logp_hot": list(next(hot)) if take_sampled(step) else [],
+                        "logp_cold": list(next(cold)) if take_sampled(step) else [],
+                    }
+                    for step in trajectory.steps
+                ]
+                for trajectory in group
+            ]
+            for group in groups
+        ]

@@ -1,0 +1,32 @@
+"""Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592)."""
+
+from __future__ import annotations
+
+from groupwise.losses import (
+    Clip,
+    Kl,
+    PolicyLoss,
+    TrajectoryMean,
+)
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import recipe
+from groupwise.parts.algorithm import Algorithm
+
+
+@recipe
+def flow_grpo(*, reference: bool = False) -> Algorithm:
+    """Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592): the outcome, compared by task, goes to every turn.
+
+    A_i = (R_i - mean(R)) / (std(R) + 1e-6) for all turns;   loss = mean over attempts, then turns, then tokens
+
+    Choices: the statistics count each attempt once, as the paper writes; the released code counts every turn, so that
+    longer attempts weigh more (`reference=True`). Clip 0.2 below and 0.3 above, KL 0.001 as k3.
+    """
+    return Algorithm(
+        advantage=grpo(average="step" if reference else "attempt").advantage,
+        loss=PolicyLoss(
+            surrogate=Clip(low=0.2, high=0.3),
+            aggregate=TrajectoryMean(within="step"),
+            penalties=(Kl(estimator="k3", weight=0.001),),
+        ),
+    )

@@ -1,0 +1,66 @@
+"""GAGPO (2026, arXiv:2605.13217, from its abstract)."""
+
+from __future__ import annotations
+
+from groupwise.credit import (
+    ByState,
+    ByTask,
+    NoScale,
+    Penalised,
+    Relative,
+    ReturnToGo,
+    Scaled,
+    StepRewardSignal,
+    TemporalDifferences,
+)
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, SequenceRatio
+from groupwise.methods.method import AfterLimit, Finite, ScaledBy, Share, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.slots import EstimatorPart
+
+
+@recipe
+def gagpo(
+    *,
+    gamma: Share = 0.95,
+    lam: Share = 0.95,
+    scale_by: ScaledBy = "task",
+    truncated: AfterLimit = "zero",
+    invalid_penalty: Finite = 0.1,
+) -> Algorithm:
+    """GAGPO (2026, arXiv:2605.13217, from its abstract): what a step changed in the mean return of its state's visits.
+
+    V(s) = mean return-to-go of the visits to s
+    delta_t = r_t + gamma V(s_{t+1}) - V(s_t),   A_t = sum_l (gamma lam)^l delta_{t+l}
+
+    Choices (only the abstract was read, so these are ours): lam 0.95. A state that was visited once is worth its own
+    return, so that its step is compared with what follows. Credit is divided by its root mean square over the task's
+    steps, or the state's, or not at all; it is not centred again. An attempt that a limit cut off ends in nothing, or
+    in its last state's value once more. The invalid penalty is a reward, and so part of returns: put on its step
+    after discounting, as GiGPO has it, it would praise the step before. One ratio for all tokens of a step, clip 0.2,
+    each step counts the same, KL 0.01 as k3.
+    """
+    returns = make_step_rewards_to_go(gamma, invalid_penalty)
+    above_value = Relative(by=ByState(), of=returns, scale=NoScale(), average="step")
+    credit = TemporalDifferences(of=above_value, returns=returns, gamma=gamma, lam=lam, truncated=truncated)
+    return make_temporal_algorithm(credit, scale_by)
+
+
+def make_step_rewards_to_go(gamma: float, invalid_penalty: float) -> ReturnToGo:
+    """Make the discounted return of rewards that pay for malformed responses."""
+    return ReturnToGo(gamma=gamma, of=Penalised(of=StepRewardSignal(), penalty=invalid_penalty))
+
+
+def make_temporal_algorithm(credit: EstimatorPart, scale_by: ScaledBy) -> Algorithm:
+    """Divide the credit as asked, and add GAGPO's loss."""
+    if scale_by != "none":
+        credit = Scaled(of=credit, by=ByTask() if scale_by == "task" else ByState())
+    return Algorithm(
+        advantage=credit,
+        loss=PolicyLoss(
+            ratio=SequenceRatio(unit="step"),
+            surrogate=Clip(),
+            aggregate=SequenceMean(),
+            penalties=(Kl(estimator="k3", weight=0.01),),
+        ),
+    )

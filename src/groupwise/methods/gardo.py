@@ -1,0 +1,435 @@
+"""GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from groupwise.credit import ColumnMean
+from groupwise.credit.signals import EpisodeReturn
+from groupwise.data.column_checks import to_numbers
+from groupwise.data.credit import Credit, Derivation, Mixture
+from groupwise.data.records import Task
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, PolicyLoss, SequenceMean
+from groupwise.losses.penalties import Kl, Weight
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.methods.dr_grpo import dr_grpo
+from groupwise.methods.method import Finite, Share, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import EstimatorPart, SignalPart
+from groupwise.parts.stateful import ObservedUpdate
+from groupwise.rollout.measures import ResponseEmbedding
+from groupwise.system.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def gardo(
+    *,
+    auxiliary: tuple[str, ...] = (),
+    weight: Finite = 0.04,
+    share: Share = 0.1,
+    max_kl: Annotated[float, Field(gt=0)] = 0.05,
+    every: Annotated[int, Field(gt=0)] | None = 15,
+    diversity: bool = True,
+) -> Algorithm:
+    """GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours): KL where it is needed.
+
+    A_i = d_i * (R_i - mean(R)) where that is not negative, else R_i - mean(R);   loss = clipped + weight * k3, gated
+
+    Choices: the gate is open for the share of attempts whose return stands out most against the columns `auxiliary`
+    (numbers, or lists whose mean counts), which are not trained on; without any it is open for all. The share follows
+    how doubtful attempts are. The policy becomes the reference once it is `max_kl` nats a token away, or after `every`
+    updates. d, the distance to the nearest other attempt, is of the policy's own hidden states, where the source has an
+    image model; `diversity=False` leaves it out. See `gated_kl`, `doubt_gate` and `distinct_credit`. Clip 0.2.
+    """
+    credit = dr_grpo().advantage
+    signals = tuple(ColumnMean(name=name) for name in auxiliary)
+    gate = DoubtGate(auxiliary=signals, first=share, lowest=min(share, 0.02), highest=max(share, 0.2))
+    return Algorithm(
+        advantage=DistinctCredit(of=credit) if diversity else credit,
+        measures=(ResponseEmbedding(),) if diversity else None,
+        channels={"kl_gate": gate} if weight else None,
+        loss=PolicyLoss(
+            surrogate=Clip(),
+            aggregate=SequenceMean(),
+            penalties=(GatedKl(weight=weight, max_kl=max_kl, every=every),),
+        ),
+    )
+
+
+# Which attempts earn suspiciously much: a gate for a penalty, as a channel that a loss reads beside credit.
+#
+# Axes: S steps, A attempts.
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class DoubtGate(Part, slot="estimator"):
+    """Open for the attempts whose reward stands out most against how auxiliary rewards rank them; else 0.
+
+        W(x)_i = share of the other attempts of the update whose x is lower;   U_i = W(of)_i - mean_k W(auxiliary_k)_i
+        open_i = U_i >= 0 and U_i >= the (1 - q) quantile of the U >= 0;   gate = open_i * steps / open steps
+        q <- q (1 +- change) where the mean of the U >= 0 is above, below all of the last `window` updates', in limits
+
+    Without auxiliary rewards it is open for all. Steps that do not train are not counted.
+
+    Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** The release subtracts ranks of
+    which 1 is best, so that its sign is the other one; win rates follow the paper's words. Quantiles are interpolated;
+    all attempts at the quantile are let through. An attempt has the mean of a signal over its steps; values that differ
+    by rounding alone (1e-9) beat nobody. What is remembered counts attempts of the update alone, not recalled ones,
+    and goes by what they earned before shapers.
+    """
+
+    mixes_tasks: ClassVar[bool] = True
+    of: SignalPart = EpisodeReturn()
+    """The reward that is trained on, a proxy of what is wanted."""
+    auxiliary: tuple[SignalPart, ...] = ()
+    """Other rewards, which are not trained on."""
+    first: Fraction = 0.1
+    """The share q that a run begins with."""
+    lowest: Fraction = 0.02
+    """The smallest share."""
+    highest: Fraction = 0.2
+    """The largest share."""
+    change: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """How much the share changes at once, relative to itself."""
+    window: Annotated[int, Field(gt=0)] = 20
+    """How many updates back doubt is compared."""
+    column: Annotated[str, Field(min_length=1)] = "gate_share"
+    """What the step table calls the share; two such parts that differ need two names."""
+
+    @model_validator(mode="after")
+    def _begins_within_limits(self) -> DoubtGate:
+        if not self.lowest <= self.first <= self.highest:
+            raise ConfigError(
+                f"first ({self.first:g}) is not from lowest ({self.lowest:g}) to highest ({self.highest:g}); give "
+                "limits around it"
+            )
+        return self
+
+    def __call__(self, table: StepTable) -> Credit:
+        doubt_A = self.measure_doubt(table)
+        doubtful = doubt_A[doubt_A >= 0]
+        bound = np.quantile(doubtful, 1 - read_share(self, table)) if len(doubtful) else math.inf
+        is_open = table.attempts.spread((doubt_A >= bound - 1e-9) | (not self.auxiliary)) > 0
+        num_open = int((is_open & table.trains).sum())
+        trace = GateTrace(
+            values=np.where(is_open, int(table.trains.sum()) / num_open if num_open else 0.0, 0.0),
+            compared=np.full(len(table), len(doubt_A) > 1),
+            share=read_share(self, table),
+            part=self,
+        )
+        return Credit.of(table, trace)
+
+    def measure_doubt(self, table: StepTable) -> FloatArray:
+        """U of each attempt (A)."""
+        own, *others = (win_rates(table.attempts.mean(table.ask_once(signal))) for signal in (self.of, *self.auxiliary))
+        # Rounded, since it is compared with 0: 2/3 less the mean of 1/3 and 1 may miss it by a digit.
+        return np.round(own - np.mean(others, axis=0), 12) if others else own
+
+    def start(self, *, seed: int) -> GateShare:
+        """Begin with the first share; nothing here is random."""
+        limits = (self.lowest, self.highest)
+        return GateShare(
+            self.column, self.measure_doubt, first=self.first, limits=limits, change=self.change, window=self.window
+        )
+
+
+def read_share(part: DoubtGate, table: StepTable) -> float:
+    """The share that a table remembers; the first where it remembers none."""
+    is_remembered = part.column in table.extra and len(table) > 0
+    return float(to_numbers(part.column, table.column(part.column))[0]) if is_remembered else part.first
+
+
+def win_rates(values: FloatArray) -> FloatArray:
+    """The share of the others that each value beats, by more than rounding (A); 0 for one that is alone."""
+    lower = np.searchsorted(np.sort(values), values - 1e-9 * np.maximum(np.abs(values), 1.0))
+    return lower / max(len(values) - 1, 1)
+
+
+# How large a share of doubtful attempts a gate lets through, which follows how doubtful they are: the memory of
+# GARDO.
+#
+# Axis: M tasks.
+
+
+class GateShare:
+    """The share, and the mean doubt of the last updates: the state of `DoubtGate`.
+
+    Worked example: share 0.1, the last means 0.2 and 0.3. A mean of 0.35 is above all of them: share 0.11. One of 0.25
+    leaves it.
+    """
+
+    def __init__(
+        self,
+        column: str,
+        measure: Callable[[StepTable], FloatArray],
+        *,
+        first: float,
+        limits: tuple[float, float],
+        change: float,
+        window: int,
+    ) -> None:
+        self._column, self._measure = column, measure
+        self._limits, self._change, self._window = limits, change, window
+        self._share = first
+        self._recent: list[float] = []
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """The share, the same for all tasks (M)."""
+        return {self._column: np.full(len(tasks), self._share, dtype=np.float64)}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Let more through where the attempts that took part are more doubtful than lately, less where less."""
+        pairs = zip(update.trajectories, update.credit, strict=True)
+        compared = [trajectory for trajectory, credit in pairs if credit is not None and trajectory.steps]
+        doubt = self._measure(StepTable.from_trajectories(compared)) if compared else np.zeros(0)
+        doubt = doubt[doubt >= 0]
+        if not len(doubt):
+            return
+        mean = float(doubt[0] + (doubt - doubt[0]).sum() / len(doubt))
+        lowest, highest = self._limits
+        if self._recent and mean > max(self._recent):
+            self._share = min(self._share * (1 + self._change), highest)
+        elif self._recent and mean < min(self._recent):
+            self._share = max(self._share * (1 - self._change), lowest)
+        self._recent = [*self._recent, mean][-self._window :]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The share and the last means."""
+        return {"share": self._share, "recent": list(self._recent)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._share = float(state["share"])
+        self._recent = [float(mean) for mean in state["recent"]]
+
+
+# How `DoubtGate` comes by a step's number, in plain arithmetic. Axis: S steps.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GateTrace:
+    """How a gate came about."""
+
+    values: FloatArray
+    """The gate of each step (S)."""
+    compared: BoolArray
+    """Whether there was more than one attempt (S)."""
+    share: float
+    """How many of the doubtful attempts may pass, as a share."""
+    part: DoubtGate
+    """The estimator."""
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """The attempt's doubt against the quantile of all, and how many steps the gate is open for."""
+        attempts, part = table.attempt.tolist(), self.part
+        own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (part.of, *part.auxiliary))
+        doubts = {
+            attempt: round(rate - math.fsum(other[attempt] for other in others) / max(len(others), 1), 12)
+            for attempt, rate in own.items()
+        }
+        bound = _find_quantile([doubt for doubt in doubts.values() if doubt >= 0], 1 - self.share)
+        opened = {attempt for attempt, doubt in doubts.items() if doubt >= bound - 1e-9 or not others}
+        kept = [attempt for attempt, trains in zip(attempts, table.trains.tolist(), strict=True) if trains]
+        num_open = sum(attempt in opened for attempt in kept)
+        value = len(kept) / num_open if num_open and attempts[step] in opened else 0.0
+        words = f"open for all: {len(kept)} / {num_open}"
+        if others:
+            how = f"open: {len(kept)} / {num_open}" if attempts[step] in opened else "shut"
+            words = f"doubt {doubts[attempts[step]]:.6g} against {bound:.6g}, {how}"
+        return Derivation(
+            value=value,
+            formula=f"{words} = {value:.6g}",
+            members=tuple((attempts.index(attempt), doubt) for attempt, doubt in doubts.items()),
+        )
+
+
+def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, float]:
+    """The share of the other attempts that each one beats."""
+    of_attempt: dict[int, list[float]] = {}
+    for value, attempt in zip(values, attempts, strict=True):
+        of_attempt.setdefault(attempt, []).append(value)
+    means = {attempt: own[0] + math.fsum(x - own[0] for x in own) / len(own) for attempt, own in of_attempt.items()}
+    return {
+        attempt: sum(other < mean - 1e-9 * max(abs(mean), 1.0) for other in means.values()) / max(len(means) - 1, 1)
+        for attempt, mean in means.items()
+    }
+
+
+def _find_quantile(values: Sequence[float], share: float) -> float:
+    """The value below which such a share lies, interpolated; infinity of nothing."""
+    if not values:
+        return math.inf
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+# More credit for good attempts that are unlike the others: GARDO's diversity. Axes: S steps, A attempts, W width.
+
+SAME = 1e-12
+"""Mean distance below which the attempts at a task count as the same."""
+
+
+class DistinctCredit(Part, slot="estimator"):
+    """Multiply credit that is not negative by how far the attempt is from the one most like it.
+
+        near_i = min over the other attempts j at its task of (1 - cos(e_i, e_j));   d_i = near_i / mean(near)
+        A_i    = d_i * A_i where A_i >= 0, else A_i
+
+    Source: GARDO (2025, arXiv:2512.24138) and its release, for images. **Choices.** An attempt lies at the mean of its
+    responses' points, each at length 1; what the points are is the measure's (`response_embedding` writes them). An
+    attempt that is alone, or none of whose responses has a point, keeps its credit and is nobody's neighbour. Where all
+    are the same, so do all.
+    """
+
+    of: EstimatorPart
+    """The credit that is weighed."""
+    fact: Annotated[str, Field(min_length=1)] = "embedding"
+    """The column that says where each response lies, as a list of numbers."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fact that it reads."""
+        return frozenset({self.fact})
+
+    def __call__(self, table: StepTable) -> Credit:
+        trace, weight = self.of(table).trace, self.weigh_attempts(table)[table.attempt]
+        weight = np.where(trace.values >= 0, weight, 1.0)
+        mixed = Mixture(
+            values=weight * trace.values, compared=trace.compared, weights=(weight,), terms=(trace,), part=self
+        )
+        return Credit.of(table, mixed)
+
+    def weigh_attempts(self, table: StepTable) -> FloatArray:
+        """d of each attempt (A)."""
+        point_A, is_known_A = self._read_points(table)
+        weight_A = np.ones(len(table.attempts))
+        task_A = table.task[table.attempts.first]
+        for task in np.unique(task_A):
+            members = np.flatnonzero((task_A == task) & is_known_A)
+            if len(members) > 1:
+                weight_A[members] = _weigh_group(point_A[members])
+        return weight_A
+
+    def _read_points(self, table: StepTable) -> tuple[FloatArray, BoolArray]:
+        """Where each attempt lies (A, W), at length 1, and whether that is known (A)."""
+        column = table.column(self.fact)
+        width = max((len(numbers) for numbers in column if isinstance(numbers, list | tuple)), default=0)
+        point_S = np.zeros((len(table), width))
+        for step, numbers in enumerate(column):
+            if not isinstance(numbers, list | tuple) or len(numbers) not in (0, width):
+                raise RecordError(
+                    f"{table.describe_step(step)}: {self.fact} is no list of {width} numbers; measure it with "
+                    "response_embedding"
+                )
+            if len(numbers):
+                point_S[step] = numbers
+        if not np.isfinite(point_S).all():
+            raise RecordError(f"{self.fact} holds a number that is not finite; measure it with response_embedding")
+        unit_S = _shorten(point_S)
+        sum_A = np.zeros((len(table.attempts), width))
+        np.add.at(sum_A, table.attempt, unit_S)
+        return _shorten(sum_A), np.asarray(np.any(sum_A != 0, axis=1))
+
+
+def _shorten(points: FloatArray) -> FloatArray:
+    """Points at length 1; 0 stays 0."""
+    length = np.sqrt((points**2).sum(axis=1, keepdims=True))
+    return points / np.where(length > 0, length, 1.0)
+
+
+def _weigh_group(points: FloatArray) -> FloatArray:
+    """The distance of each to its nearest neighbour, over the mean of these; 1 where all are the same.
+
+    Half the square of the difference is 1 - cos, and exactly 0 for equal points.
+    """
+    apart = np.array([((points - point) ** 2).sum(axis=1) / 2 for point in points])
+    np.fill_diagonal(apart, np.inf)
+    near = apart.min(axis=1)
+    mean = near.mean()
+    return near / mean if mean > SAME else np.ones(len(points))
+
+
+# A KL to the reference where rewards are doubtful, to a reference that follows: GARDO. Axis: T tokens.
+
+MEASURED = "loss/kl_to_reference"
+"""What a loss with a reference reports of its own accord: mean of k3 over the tokens that train."""
+
+
+class GatedKl(Kl, slot="penalty"):
+    """Stay close to the reference where a gate says so, and move the reference along once the policy has left it.
+
+        l         = weight * gate * k,   k as in `Kl`, gate a channel of credit
+        reference <- the policy after an update in which mean k3 > max_kl, or `every` updates after the last time
+
+    With the channel of `doubt_gate`, which is 0 or the number of steps over that of gated steps, the mean of l is
+    the mean of k over the gated ones.
+
+    Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** Ours for language models: k by
+    token, 0.05 nats a token in place of 3e-4 of the diffusion's own measure, updates in place of epochs. k3 is measured
+    over all tokens that train, gated or not, and over all optimiser steps of an update. The new reference is that of
+    the update that passed the bound, from the next one on; its policy is kept as a checkpoint, from which a resumed run
+    takes it up.
+    """
+
+    weight: Weight = 0.04
+    """How much of it is added to the loss; at 0 no reference policy is needed."""
+    gate: Annotated[str, Field(min_length=1)] = "kl_gate"
+    """The channel that says where it counts, and how much."""
+    max_kl: Annotated[float, Field(gt=0)] = 0.05
+    """Mean k3 above which the policy becomes the reference; infinity = never for that reason."""
+    every: Annotated[int, Field(gt=0)] | None = 15
+    """Updates after which it becomes the reference in any case; None = never for that reason."""
+
+    @property
+    def channels(self) -> frozenset[str]:
+        """The channel of credit that it reads."""
+        return frozenset({self.gate})
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return columns.channel(self.gate) * super().__call__(columns)
+
+    def start(self, *, seed: int) -> ReferenceChoice:
+        """Begin with the policy that the run starts from; nothing here is random."""
+        return ReferenceChoice(self)
+
+
+class ReferenceChoice:
+    """Which policy is the reference: the state of `GatedKl`."""
+
+    def __init__(self, part: GatedKl) -> None:
+        self._part = part
+        self.reference = 0
+
+    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
+        """Nothing of tasks: whoever holds the weights asks for `reference`."""
+        return {}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Take the update's policy where the one before is too far away, or too old."""
+        kl, every = update.metrics.get(MEASURED, math.nan), self._part.every
+        if kl > self._part.max_kl or (every is not None and update.number - self.reference >= every):
+            self.reference = update.number
+
+    def state_dict(self) -> dict[str, Any]:
+        """The update whose policy it is."""
+        return {"reference": self.reference}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with it."""
+        self.reference = int(state["reference"])

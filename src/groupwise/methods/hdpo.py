@@ -1,0 +1,89 @@
+"""HDPO (Metis, 2026, arXiv:2604.08545, and its release)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from groupwise.credit import AmongSolved, Deviation, Relative
+from groupwise.data.column_checks import quote_value
+from groupwise.data.segments import FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def hdpo(
+    *, tool_weight: Finite = 0.15, calls: str | None = "num_calls", solved_above: Finite = 0.5, eps: Finite = 1e-6
+) -> Algorithm:
+    """HDPO (Metis, 2026, arXiv:2604.08545, and its release): GRPO, and among the right attempts fewer tool calls win.
+
+    loss = L_clip(A) + tool_weight * L_clip(A_tool);   A_tool = z-score of 1 / (T + 1) among the right, else 0
+
+    Choices: right is a score above `solved_above`. T sums the column `calls`, a fact that environments with tools tell;
+    `calls=None` takes every step but the last for a call. The source's reward, 0.9 for a right answer and 0.1 for its
+    form, is `outcome` and `format` in `rewards`. Two losses are summed, as released, not one taken of the sum. Clip
+    0.2; each answer counts the same (ours); no KL. The plan `top_up` and filters that drop solved tasks are refused:
+    there the economy is learnt.
+    """
+    advantage = grpo(eps=eps).advantage
+    if not tool_weight:
+        return Algorithm(advantage=advantage, loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()))
+    economy = Relative(by=AmongSolved(above=solved_above), of=ToolEconomy(calls=calls), scale=Deviation(eps=eps))
+    return Algorithm(
+        advantage=advantage,
+        channels={"economy": economy},
+        loss=PolicyLoss(surrogate=ClippedChannels(weights={"economy": tool_weight}), aggregate=SequenceMean()),
+    )
+
+
+# A signal that is the larger, the fewer tool calls an attempt made. Axes: S steps, A attempts.
+
+
+class ToolEconomy(Part, slot="signal"):
+    """One over the tool calls of an attempt and one more, the same for all its steps.
+
+        r = 1 / (T + 1),   T = tool calls of the attempt
+
+    Source: HDPO (2026, arXiv:2604.08545) and its release, which pays it to right answers alone; here the grouper
+    `among_solved` sees to that. Choices: T is the sum over an attempt's steps of the column `calls`, whose entries are
+    numbers, or lists that are counted; a step without an entry made no call. `calls=None` takes every step but the
+    last for a call, for worlds that do not tell: an attempt searches until it answers.
+    """
+
+    calls: str | None = "num_calls"
+    """The column that has the tool calls of a step; None = every step of an attempt but the last is one."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset() if self.calls is None else frozenset({self.calls})
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        if self.calls is None:
+            num_calls_A = table.attempts.size - 1.0
+        else:
+            entries = table.column(self.calls).tolist()
+            num_calls_A = table.attempts.sum(
+                np.array([self._count(table, step, entry) for step, entry in enumerate(entries)], dtype=np.float64)
+            )
+        return table.attempts.spread(1.0 / (num_calls_A + 1.0))
+
+    def _count(self, table: StepTable, step: int, entry: Any) -> float:
+        """The calls that one entry of the column stands for."""
+        if isinstance(entry, list | tuple):
+            return float(len(entry))
+        if entry is None or entry != entry:  # NaN is how tables of other libraries write None
+            return 0.0
+        if isinstance(entry, bool | int | float) and 0 <= entry < float("inf"):
+            return float(entry)
+        raise RecordError(
+            f"{table.describe_step(step)}: the column {self.calls!r} holds {quote_value(entry)}, which is no number of "
+            "tool calls; give a number from 0 on, a list of the calls, or None"
+        )

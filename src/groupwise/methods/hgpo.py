@@ -1,0 +1,53 @@
+"""HGPO (2026, arXiv:2602.22817)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.credit import Blend, Deviation, NoScale, Term
+from groupwise.credit.groupers import Peers
+from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
+from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.terms import ScaleName, make_episode_term, make_history_terms, make_step_return
+from groupwise.parts.algorithm import Algorithm
+
+
+@recipe
+def hgpo(  # noqa: PLR0913 - the options of the method
+    *,
+    depth: Annotated[int, Field(ge=0)] = 2,
+    alpha: Annotated[float, Field(ge=0, le=64)] = 1.0,
+    gamma: Share = 0.95,
+    scale: ScaleName = "std",
+    episode: bool = False,
+    invalid_penalty: Finite = 0.1,
+    refused_penalty: Finite = 0.0,
+    peers: Peers = "any",
+    reference: bool = False,
+) -> Algorithm:
+    """HGPO (2026, arXiv:2602.22817): a step against steps that share its state and more and more of its history.
+
+    A = sum_k w_k A_k / sum_k w_k,   w_k = (k+1)^alpha,   A_k over steps with equal (s_{t-k}, ..., s_t), k = 0..depth
+
+    Choices: population deviation. In the paper `depth` is the number of past steps that prompts show; here the two are
+    set apart (`rollout.memory`), and a run in which they differ says so. Levels on which the step is alone or has no
+    such history drop out of both sums; a level on which it is exactly average stays in. `episode=True` adds the episode
+    credit at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is the released code: weights
+    (k+2)^alpha always, levels of exactly 0 dropped, 1e-6 added to the denominator, episode statistics over rows,
+    penalty on the row's episode score too. The invalid penalty is on malformed responses, as released;
+    `refused_penalty`, which nobody published, on refused actions. A group may hold steps of a single rollout, as
+    published; not with `peers="other_rollouts"`. Loss as for GiGPO (clip 0.2,
+    dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
+    """
+    spread = Deviation(ddof=0) if scale == "std" else NoScale()
+    returns = make_step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty)
+    first = 2 if episode or reference else 1
+    terms = make_history_terms([float(first + k) ** alpha for k in range(depth + 1)], returns, spread, peers=peers)
+    if episode:
+        base = make_episode_term(scale=scale, invalid_penalty=invalid_penalty, reference=reference)
+        terms = (Term(weight=1.0, of=base), *terms)
+    blend = Blend(terms=terms, absent="zero_valued", eps=1e-6) if reference else Blend(terms=terms)
+    loss = PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean(), penalties=(Kl(estimator="k3", weight=0.01),))
+    return Algorithm(advantage=blend, loss=loss)

@@ -1,0 +1,124 @@
+"""LLDS (2025, arXiv:2512.04220, from re-implementations)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from groupwise.data.samples import Totals
+from groupwise.losses.policy_loss import LossResult, PolicyLoss, Tally
+from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, TrajectorySums, Unit
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part, name_of
+from groupwise.parts.slots import LossPart
+from groupwise.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") -> Algorithm:
+    """LLDS (2025, arXiv:2512.04220, from re-implementations): GRPO that does not let what was right become unlikely.
+
+    loss = GRPO + weight * sum over active tokens of max(0, logp_old - logp) / active tokens
+
+    Choices: a step is active if its credit is not negative and it became less likely as a whole; `gate="trajectory"`
+    decides by attempt. It is 0 at the first optimiser step of an update. See the loss `llds`.
+    """
+    base = grpo()
+    assert base.loss is not None, "the recipe has a loss"
+    return Algorithm(advantage=base.advantage, loss=Llds(of=base.loss, weight=weight, gate=gate))
+
+
+# A loss beside another: what was right must not become less likely. Axes: T tokens, R trajectories of the update.
+
+
+class Llds(Part, slot="loss"):
+    """Another loss, and a pull on tokens of what was not blamed whose likelihood fell since the update began.
+
+        D_t  = logp_old - logp;   an action is active where its A >= 0 and the sum of its D > 0
+        loss = of + weight * sum over the tokens of active actions of max(0, D) / tokens of active actions
+
+    Only tokens that became less likely are pulled, and only in actions that became less likely as a whole; the gate
+    carries no gradient. How many tokens are active is known after a first pass.
+
+    Source: LLDS (2025, arXiv:2512.04220), after re-implementations that agree; weight 0.1 of those the source tried.
+    Choices: an action is a step, the run of sampled tokens between two observations; `gate="trajectory"` is the
+    source's form for whole answers. A is the mean over the action's tokens; credit of 0 is not blame. `per="all"`
+    divides by all tokens that train, as another reading has it. The variant that leaves final answers out is not here.
+    It is 0 at the first optimiser step of an update: use several, or attempts that another policy sampled.
+    """
+
+    of: LossPart = PolicyLoss()
+    """What is minimised beside it; one that needs no first pass of its own."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """How strong the pull is."""
+    gate: Literal["step", "trajectory"] = "step"
+    """What counts as an action."""
+    per: Literal["active", "all"] = "active"
+    """Which tokens the pull is divided by."""
+
+    @model_validator(mode="after")
+    def _has_one_first_pass(self) -> Llds:
+        if hasattr(self.of, "first_pass"):
+            raise ConfigError(f"of: {name_of(self.of)} has a first pass of its own; give a policy_loss")
+        return self
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it and the other loss read beyond the basics."""
+        return self.of.needs | {OLD_LOGP}
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The named columns that the other loss reads."""
+        return getattr(self.of, "columns", frozenset())
+
+    @property
+    def channels(self) -> frozenset[str]:
+        """The channels of credit that the other loss reads."""
+        return getattr(self.of, "channels", frozenset())
+
+    @property
+    def unit(self) -> Unit:
+        """What must lie whole in one micro-batch."""
+        own: Unit = "step" if self.gate == "step" else "sample"
+        other: Unit = self.of.unit  # type: ignore[assignment]
+        return max(own, other, key=UNITS.index)
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
+        """By how much each trajectory fell, its credit, and how many of its tokens are active if steps decide."""
+        columns = columns.select_trained().use_sampler_logps()
+        drop_T = _measure_drop(columns)
+        active_T = _find_active_steps(columns, drop_T)
+        return TrajectorySums.of(columns, totals, drop=drop_T, credit=columns.advantage, active=active_T)
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
+        result = self.of(columns, totals)
+        columns = columns.select_trained().use_sampler_logps()
+        drop_T = _measure_drop(columns)
+        if self.gate == "step":
+            active_T, num_active = _find_active_steps(columns, drop_T), summary.sums["active"].sum()
+        else:
+            is_active_R = (summary.sums["drop"] > 0) & (summary.mean("credit") >= 0)
+            active_T = is_active_R.to(drop_T).index_select(0, columns.trajectory)
+            num_active = (summary.tokens * is_active_R).sum()
+        divisor = num_active.clamp(min=1) if self.per == "active" else max(totals.tokens, 1)
+        pull = self.weight * (active_T * drop_T.relu()).sum() / divisor
+        tally = Tally(total=active_T.sum(), count=len(columns))
+        return LossResult(loss=result.loss + pull, metrics={**result.metrics, "extra/active": tally})
+
+
+def _measure_drop(columns: TokenColumns) -> Tensor:
+    return columns.require(OLD_LOGP) - columns.logp
+
+
+def _find_active_steps(columns: TokenColumns, drop_T: Tensor) -> Tensor:
+    """1 for the tokens of active steps, else 0 (T)."""
+    steps = columns.units("step")
+    is_active_T = (steps.sum(drop_T.detach()) > 0) & (steps.mean(columns.advantage) >= 0)
+    return is_active_T.to(drop_T)

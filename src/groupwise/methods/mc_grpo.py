@@ -1,0 +1,70 @@
+"""MC-GRPO (2026, arXiv:2601.22582, and its release)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.credit import ByTask, EpisodeReturn, Median, MedianAbsoluteDeviation, Relative
+from groupwise.data.segments import BoolArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.losses import (
+    Clip,
+    Kl,
+    PolicyLoss,
+    SequenceMean,
+)
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.system.errors import ConfigError
+
+
+@recipe
+def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
+    """MC-GRPO (2026, arXiv:2601.22582, and its release): the median as baseline, one attempt more than is trained on.
+
+    A_i = (R_i - median(R)) / (MAD(R) + eps); the attempt at the median is dropped
+
+    Choices: the number of attempts must be odd, one more than is trained on; a run with an even number is refused, and
+    where a fault leaves one, the lower of the middle two is the median. With 0/1 rewards and an odd group the median
+    distance is always 0 and the released credit is +-1000; where it is under a thousandth of the range we divide by the
+    sample deviation. `reference=True` keeps the release. Loss as for GRPO, with the released KL weight 0.04.
+    """
+    scale = MedianAbsoluteDeviation(eps=eps, fallback=0.0 if reference else 1e-3)
+    return Algorithm(
+        advantage=Relative(by=ByTask(), of=EpisodeReturn(), baseline=Median(), scale=scale),
+        filters=(DropPivot(),),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(estimator="k3", weight=0.04),)),
+    )
+
+
+# The filter that leaves out the attempt at the median.
+
+
+class DropPivot(Part, slot="filter"):
+    """Drop, in each task, the one attempt that the median baseline is taken from: its credit is 0 by construction.
+
+    Source: MC-GRPO, which samples one attempt more than it trains on, an odd number in all; a run with an even number
+    is refused. Choice: of several attempts at the median, the one with the lowest id. A fault may leave an even number:
+    then the lower of the middle two is the median.
+    """
+
+    def check_attempts(self, attempts: int) -> None:
+        """An even number has no one attempt at its median."""
+        if attempts % 2 == 0:
+            raise ConfigError(
+                f"rollout.plan.attempts is {attempts}, but the filter drop_pivot drops the attempt at the median, and "
+                f"only an odd number has one; give {attempts + 1} to train on {attempts}"
+            )
+
+    def __call__(self, table: StepTable) -> BoolArray:
+        first_step = table.attempts.first
+        returns = table.episode_return[first_step]
+        tasks = Segments.of(table.task[first_step])
+        at_median = returns == tasks.spread(tasks.lower_median(returns), np.nan)
+        pivots = np.flatnonzero(at_median)[::-1]
+        pivot_of_task = np.empty(len(tasks), dtype=np.int64)
+        pivot_of_task[tasks.label[pivots]] = pivots  # written last to first, so the lowest attempt stays
+        kept = np.ones(len(table.attempts), dtype=np.bool_)
+        kept[pivot_of_task] = False
+        return kept[table.attempt]

@@ -1,0 +1,78 @@
+"""What makes a function a recipe: its arguments are checked, and its docstring speaks for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any, Literal, ParamSpec
+
+from pydantic import Field, ValidationError, validate_call
+
+from groupwise.parts.algorithm import Algorithm
+from groupwise.system.errors import ConfigError, nearest
+
+Options = ParamSpec("Options")
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""Any number but an infinity or NaN."""
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+
+Average = Literal["attempt", "step"]
+
+Alone = Literal["zero", "raw", "error"]
+
+Count = Annotated[int, Field(ge=1)]
+
+ScaledBy = Literal["task", "state", "none"]
+"""Over whose credit the root mean square is taken that credit is divided by."""
+
+AfterLimit = Literal["zero", "value"]
+"""What is expected after the end of an attempt that a limit cut off."""
+
+
+def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorithm]:
+    """Check a recipe's arguments before it builds anything, with errors that name the recipe and the argument."""
+    checked = validate_call(function)
+    known = inspect.signature(function).parameters
+
+    @wraps(function)
+    def build(*args: Options.args, **options: Options.kwargs) -> Algorithm:
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"{function.__name__}: unknown option {name!r}; {nearest(name, known)}")
+        try:
+            return checked(*args, **options)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(str(key) for key in problem["loc"])
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            raise ConfigError(f"{function.__name__}: {where}: {message}, found {problem['input']!r}") from None
+
+    return build
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSummary:
+    """What a recipe's docstring says of it."""
+
+    name: str
+    """Name in the catalogue."""
+    sentence: str
+    """One sentence that a colleague could repeat."""
+    citation: str
+    """Where it comes from."""
+    options: dict[str, Any]
+    """Its options and their defaults."""
+    text: str
+    """The whole docstring: sentence, equation, citation, Choices."""
+
+
+def summarise(name: str, function: Callable[..., Algorithm]) -> RecipeSummary:
+    """Read a recipe's docstring, whose first line is `Title (citation): sentence`."""
+    text = inspect.getdoc(function) or ""
+    head, _, sentence = text.partition("\n\n")[0].replace("\n", " ").partition("): ")
+    options = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
+    return RecipeSummary(name=name, sentence=sentence, citation=head.partition(" (")[2], options=options, text=text)

@@ -1,0 +1,78 @@
+"""NGRPO (github.com/nangongrui-ngr/NGRPO)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relative
+from groupwise.data.segments import FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.losses import (
+    Clip,
+    PolicyLoss,
+    TokenMean,
+)
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import SignalPart
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def ngrpo(
+    *, best: Finite = 1.0, virtual: Annotated[int, Field(ge=0)] = 1, eps: Finite = 1e-6, reference: bool = False
+) -> Algorithm:
+    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect attempt in each group, so that all-wrong ones teach.
+
+    A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
+
+    Choices: `best` is what a perfect attempt earns; a return above it is an error. A single attempt is compared with
+    the made-up one; the release gives it R (`reference=True`). Tasks that every attempt solved are dropped, as
+    released; solved is a score of `best`, by the column `accuracy` where there is one, since a shaped return would hide
+    it. Clip 0.16 below and 0.24 above, mean over tokens, no KL.
+    """
+    credit = Relative(
+        by=ByTask(),
+        of=Bounded(of=EpisodeReturn(), best=best) if virtual else EpisodeReturn(),
+        scale=Deviation(eps=eps),
+        alone="raw" if reference else "zero",
+        virtual=(best,) * virtual,
+        virtual_is_company=not reference,
+    )
+    return Algorithm(
+        advantage=credit,
+        filters=(DropSolved(best=best),),
+        loss=PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean()),
+    )
+
+
+# A signal with an upper bound: a step above it is an error.
+#
+# Axis: S steps.
+
+
+class Bounded(Part, slot="signal"):
+    """Another signal that nobody can get more of than the best; one above it is an error, since `best` is then wrong.
+
+    For methods that put a made-up perfect attempt into a group (NGRPO): one that real attempts beat is no such thing.
+    """
+
+    of: SignalPart
+    """The signal that is bounded."""
+    best: Annotated[float, Field(allow_inf_nan=False)]
+    """The largest value that the signal can have."""
+
+    def __call__(self, table: StepTable) -> FloatArray:
+        signal = table.ask_once(self.of)
+        # A sum of rewards may pass the best by its last digit.
+        above = np.flatnonzero(signal > self.best + 1e-9 * max(1.0, abs(self.best)))
+        if len(above):
+            raise RecordError(
+                f"{table.describe_step(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, "
+                f"{self.best:g}; set `best` to what a perfect attempt earns"
+            )
+        return signal

@@ -1,0 +1,114 @@
+"""P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.data.samples import Totals
+from groupwise.losses import AllPairs
+from groupwise.losses.pairs import PairSums, PairTerms, measure_pairs, share_of_pairs
+from groupwise.losses.policy_loss import LossResult
+from groupwise.losses.token_columns import OLD_LOGP, PAIRS, TokenColumns, Unit
+from groupwise.methods.method import Finite, recipe
+from groupwise.methods.rloo import rloo
+from groupwise.methods.terms import take_kl_off_answers
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def p3o(
+    *, clip: Literal["separate", "joint", "none"] = "none", width: Finite = 0.2, kl_in_reward: Finite = 0.0
+) -> Algorithm:
+    """P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours): pairs move apart by how much their returns differ.
+
+    grad = mean over pairs of -(R_w - R_l) / 2 * grad(logp of the winner - logp of the loser);   A_i = as for RLOO
+
+    Choices: all pairs of a task; each pair counts the same. Without a clip it is the published gradient, on-policy that
+    of RLOO times (n - 1) / 2 a task of n attempts, a constant where all tasks have equally many. The source clips too;
+    its form was not found, so `clip="separate"` and `"joint"` are reconstructed, see the loss `p3o`, and neither is the
+    default. The source takes a KL to the reference off the reward: `kl_in_reward=0.1` does, as for RLOO, and the
+    default leaves it out. Log-probs are summed over all steps of an attempt.
+    """
+    return Algorithm(
+        advantage=rloo().advantage,
+        pairing=AllPairs(counts="pair"),
+        loss=P3o(clip=clip, width=width),
+        **take_kl_off_answers(kl_in_reward),
+    )
+
+
+# Pairwise proximal policy optimisation: a policy gradient of pairs. Axes: T tokens, M members, P pairs.
+
+Width = Annotated[float, Field(gt=0)]
+LARGEST_LOG_RATIO = 20.0
+"""Log-ratios of whole members are clamped to this before exp, as those of tokens are."""
+
+
+class P3o(Part, slot="loss"):
+    """Move each pair apart by how much better the winner did: no level of the rewards matters.
+
+        h = (R_winner - R_loser) / 2;   r = sum over tokens of logp - logp_old;   D = logp of winner - logp of loser
+
+        none       l = -h * sg(exp(r_winner + r_loser)) * D
+        separate   l = max(-h rho_w, -h clip(rho_w)) + max(h rho_l, h clip(rho_l)),   rho = exp(r), clip to 1 +- width
+        joint      l = max(-h W D, -h W clip(D, D_old +- joint_width)),   W = sg(clip(exp(r_winner + r_loser)))
+
+        loss = sum_p weight_p * l_p / sum_p weight_p
+
+    Source: P3O (Wu et al. 2023, arXiv:2310.00212). The gradient without a clip, h * grad D, is published; the two
+    clipped forms are ours, after summaries: the source clips too, in a form that was not found. Choices: no clip unless
+    one is asked for, so that the default is what is published; with several optimiser steps an update, ask for one.
+    Rewards are those that the pairing compares (`Pair.gap`), so a KL to the reference that the source takes off them
+    belongs to a shaper (`reference_kl`). On-policy, over all pairs and without a clip, the gradient is that of RLOO's
+    credit, times (n - 1) / 2 for a task of n attempts: one constant only where all tasks have equally many. Log-ratios
+    are clamped to +-20.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({PAIRS, OLD_LOGP})
+    unit: ClassVar[Unit] = "sample"
+    clip: Literal["separate", "joint", "none"] = "none"
+    """What bounds a pair's step; `none` is what is published."""
+    width: Width = 0.2
+    """How far from 1 a ratio may go."""
+    joint_width: Width = 0.2
+    """`joint`: how far D may go from where it was, in nats."""
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
+        """Log-probs, now and when the update began, of each member of a pair."""
+        columns = columns.select_trained().use_sampler_logps()
+        return PairSums.of(columns, totals, logp=columns.logp, old=columns.require(OLD_LOGP))
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
+        columns = columns.select_trained().use_sampler_logps()
+        pairs = PairTerms.of(totals, columns.logp.detach())
+        old_M, half_P = summary.sums["old"], pairs.gap / 2
+
+        def value_of(logp_M: Tensor) -> Tensor:
+            change_M = (logp_M - old_M).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+            loss_P = self._lose(half_P, change_M, pairs, pairs.contrast(logp_M), pairs.contrast(old_M))
+            return (pairs.weight * loss_P).sum()
+
+        loss = share_of_pairs(value_of, summary, columns, totals)
+        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
+
+    def _lose(self, half_P: Tensor, change_M: Tensor, pairs: PairTerms, D_P: Tensor, old_P: Tensor) -> Tensor:
+        """The loss of each pair (P)."""
+        winner_P, loser_P = change_M.index_select(0, pairs.winner), change_M.index_select(0, pairs.loser)
+        low, high = 1 - self.width, 1 + self.width
+        if self.clip == "separate":
+            praise_P, blame_P = winner_P.exp(), loser_P.exp()
+            return (-half_P * praise_P).maximum(-half_P * praise_P.clamp(low, high)) + (half_P * blame_P).maximum(
+                half_P * blame_P.clamp(low, high)
+            )
+        joint_P = (winner_P + loser_P).detach().clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        if self.clip == "none":
+            return -half_P * joint_P * D_P
+        pull_P = -half_P * joint_P.clamp(low, high)
+        near_P = D_P.clamp(old_P - self.joint_width, old_P + self.joint_width)
+        return (pull_P * D_P).maximum(pull_P * near_P)

@@ -1,0 +1,162 @@
+"""PAV (Setlur et al. 2024, arXiv:2410.08146)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from groupwise.credit import ByTask, ColumnSignal, NoBaseline, NoScale, Relative, Sum, Term
+from groupwise.data.records import FAULTS, Trajectory
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.method import Count, Finite, recipe
+from groupwise.methods.rloo import rloo
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.forks import Fork
+from groupwise.rollout.measures.segment_cuts import LARGEST_SEED
+from groupwise.rollout.measures.tools import Tools
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) -> Algorithm:
+    """PAV (Setlur et al. 2024, arXiv:2410.08146): RLOO, plus what each step changed in the chance of a prover.
+
+    A_t = R - mean(other R) + alpha * (V_after - V_before),   V = success of the best of `best_of` attempts from there
+
+    Choices: those of the part `prover_values`, which plays `continuations` attempts from a copy of the world before
+    each step; the paper trains a verifier to say what they would say. Each step has its own progress alone: added up
+    over the steps that follow, all but the ends would cancel. alpha is ours (the paper's was not found): added up over
+    an attempt, progress is its success less what was expected, so that it weighs half as much as the outcome. alpha = 0
+    is `rloo`'s credit, and nothing is played. Success is 0 or 1, so rewards should be of that size. Clip 0.2, mean
+    over tokens, no KL.
+    """
+    loss = PolicyLoss(surrogate=Clip(), aggregate=TokenMean())
+    if alpha == 0:
+        return Algorithm(advantage=rloo().advantage, loss=loss)
+    progress = Relative(
+        by=ByTask(),
+        of=ColumnSignal(name="prover_progress"),
+        baseline=NoBaseline(),
+        scale=NoScale(),
+        average="step",
+        alone="raw",
+    )
+    return Algorithm(
+        advantage=Sum(terms=(Term(weight=1.0, of=rloo().advantage), Term(weight=alpha, of=progress))),
+        measures=(ProverValues(best_of=best_of, continuations=continuations),),
+        loss=loss,
+    )
+
+
+# What each step changed in the chance that a prover succeeds: the best of several continuations from a copy.
+
+SUCCESS = "success"
+Situation = tuple[str, tuple[tuple[int, ...], ...]]
+"""A task, and all that was said so far: the same world, and the same prompt."""
+
+
+class ProverValues(Part, slot="measure"):
+    """Let the policy go on from before each step, and value the situation by how the best of several attempts does.
+
+        V = expected best success of `best_of` attempts from here,   progress of a step = V after it - V before it
+
+    It writes the facts `prover_value` (V before the step) and `prover_progress`. After an attempt's last step V is its
+    own success: nothing is left to try. The environment must be one that can be copied.
+
+    Source: PAV (Setlur et al. 2024, arXiv:2410.08146), whose provers are the best of K of the policy, K = 4 best.
+    **Choices.** The paper trains a verifier on such values, here they are measured. V is the mean over all sets of
+    `best_of` among `continuations` attempts, which is right on average; 1 - (1 - q)^K of the share q of successes is
+    too low. Attempts that said the same so far share one V. Where faults left fewer than `best_of`, a step's progress
+    is 0 and its value is left out. Continuations are sampled as attempts are, and none trains.
+
+    Worked example: of 8 continuations 2 succeed, best of 4: 1 - C(6, 4) / C(8, 4) = 1 - 15 / 70 = 0.786.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"fork"})
+    writes: ClassVar[frozenset[str]] = frozenset({"prover_value", "prover_progress"})
+    best_of: Annotated[int, Field(ge=1)] = 4
+    """K: how many attempts the prover has; 1 = the policy itself."""
+    continuations: Annotated[int, Field(ge=1)] = 8
+    """Attempts that go on from each situation."""
+
+    @model_validator(mode="after")
+    def _enough_to_choose_from(self) -> ProverValues:
+        if self.continuations < self.best_of:
+            raise ValueError(
+                f"{self.continuations} continuations cannot tell the best of {self.best_of}; raise continuations"
+            )
+        return self
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The value before each step, and its progress."""
+        places: dict[Situation, tuple[Trajectory, int]] = {}
+        for trajectory in (trajectory for group in groups for trajectory in group):
+            _check_unguided(trajectory)
+            for kept in range(len(trajectory.steps)):
+                places.setdefault(_describe_situation(trajectory, kept), (trajectory, kept))
+        forks = [
+            Fork(trunk=trunk, kept=kept, number=number, seed=_draw_seed(draw, trunk, kept, number))
+            for trunk, kept in places.values()
+            for number in range(self.continuations)
+        ]
+        played = tools.play_forks(forks) if forks else []
+        values = {
+            situation: self._value(played[first : first + self.continuations])
+            for situation, first in zip(places, range(0, len(played), self.continuations), strict=True)
+        }
+        return [[_describe_steps(trajectory, values) for trajectory in group] for group in groups]
+
+    def _value(self, played: Sequence[Trajectory]) -> float | None:
+        scores = [_read_success(attempt) for attempt in played if attempt.stop not in FAULTS]
+        return find_best_of(scores, self.best_of) if len(scores) >= self.best_of else None
+
+
+def find_best_of(scores: Sequence[float], num: int) -> float:
+    """The mean, over all sets of `num` of the scores, of the best in the set.
+
+    >>> find_best_of([0.0, 1.0, 0.0, 0.0], 2)
+    0.5
+    """
+    chances = ((score, math.comb(below, num - 1)) for below, score in enumerate(sorted(scores)))
+    return math.fsum(score * chance for score, chance in chances) / math.comb(len(scores), num)
+
+
+def _describe_situation(trajectory: Trajectory, kept: int) -> Situation:
+    return trajectory.task.id, tuple(step.response_ids for step in trajectory.steps[:kept])
+
+
+def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None]) -> list[dict[str, float]]:
+    """The facts of each step of an attempt."""
+    known = [values[_describe_situation(trajectory, kept)] for kept in range(len(trajectory.steps))]
+    facts = []
+    for before, after in pairwise([*known, _read_success(trajectory)]):
+        progress = 0.0 if before is None or after is None else after - before
+        facts.append({"prover_progress": progress} | ({} if before is None else {"prover_value": before}))
+    return facts
+
+
+def _draw_seed(draw: Draw, trunk: Trajectory, kept: int, number: int) -> int:
+    return int(draw(trunk.task.id, trunk.attempt, kept, number).integers(LARGEST_SEED))
+
+
+def _read_success(trajectory: Trajectory) -> float:
+    if SUCCESS not in trajectory.scores:
+        raise RecordError(
+            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: its environment does not say whether it "
+            "succeeded, which prover_values reads; use one that does"
+        )
+    return trajectory.scores[SUCCESS]
+
+
+def _check_unguided(trajectory: Trajectory) -> None:
+    if any(step.unguided_prompt_ids or step.forced for step in trajectory.steps):
+        raise RecordError(
+            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: it was guided, and a continuation would not "
+            "be; use prover_values with a plan without guidance"
+        )

@@ -1,0 +1,166 @@
+"""ProRAG (2026, arXiv:2601.21912, code)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
+from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.rollout.measures import JudgedSegments
+
+
+@recipe
+def prorag(
+    *,
+    weight: Finite = 0.3,
+    per: Literal["token", "segment"] = "token",
+    step_format: Literal["off", "intended"] = "off",
+    separators: tuple[str, ...] = (),
+) -> Algorithm:
+    """ProRAG (2026, arXiv:2601.21912, code): GRPO, and how each step was judged against the group.
+
+    A_t = (R - mean(R)) / (std(R) + 1e-4) + weight * (s_t - mean(s)) / std(s),   s = sigmoid(score of the step)
+
+    Choices: those of the parts `judged_segments` and `judged_credit`; mean and std of s are over all tokens of the
+    group (`per="segment"` counts each step once). The source trains a process reward model to give the scores; here
+    `algorithm.judge` gives them, and a run file has to name one: in the tests and in the example it is a rule. Its
+    outcome reward is `graded` and `format` (kept = 1, broken = -1, per = "whole") in `rewards`. Every response is a
+    step, unless `separators` cut it. Clip 0.2 and the mean over tokens, without KL, are ours; its bound on ratios is
+    left out.
+    """
+    return Algorithm(
+        advantage=grpo(eps=1e-4).advantage,
+        token_credit=JudgedCredit(weight=weight, per=per, step_format=step_format),
+        measures=(JudgedSegments(separators=separators),),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+# How `JudgedCredit` comes by a token's credit, worked out again.
+
+ENDS, SCORES = "judged_ends", "judged_scores"
+"""Facts of a step that the measure `judged_segments` writes."""
+KEPT, BROKEN = 1.0, -2.0
+"""What the form of a response adds to the scores of its segments, where that is asked for."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JudgedTrace:
+    """How `JudgedCredit` comes by a token's credit."""
+
+    part: JudgedCredit
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The step's credit, and the score of the token's segment against those of the task."""
+        part, step = self.part, int(tokens.step[token])
+        scores = []
+        for other in sorted(set(tokens.step.tolist())):
+            if table.task[other] == table.task[step] and table.trains[other]:
+                ends, numbers = table.column(ENDS)[other], table.column(SCORES)[other]
+                for begin, end, number in zip([0, *ends], ends, numbers, strict=False):
+                    scores += [self._score(table, other, number)] * (end - begin if part.per == "token" else 1)
+        place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
+        own, score = float(credit.values[step]), self._score(table, step, table.column(SCORES)[step][place])
+        mean, deviation = score, 1.0
+        if len(set(scores)) > 1:
+            mean = math.fsum(scores) / len(scores)
+            deviation = math.sqrt(math.fsum((other - mean) ** 2 for other in scores) / len(scores) + part.eps)
+        value = own + part.weight * (score - mean) / deviation
+        formula = f"{own:.6g} + {part.weight:.6g} x ({score:.6g} - {mean:.6g}) / {deviation:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula)
+
+    def _score(self, table: StepTable, step: int, number: float) -> float:
+        squashed = (1 + math.tanh(number / 2)) / 2 if self.part.squashes else number
+        if self.part.step_format == "intended":
+            squashed += KEPT if table.column("well_formed")[step] else BROKEN
+        return squashed
+
+
+# What a judge says of the segments of answers, compared within the task and added to credit: ProRAG.
+#
+# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+
+
+class JudgedCredit(Part, slot="token_credit"):
+    """Add to the credit of tokens how their segment was judged, against all judged tokens of the task's answers.
+
+        A_t = A + weight * (s_t - mean) / sqrt(variance + eps),   s_t = sigmoid(score of the token's segment)
+
+    Mean and population variance are over the tokens of all answers to the task that may train, so that long segments
+    weigh more; with one token the root is 1, and where all scores are equal nothing is added.
+
+    Source: ProRAG (arXiv:2601.21912), from its release, whose scores are logits of a trained process reward model.
+    **Choices.** The measure `judged_segments` gives the scores, by whatever judge there is. The release also adds +1 or
+    -2 for the form of a step, but gives every step -2, which falls out of the comparison: off, unless
+    `step_format="intended"`, which reads the column `well_formed`. `per="segment"` counts every segment once.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.3
+    """Weight of the judgement; the release's script has 0.3, its argument's default is 0.5."""
+    per: Literal["token", "segment"] = "token"
+    """What counts once in mean and variance."""
+    squashes: bool = True
+    """Whether scores are logits, of which the sigmoid is taken; else they count as they are."""
+    step_format: Literal["off", "intended"] = "off"
+    """Whether the form of a response adds to the scores of its segments."""
+    eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-8
+    """Added to the variance."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
+        scores = self._read_scores(table, segments)
+        of_token = segments.of_token
+        # What is counted: tokens, each with its segment's score, or the segments themselves.
+        counted = of_token if self.per == "token" else np.arange(len(scores))
+        step = segments.step[counted]
+        distance = _compare(scores[counted], table.task[step], table.trains[step], self.eps)
+        if self.per == "segment":
+            distance = distance[of_token]
+        return TokenCredit(
+            values=credit.values[tokens.step] + self.weight * distance,
+            trains=np.ones(len(tokens), dtype=np.bool_),
+            trace=JudgedTrace(part=self),
+        )
+
+    def _read_scores(self, table: StepTable, segments: AnswerSegments) -> FloatArray:
+        """The score of each segment (G)."""
+        scores = join_numbers([[self.read_score(score) for score in numbers] for numbers in segments.numbers])
+        if self.step_format == "intended":
+            scores = scores + np.where(table.column("well_formed")[segments.step], KEPT, BROKEN)
+        return scores
+
+    def read_score(self, score: float) -> float:
+        """What a judge's number counts for: its sigmoid, or itself.
+
+        >>> JudgedCredit().read_score(0.0)
+        0.5
+        """
+        return (1.0 + math.tanh(score / 2)) / 2 if self.squashes else score
+
+
+def _compare(values: FloatArray, task: IntArray, counts: BoolArray, eps: float) -> FloatArray:
+    """How far each value lies from the mean of those of its task that count, in their deviations; equal gives 0."""
+    distance = np.zeros(len(values))
+    for label in np.unique(task):
+        own = task == label
+        members = values[own & counts]
+        if not len(members) or members.min() == members.max():
+            continue
+        centre = members[0] + (members - members[0]).mean()
+        distance[own] = (values[own] - centre) / math.sqrt(np.square(members - centre).mean() + eps)
+    return distance

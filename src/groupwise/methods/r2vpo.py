@@ -1,0 +1,153 @@
+"""R2VPO (2026, arXiv:2601.03320; its dual step is ours)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from groupwise.data.records import Task
+from groupwise.data.segments import FloatArray
+from groupwise.losses import Plain, PolicyLoss, TokenMean
+from groupwise.losses.token_columns import OLD_LOGP, TokenColumns
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.stateful import ObservedUpdate
+from groupwise.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def r2vpo(
+    *,
+    first: Finite = 0.04,
+    max_variance: Finite = 0.01,
+    rate: Finite = 0.1,
+    old: Literal["learner", "engine"] = "learner",
+) -> Algorithm:
+    """R2VPO (2026, arXiv:2601.03320; its dual step is ours): GRPO held by the variance of its ratios, not by a clip.
+
+    l = -A * rho + m * (rho - 1)^2;   m <- clamp(m * exp(rate * (var / max_variance - 1)), 1e-4, 10), once an update
+
+    Choices: m begins at 0.04, as re-implementations have it; the bound, the rate and the rule of m are ours. Mean over
+    tokens, by token. m is kept from update to update, in checkpoints and in the journal, and is the column
+    `ratio_multiplier`. first = 0 is GRPO's credit without any trust region. `old="engine"` takes ratios against the
+    log-probs recorded at sampling, as the source does to reuse stale samples; attempts of another policy always are.
+    """
+    penalty = RatioVariance(first=first, max_variance=max_variance, rate=rate)
+    return Algorithm(
+        advantage=grpo().advantage,
+        loss=PolicyLoss(surrogate=Plain(), aggregate=TokenMean(), penalties=(penalty,), old=old),
+    )
+
+
+# A penalty on the variance of ratios, whose weight follows a bound from update to update.
+#
+# Axes: T tokens, M tasks.
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+VARIANCE = "ratio_variance"
+"""What the loss reports of it: mean of (rho - 1)^2."""
+
+
+class RatioVariance(Part, slot="penalty"):
+    """Hold ratios near 1 by a square in place of a clip, as firmly as their variance asks for.
+
+        l      = multiplier * (rho - 1)^2,   rho = exp(logp - logp_old)
+        var    = mean of (rho - 1)^2 over the tokens of an update
+        multiplier <- clamp( multiplier * exp(rate * (var / max_variance - 1)), lowest, highest ),   once an update
+
+    Since ratios have mean 1 under the policy that sampled, the mean of the square is their variance.
+
+    Source: R2VPO (2026, arXiv:2601.03320); the penalty and its first weight, 0.04, are from re-implementations that
+    agree. That the weight follows a bound is the paper's; the rule, its bound, rate and limits are ours. Choices:
+    `rate = 0` holds the multiplier, `first = 0` is no penalty at all and stays so. The variance is over all optimiser
+    steps of an update; one in which nothing trained changes nothing, and tokens of other policies are left out of it.
+    The multiplier follows once an update, where the source's dual step is once an optimiser batch. With a single
+    optimiser step an update all ratios are 1: the variance is 0, and the multiplier decays. Beyond e^20 a ratio has no
+    gradient.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """Multiplies the multiplier; 0 = no penalty, and nothing is measured."""
+    first: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.04
+    """The multiplier that a run begins with."""
+    max_variance: Positive = 0.01
+    """The variance above which the multiplier grows."""
+    rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """How fast it follows."""
+    lowest: Positive = 1e-4
+    """The smallest multiplier."""
+    highest: Positive = 10.0
+    """The largest multiplier."""
+    column: Annotated[str, Field(min_length=1)] = "ratio_multiplier"
+    """What the step table calls the multiplier; two such parts that differ need two names."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> RatioVariance:
+        if self.lowest > self.highest:
+            raise ConfigError(
+                f"lowest ({self.lowest:g}) is above highest ({self.highest:g}), so that no multiplier lies between; "
+                "give a lower lowest"
+            )
+        return self
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The named column that it reads: its own multiplier."""
+        return frozenset({self.column})
+
+    def __call__(self, columns: TokenColumns) -> Tensor:
+        return columns.column(self.column) * _square_distance(columns)
+
+    def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
+        """What the loss reports of it (T)."""
+        return {VARIANCE: _square_distance(columns).detach()}
+
+    def start(self, *, seed: int) -> Multiplier:
+        """Begin with the first multiplier; nothing here is random."""
+        return Multiplier(self)
+
+
+class Multiplier:
+    """The weight of the penalty, which follows the variance of ratios."""
+
+    def __init__(self, part: RatioVariance) -> None:
+        self._part = part
+        self._value = part.first
+
+    def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
+        """The multiplier, the same for each task (M)."""
+        return {self._part.column: np.full(len(tasks), self._value, dtype=np.float64)}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Follow the variance that the update came to."""
+        variance = update.metrics.get(f"loss/{VARIANCE}", math.nan)
+        if not math.isfinite(variance) or not self._value:
+            return
+        part = self._part
+        excess = min(part.rate * (variance / part.max_variance - 1), 100.0)
+        self._value = min(max(self._value * math.exp(excess), part.lowest), part.highest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The multiplier."""
+        return {"multiplier": self._value}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with it."""
+        self._value = float(state["multiplier"])
+
+
+def _square_distance(columns: TokenColumns) -> Tensor:
+    change_T = (columns.logp - columns.require(OLD_LOGP)).clamp(-20, 20)
+    return change_T.expm1().square()

@@ -1,0 +1,511 @@
+"""R^3 (2026, arXiv:2601.19620)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from groupwise.credit import Blend, ByTask, Deviation, EpisodeReturn, Penalised, Relative, ReturnToGo
+from groupwise.data.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
+from groupwise.data.records import Origin, StopReason, Trajectory, score_of
+from groupwise.data.segments import FloatArray, IntArray
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
+from groupwise.methods.hgpo import hgpo
+from groupwise.methods.method import Share, recipe
+from groupwise.methods.terms import make_history_terms
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.outside import WITHOUT_TRUST, may_run
+from groupwise.parts.part import Part
+from groupwise.parts.path_settings import make_absolute, resolve_by
+from groupwise.parts.slots import Draw
+from groupwise.store.attempt_index import PastAttempts
+from groupwise.system.errors import ConfigError, RecordError, nearest
+from groupwise.system.files import read_text_file
+from groupwise.system.text import quote_line
+
+Tau = Annotated[float, Field(ge=0)]
+
+Factor = Annotated[float, Field(gt=0)]
+
+
+@recipe
+def r3(
+    *,
+    with_replay: bool = True,
+    with_reflection: bool = True,
+    with_ranking: bool = True,
+    k: Annotated[int, Field(ge=0)] = 0,
+    alpha: Factor = 1.0,
+    tau: Tau = 0.25,
+    p: Annotated[float, Field(gt=0, le=1)] = 0.2,
+    best: Factor = 0.5,
+) -> Algorithm:
+    """R^3 (2026, arXiv:2601.19620): groups without spread recall past attempts, reflect on failures, or are ranked.
+
+    A_i = (R_i - mean(G + G_past)) / (alpha * std(G + G_past) + 1e-6), alpha = 1 where nothing was recalled
+
+    Choices: the paper gives no values, and no code is public: k, alpha, tau, p and best are ours. So is the ratio to
+    the log-prob that a recalled token was sampled with; the paper stores none, and by its letter the ratio begins at 1
+    (`replay.ratio = "recomputed"`). alpha acts on every member of a mixed group. A failed answer that ended by itself
+    earns the mean of the ranked ones: at 0, as the paper has it, being cut off pays, and our runs learnt to be cut off.
+    `best` bounds nothing by itself, for in a group without success the deviation cancels it (the scale
+    `fixed_unless_solved` does not). Each of the three can be switched off; without them, or with nothing to recall, it
+    is GRPO with the population deviation. The paper's reward for brevity is the reward `brevity` in `rewards`. Clip
+    0.2, each answer counts the same, KL 0.001 as k3.
+    """
+    credit = Relative(
+        by=ByTask(),
+        of=EpisodeReturn(),
+        scale=Deviation(ddof=0),
+        mixed_scale=Deviation(ddof=0, factor=alpha) if with_replay else None,
+    )
+    return Algorithm(
+        advantage=credit,
+        shapers=(EntropyRanking(p=p, best=best),) if with_ranking else (),
+        replay=CrossContextReplay(k=k) if with_replay else None,
+        guidance=Reflection(tau=tau) if with_reflection else None,
+        loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(estimator="k3", weight=0.001),)),
+    )
+
+
+@recipe
+def r3_grpo_ablation(
+    *, with_replay: bool = False, with_reflection: bool = False, with_ranking: bool = False
+) -> Algorithm:
+    """R^3, taken apart (2026, arXiv:2601.19620): the same base with each of the three mechanisms off until named.
+
+    A_i = (R_i - mean(R)) / (std(R) + eps) with all three off
+
+    Choices: as for R^3. One switch on shows what that mechanism alone does.
+    """
+    return r3(with_replay=with_replay, with_reflection=with_reflection, with_ranking=with_ranking)
+
+
+@recipe
+def r3_hgpo(
+    *,
+    depth: Annotated[int, Field(ge=0)] = 2,
+    gamma: Share = 0.95,
+    with_replay: bool = True,
+    with_reflection: bool = True,
+    with_ranking: bool = False,
+    alpha: Factor = 1.0,
+    tau: Tau = 0.25,
+    best: Factor = 0.5,
+) -> Algorithm:
+    """R^3 joined with HGPO (ours, after arXiv:2601.19620 and arXiv:2602.22817): steps recall others of like history.
+
+    A = sum_d w_d A_d / sum_d w_d,   A_d over own and recalled steps with equal (s_{t-d}, ..., s_t),   w_d = d + 1
+
+    Choices: none of this is in either paper. Replay looks for contexts in which a step has nobody to differ from, and
+    recalls the past attempts that fill most of them; reflection shows a failed attempt as what was seen and done, for
+    at most two tasks an update; ranking, off by default since it slowed our runs down, takes all failed attempts, by
+    the mean entropies of their steps. Groups with recalled steps are divided by alpha times their deviation. A
+    malformed response costs nothing: divided by the deviation of a group without success, the penalty would be all that
+    is learnt. With all three off it is HGPO without that penalty.
+    """
+    mixed = Deviation(ddof=0, factor=alpha) if with_replay else None
+    weights = [float(d + 1) for d in range(depth + 1)]
+    terms = make_history_terms(weights, Penalised(of=ReturnToGo(gamma=gamma), penalty=0.0), Deviation(ddof=0), mixed)
+    return Algorithm(
+        advantage=Blend(terms=terms),
+        shapers=(EntropyRanking(best=best, who="failed", per="step"),) if with_ranking else (),
+        replay=HistoryKeyedReplay(depth=depth, gamma=gamma) if with_replay else None,
+        guidance=Reflection(tau=tau, prompt="attempt", max_tasks=2) if with_reflection else None,
+        loss=hgpo().loss,
+    )
+
+
+# Ranking rewards: attempts that all failed are ranked by the pattern of their entropies.
+#
+# Axis: N ranked attempts.
+
+TOLERANCE = 1e-9
+"""Entropies closer than this are equal: sums of the same numbers may differ in their last digit."""
+
+
+class EntropyRanking(Part, slot="shaper"):
+    """Pay failed attempts by rank: exploratory at a few points, sure of themselves elsewhere, comes first.
+
+        peak = mean of the top share p of an attempt's entropies,   overall = mean of all of them
+        i beats j  iff  peak_i > peak_j and overall_i < overall_j;   S_i = how many i beats
+        reward at rank k of N, by S from above: best * (1 - k / (N - 1));   equal S share the mean of their ranks
+
+    Source: R^3 (2026, arXiv:2601.19620), structural entropy ranking reward; its algorithm ranks responses that were cut
+    off (`who="truncated"`), while its abstract also speaks of failed ones. Choices, where the paper is silent: p 0.2;
+    best 0.5; N counts the ranked; one ranked attempt alone earns 0, for nothing was compared. A group in which some
+    attempt succeeded is left as it is. One departure: attempts that failed without being cut off earn the mean of the
+    ranked ones, and nobody anything where the ranks tell nobody apart (`finished="mean"`); at 0, which is the paper's
+    letter (`finished="zero"`), being cut off pays by itself. For attempts of many steps `who="failed"` ranks all of
+    them (ours), by their tokens' entropies or by their steps' means (`per`). The entropies are those of the policy that
+    sampled, when it sampled. How strong the ranking is `best` does not say: divided by the group's own deviation it
+    cancels, and counts only beside a recalled success, or under the scale `fixed_unless_solved`.
+    """
+
+    p: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of the entropies that make up the peak; at least one."""
+    best: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    """What the first rank is paid; keep it below what a right answer earns."""
+    who: Literal["truncated", "failed"] = "truncated"
+    """Who is ranked in a group without success: the attempts that a limit cut off, or all."""
+    finished: Literal["mean", "zero"] = "mean"
+    """What a failed attempt earns that is not ranked: the mean of the ranked ones, so that being cut off is worth
+    nothing by itself, or 0, as in the paper."""
+    per: Literal["token", "step"] = "token"
+    """What an entropy stands for: a token, or the mean over a step."""
+    solved_at: float = 0.5
+    """Score from which on an attempt counts as right."""
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropies of sampled tokens must be recorded: attempts are ranked by them."""
+        return True
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        amounts = self._pay(group)
+        # On the last step, like an outcome: discounting carries it back.
+        return [
+            (0.0,) * (len(trajectory.steps) - 1) + (amount,) if trajectory.steps else ()
+            for trajectory, amount in zip(group, amounts, strict=True)
+        ]
+
+    def _pay(self, group: Sequence[Trajectory]) -> list[float]:
+        """What each attempt is paid; nothing where some attempt succeeded, or where the ranks tell nobody apart."""
+        if any(score_of(trajectory) >= self.solved_at for trajectory in group):
+            return [0.0] * len(group)
+        ranked = [i for i, trajectory in enumerate(group) if self._is_ranked(trajectory)]
+        patterns = [_measure_pattern(self._list_entropies(group[i]), self.p) for i in ranked]
+        peaks, overall = np.array([p for p, _ in patterns]), np.array([o for _, o in patterns])
+        rewards = compute_ranking_rewards(peaks, overall, best=self.best)
+        if self.finished == "mean" and len(set(rewards.tolist())) < 2:
+            return [0.0] * len(group)  # all would earn the same, which discounting would turn into a prize for haste
+        amounts = [float(rewards.mean()) if self.finished == "mean" else 0.0] * len(group)
+        for i, reward in zip(ranked, rewards.tolist(), strict=True):
+            amounts[i] = reward
+        return amounts
+
+    def _is_ranked(self, trajectory: Trajectory) -> bool:
+        if not trajectory.steps:
+            return False
+        was_cut = trajectory.stop is StopReason.TRUNCATED or trajectory.steps[-1].cut
+        return self.who == "failed" or was_cut
+
+    def _list_entropies(self, trajectory: Trajectory) -> list[float]:
+        for step in trajectory.steps:
+            if len(step.entropy) != len(step.response_ids):
+                raise RecordError(
+                    f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the entropies of "
+                    "its sampled tokens were not recorded, by which failed attempts are ranked; use an engine that "
+                    "reports them, or leave the shaper out"
+                )
+        if self.per == "step":
+            return [sum(step.entropy) / len(step.entropy) for step in trajectory.steps if step.entropy]
+        return [entropy for step in trajectory.steps for entropy in step.entropy]
+
+
+def compute_ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: float) -> FloatArray:
+    """What each of N attempts is paid by the order of dominance (N)."""
+    if len(peak) < 2:
+        return np.zeros(len(peak))
+    beats = (peak[:, None] > peak[None, :] + TOLERANCE) & (overall[:, None] < overall[None, :] - TOLERANCE)
+    wins = beats.sum(axis=1)
+    better = (wins[None, :] > wins[:, None]).sum(axis=1)
+    equal = (wins[None, :] == wins[:, None]).sum(axis=1)
+    rank = better + (equal - 1) / 2
+    return np.asarray(best * (1 - rank / (len(peak) - 1)), dtype=np.float64)
+
+
+def _measure_pattern(entropies: Sequence[float], p: float) -> tuple[float, float]:
+    """The peak and the overall entropy."""
+    if not entropies:
+        return 0.0, 0.0
+    values = np.sort(np.array(entropies))
+    top = max(1, int(np.floor(p * len(values))))
+    return float(values[-top:].mean()), float(values.mean())
+
+
+# Replay by task: a group whose attempts all failed recalls a success, one whose attempts all succeeded a failure.
+
+Ring = Annotated[int, Field(ge=1)]
+MaxAge = Annotated[int, Field(ge=1)]
+MaxLogRatio = Annotated[float, Field(gt=0)]
+
+
+class CrossContextReplay(Part, slot="replay"):
+    """Restore the spread of a group from the task's own past.
+
+        all wrong: G + k past successes;   all right: G + k past failures;   otherwise: G
+
+    Source: R^3 (2026, arXiv:2601.19620), cross-context replay. Choices, where the paper is silent: k is a quarter of
+    the group; the newest update comes first, and within it the draw is even; only the newest `ring` attempts at a task
+    are looked at; right and wrong go by what the environment says, or by the return, never by a reward that also pays
+    for brevity. The paper stores no log-probs, so that by its letter a past attempt is measured against the policy of
+    the present (`ratio="recomputed"`): its ratio begins at 1, and successes are imitated, failures unlearnt, at full
+    force. Ours is the ratio to the policy that sampled it (`ratio="stored"`), under which what has become unlikely
+    teaches little; and an attempt that the policy has moved too far away from is left out (`max_log_ratio`).
+    """
+
+    k: Annotated[int, Field(ge=0)] = 0
+    """Past attempts a group; 0 = one for every four of its own, at least one."""
+    ring: Ring = 64
+    """Newest attempts at a task that are looked at."""
+    max_age: MaxAge | None = None
+    """Versions of the weights that a past attempt may lie back; None = any number."""
+    max_log_ratio: MaxLogRatio | None = 1.0
+    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    ratio: MeasuredAgainst = "stored"
+    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
+    the one `recomputed` by the policy that samples now, so that it begins at 1."""
+    solved_at: float = 0.5
+    """Score from which on an attempt counts as right."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
+    ) -> list[RecalledAttempt]:
+        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version, draw)]
+
+    def _recall(
+        self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int, draw: Draw
+    ) -> list[RecalledAttempt]:
+        right = {score_of(trajectory) >= self.solved_at for trajectory in group}
+        if len(right) != 1:
+            return []
+        (is_right,) = right
+        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
+        past = past_attempts.recent(task, max_attempts=self.ring, since=since)
+        other = [attempt for attempt in past if (attempt.score >= self.solved_at) is not is_right]
+        why = "every attempt succeeded" if is_right else "every attempt failed"
+        wanted = self.k or max(1, len(group) // 4)
+        return [
+            RecalledAttempt(past=attempt, task=task, why=why, ratio=self.ratio)
+            for attempt in _sort_newest_first(other, draw, task)[:wanted]
+        ]
+
+
+def _sort_newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:
+    """Newer updates before older ones; within one, in random order."""
+    place = draw("replay", task).permutation(len(past)).tolist()
+    return [past[i] for i in sorted(range(len(past)), key=lambda i: (-past[i].number, place[i]))]
+
+
+# Replay by history: steps that stand alone, or among equals, recall past attempts that came the same way.
+
+Context = tuple[int, ...]
+"""A state and the states before it, oldest first."""
+
+
+class HistoryKeyedReplay(Part, slot="replay"):
+    """Recall the past attempts that give most steps of a group somebody to be compared with.
+
+    A step's context at depth d is its state and the d states before it. A context lacks a comparison where all steps of
+    the group that stood in it earned the same from there on; one alone is the simplest case. A past attempt at the same
+    task fills it where it went through the same context and earned something else. Attempts are recalled one by one,
+    each time the one that fills the contexts of most steps, deeper contexts counting more (weight d + 1), until none
+    fills any.
+
+    Source: ours; it joins replay (R^3, arXiv:2601.19620) with the contexts of HGPO (arXiv:2602.22817). Whole attempts
+    are recalled, so that their returns and histories are what they were.
+    """
+
+    depth: Annotated[int, Field(ge=0)] = 2
+    """How many earlier states a context may hold."""
+    max_attempts: Annotated[int, Field(ge=1)] = 2
+    """How many past attempts a group may recall."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Discount of what is earned later, as in the credit."""
+    ring: Ring = 64
+    """Newest attempts at a task that are looked at."""
+    max_age: MaxAge | None = None
+    """Versions of the weights that a past attempt may lie back; None = any number."""
+    max_log_ratio: MaxLogRatio | None = 1.0
+    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    ratio: MeasuredAgainst = "stored"
+    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
+    the one `recomputed` by the policy that samples now, so that it begins at 1."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
+    ) -> list[RecalledAttempt]:
+        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version)]
+
+    def _recall(self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int) -> list[RecalledAttempt]:
+        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
+        earned: dict[Context, set[float]] = {}
+        passed: dict[Context, int] = {}
+        for trajectory in group:
+            rewards = np.array([step.reward for step in trajectory.steps])
+            for context, gain in self._list_contexts(digest_states(trajectory), rewards):
+                earned.setdefault(context, set()).add(gain)
+                passed[context] = passed.get(context, 0) + 1
+        lacking = {context for context, gains in earned.items() if len(gains) == 1}
+        past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
+        recalled: list[RecalledAttempt] = []
+        while past and len(recalled) < self.max_attempts:
+            filled = [self._find_filled(attempt, lacking, earned) for attempt in past]
+            worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
+            best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
+            if not worth[best]:
+                break
+            why = _explain(filled[best])
+            recalled.append(RecalledAttempt(past=past[best], task=task, why=why, ratio=self.ratio))
+            lacking -= filled[best]
+            del past[best]
+        return recalled
+
+    def _find_filled(self, past: PastAttempt, lacking: set[Context], earned: dict[Context, set[float]]) -> set[Context]:
+        """The contexts in which an attempt of the past would differ from those of the present."""
+        return {
+            context
+            for context, gain in self._list_contexts(past.states, past.rewards)
+            if context in lacking and gain not in earned[context]
+        }
+
+    def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
+        """Each context of an attempt at each depth, with what it earned from there on."""
+        gains = _compute_returns_to_go(rewards, self.gamma)
+        for depth in range(self.depth + 1):
+            for step, context in find_histories(states, depth):
+                yield context, gains[step]
+
+
+def _explain(filled: set[Context]) -> str:
+    deepest = max(len(context) for context in filled) - 1
+    return f"{len(filled)} contexts, up to depth {deepest}, had nobody to differ from"
+
+
+def _compute_returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
+    gains: list[float] = []
+    for reward in reversed(rewards.tolist()):
+        gains.append(reward + gamma * (gains[-1] if gains else 0.0))
+    return gains[::-1]
+
+
+# Reflection: a task that keeps failing is attempted again with a failed attempt in the prompt.
+
+PROMPTS = ("answer", "attempt", "terse")
+"""The prompts that come with groupwise: files of `rollout/plans/reflection_prompts`."""
+GAP = " ... "
+"""What stands for the middle of an attempt that is too long to show."""
+
+
+PromptText = Annotated[
+    str, resolve_by(lambda prompt: prompt if "$attempt" in prompt or prompt in PROMPTS else make_absolute(prompt))
+]
+"""A field that holds a prompt: its name, itself, or the path of its file."""
+
+
+class Reflection(Part, slot="guidance"):
+    """Attempt tasks of little success once more, with a failed attempt in the prompt and a request to do better.
+
+        mean(past scores of the task) < tau  ->  a further group, whose prompt holds a failed attempt at the task
+
+    Source: R^3 (2026, arXiv:2601.19620), in-context self-reflection. Choices, where the paper is silent: tau 0.25; the
+    failed attempt is drawn evenly from the newest `ring`; the guidance stands at the head of the prompt, before the
+    first observation, so that no memory forgets it; of a long attempt the beginning and the end are shown. The further
+    group is compared within itself and trains with the guidance in its prompt; it never counts for the task's record.
+    `to_unguided_prompt` (ours) also lets its successes join the task's own group, as if they had been sampled without
+    guidance; their ratio is taken against the policy that had it.
+    """
+
+    tau: Annotated[float, Field(ge=0)] = 0.25
+    """Mean past score below which a task gets guidance."""
+    prompt: PromptText = "answer"
+    """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
+    its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
+    to_unguided_prompt: bool = False
+    """Whether successes with guidance also train without it, in the group of the task itself."""
+    max_tasks: Annotated[int, Field(ge=0)] = 0
+    """Most tasks of an update that get guidance, those of lowest success first; 0 = all that fall below tau."""
+    ring: Annotated[int, Field(ge=1)] = 64
+    """Newest attempts at a task that are looked at."""
+    first_words: Annotated[int, Field(ge=0)] = 512
+    """Words of the attempt that are shown from its beginning, where it is too long."""
+    last_words: Annotated[int, Field(ge=0)] = 1024
+    """Words of the attempt that are shown from its end, where it is too long."""
+    solved_at: float = 0.5
+    """Score from which on an attempt counts as right."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _check_prompt(cls, value: str) -> str:
+        if "$attempt" not in value and value not in PROMPTS and not may_run():
+            raise ConfigError(f"the reflection prompt {quote_line(value)!r} is a file, {WITHOUT_TRUST}")
+        text = value if "$attempt" in value else _read_prompt(value)
+        template = Template(text)
+        if not template.is_valid() or template.get_identifiers() != ["attempt"]:
+            raise ConfigError(
+                f"the prompt {value!r} does not say `$attempt`, or says more with a dollar sign; put `$attempt` where "
+                "the attempt is to stand, and write `$$` for a dollar"
+            )
+        return value if value in PROMPTS else text
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the prompt, for a tokenizer made from scratch."""
+        from groupwise.envs.kit.words import vocabulary_of  # with it all environments, which credit alone does without
+
+        return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
+
+    def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
+        """A failed attempt for each task of little success."""
+        low = {
+            task: mean for task in dict.fromkeys(tasks) if (mean := self._mean_score(task, past_attempts)) < self.tau
+        }
+        hardest = sorted(low, key=lambda task: low[task])[: self.max_tasks] if self.max_tasks else list(low)
+        chosen = []
+        for task in (task for task in low if task in hardest):
+            failed = [
+                past
+                for past in past_attempts.recent(task, max_attempts=self.ring)
+                if past.score < self.solved_at and past.origin == Origin.FRESH
+            ]
+            if failed:
+                chosen.append(failed[int(draw("reflection", task).integers(len(failed)))])
+        return chosen
+
+    def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
+        """What the prompt says of a failed attempt: what was answered, or what was seen and done at each step."""
+        if len(past.steps) == 1:
+            attempt = say(past.steps[0].response_ids)
+        else:
+            attempt = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
+        return Template(self._prompt_text).substitute(attempt=self._cut(attempt)).strip()
+
+    def joins_unguided_group(self, trajectory: Trajectory) -> bool:
+        """Whether a guided attempt also trains without guidance: a success, where that is asked for."""
+        return self.to_unguided_prompt and score_of(trajectory) >= self.solved_at
+
+    @property
+    def _prompt_text(self) -> str:
+        return _read_prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
+
+    def _mean_score(self, task: str, past_attempts: PastAttempts) -> float:
+        mean = past_attempts.mean_score(task, max_attempts=self.ring)
+        return float("inf") if mean is None else mean  # a task without a past gets none
+
+    def _cut(self, text: str) -> str:
+        words = text.split(" ")
+        if len(words) <= self.first_words + self.last_words:
+            return text
+        last = words[len(words) - self.last_words :]
+        return " ".join(words[: self.first_words]) + GAP + " ".join(last)
+
+
+@lru_cache(maxsize=64)
+def _read_prompt(name: str) -> str:
+    if name in PROMPTS:
+        return (files("groupwise.methods") / "reflection_prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
+    try:
+        return read_text_file(Path(name)).strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror or "" if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"the reflection prompt {quote_line(repr(name))} cannot be read ({quote_line(reason)}); give the path "
+            f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(Path(name).name, PROMPTS)}"
+        ) from None

@@ -1,0 +1,119 @@
+"""Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.data.samples import Totals
+from groupwise.losses import Kl
+from groupwise.losses.policy_loss import LossResult, Tally, tally_tokens
+from groupwise.losses.slots import MeasuringPenalty, PenaltyPart
+from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, TrajectorySums, Unit, share_of_step
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def reg_grpo(*, floor: Finite = 0.5, kl: Finite = 0.04) -> Algorithm:
+    """Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it): fit log-ratios to the credit.
+
+    loss = mean_i (A_i - P_i)^2 + kl * k3;   P_i = (R_i - mean(R)) / max(std(R), floor),   R_i = log pi / pi_old
+
+    Choices: the floor of the deviation, which is 0 at the first step, and the weight of the KL are ours; R is summed
+    over all steps of an attempt. Groups without credit are left out. The source's hints for hard prompts are not here.
+    """
+    return Algorithm(advantage=grpo().advantage, loss=Regression(floor=floor, penalties=(Kl(weight=kl),)))
+
+
+# Regression to the advantage: how much likelier an attempt has become should equal its credit.
+#
+# Axes: T tokens of a micro-batch, R trajectories of the update.
+
+
+class Regression(Part, slot="loss"):
+    """Fit each attempt's log-ratio, in units of its group's, to its credit: no clip, no minimum.
+
+        P_i  = (R_i - mean(R)) / max(sg(std(R)), floor),   R_i = sum over tokens of logp - logp_old,   over the group
+        loss = mean_i (A_i - P_i)^2 + sum_k weight_k * mean over tokens of penalty_k
+
+    The first pass finds the log-ratios of the group; with m_i = P_i - A_i the slope by R_i is 2 (m_i - mean(m)) /
+    (attempts * divisor). Subtracting the mean cancels the partition function.
+
+    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464), from notes on the paper. Choices, where these
+    are silent: before the first step all R are 0, so the deviation (of a sample) has a floor of 0.5, and no gradient
+    runs through it; an attempt's A is the mean over its tokens; a group in which no attempt has credit adds 0 and
+    counts, since its log-ratios would only be pulled together.
+    """
+
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    """The smallest deviation that log-ratios are divided by, in nats."""
+    length: Literal["sum", "mean"] = "sum"
+    """Whether a log-ratio is summed over an attempt's tokens or averaged."""
+    penalties: tuple[PenaltyPart, ...] = ()
+    """What is added to the loss, mean over tokens."""
+    unit: ClassVar[Unit] = "sample"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it reads beyond the basics."""
+        parts: list[frozenset[str]] = [getattr(penalty, "needs", frozenset()) for penalty in self._list_active()]
+        return frozenset({OLD_LOGP}).union(*parts)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The named columns that its penalties read."""
+        return frozenset().union(*(getattr(penalty, "columns", frozenset()) for penalty in self._list_active()))
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
+        """Log-ratio and credit of each trajectory's tokens, summed."""
+        columns = columns.select_trained().use_sampler_logps()
+        change_T = columns.logp - columns.require(OLD_LOGP)
+        return TrajectorySums.of(columns, totals, change=change_T, credit=columns.advantage)
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
+        columns = columns.select_trained().use_sampler_logps()
+        value, slope_R = self._fit(summary, totals)
+        loss = share_of_step(value, slope_R, columns.logp, columns, totals)
+        metrics = {"extra/regression_error": Tally(total=value * len(columns), count=len(columns))}
+        for penalty in self._list_active():
+            loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
+            if isinstance(penalty, MeasuringPenalty):
+                metrics |= tally_tokens(penalty.measure(_select_own(columns)), columns.logp)
+        return LossResult(loss=loss, metrics=metrics)
+
+    def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
+        """The mean squared error over the attempts, and its slope by the sum of each one's log-ratios (R)."""
+        change_R = summary.sums["change"] if self.length == "sum" else summary.mean("change")
+        credit_R, is_there_R = summary.mean("credit"), summary.tokens > 0
+        value, slope_R = change_R.new_zeros(()), change_R.new_zeros(len(change_R))
+        for group in summary.group[is_there_R].unique().tolist():
+            here = (is_there_R & (summary.group == group)).nonzero()[:, 0]
+            if not credit_R[here].any():
+                continue
+            centred = change_R[here] - change_R[here].mean()
+            spread = (centred.square().sum() / max(len(here) - 1, 1)).sqrt().clamp(min=self.floor)
+            miss = centred / (spread if spread > 0 else 1.0) - credit_R[here]
+            value = value + miss.square().sum()
+            slope_R[here] = 2 * (miss - miss.mean()) / (spread if spread > 0 else 1.0)
+        if self.length == "mean":
+            slope_R = slope_R / summary.tokens.clamp(min=1)
+        num = max(totals.trajectories, 1)
+        return value / num, slope_R / num
+
+    def _list_active(self) -> tuple[PenaltyPart, ...]:
+        return tuple(penalty for penalty in self.penalties if penalty.weight)
+
+
+def _select_own(columns: TokenColumns) -> TokenColumns:
+    """The tokens that the policy which learns has sampled: what is reported of a loss is about them."""
+    if columns.off_policy is None:
+        return columns
+    return replace(columns, mask=~columns.off_policy).select_trained()

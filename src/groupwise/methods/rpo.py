@@ -1,0 +1,53 @@
+"""RPO (Liu et al. 2024, arXiv:2405.16436)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from groupwise.losses.pairs import PairSums, PairTerms
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.methods.terms import Pairs, choose_pairs
+from groupwise.parts.algorithm import Algorithm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def rpo(*, beta: Finite = 0.01, eta: Finite = 0.005, pairs: Pairs = "best_against_worst") -> Algorithm:
+    """RPO (Liu et al. 2024, arXiv:2405.16436): DPO that also imitates the winners.
+
+    loss = mean over pairs of -log sigmoid(z) - eta * mean logp of the winner,   z = as for DPO
+
+    Choices: imitation is a mean over the winner's tokens. Pairs as for `dpo`. eta = 0 is DPO.
+    """
+    return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Rpo(beta=beta, eta=eta))
+
+
+# Preference losses against a reference policy: DPO, and what was made of it. Axes: T tokens, M members, P pairs.
+
+Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Rpo(Dpo, slot="loss"):
+    """DPO that also imitates the winners, so that it cannot win by making both less likely.
+
+        loss = DPO(beta) + eta * sum_p weight_p * -(mean logp of the winner) / sum_p weight_p
+
+    Source: RPO (Liu et al. 2024, arXiv:2405.16436, "Provably mitigating overoptimization in RLHF"), beta 0.01, eta
+    0.005. Choices: the mean over a winner's tokens, as in the source's runs; the rest as for `dpo`.
+    """
+
+    beta: Steepness = 0.01
+    """How steeply a pair is told apart."""
+    eta: Weight = 0.005
+    """How much of the imitation is added; 0 = DPO."""
+
+    def _pull_winners(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
+        mean_M = logp_M / summary.tokens.clamp(min=1)
+        return -self.eta * mean_M.index_select(0, pairs.winner)

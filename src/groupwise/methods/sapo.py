@@ -1,0 +1,66 @@
+"""SAPO (2025, arXiv:2511.20347)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from groupwise.losses import PolicyLoss, SequenceMean, TokenRatio
+from groupwise.losses.slots import TokenLoss
+from groupwise.losses.token_columns import TokenColumns
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorithm:
+    """SAPO (2025, arXiv:2511.20347): GRPO with a soft gate, which lets go of a token gradually, instead of a clip.
+
+    l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
+
+    Choices: the gate's slope weighs the gradient, as in TRL and verl. Each answer counts the same. No KL.
+    """
+    surrogate = Sapo(tau_positive=tau_positive, tau_negative=tau_negative)
+    return Algorithm(
+        advantage=grpo().advantage,
+        loss=PolicyLoss(ratio=TokenRatio(), surrogate=surrogate, aggregate=SequenceMean()),
+    )
+
+
+# Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
+#
+# Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
+
+Temperature = Annotated[float, Field(gt=0)]
+
+
+class Sapo(Part, slot="surrogate"):
+    """A soft gate in place of the clip: a token's pull fades smoothly as its ratio leaves 1.
+
+        l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
+
+    Source: SAPO (2025, arXiv:2511.20347); TRL and verl agree. Its slope in rho is sech^2(tau (rho - 1) / 2): 1 at
+    rho = 1, where the gradient is the policy gradient. Weighing logp by the gate itself, as one release does, would
+    double it. A = 0 gives 0.
+    """
+
+    scales_with_credit: ClassVar[bool] = True
+    """Its loss is the credit times something: a token without credit has none."""
+    is_trust_region: ClassVar[bool] = True
+    """It bounds how far a ratio goes."""
+
+    tau_positive: Temperature = 1.0
+    """How fast the pull of praised tokens fades."""
+    tau_negative: Temperature = 1.05
+    """How fast the pull of blamed tokens fades."""
+
+    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
+        A_T = columns.advantage
+        tau_T = A_T.new_full(A_T.shape, self.tau_negative).masked_fill(A_T > 0, self.tau_positive)
+        return TokenLoss(loss=-A_T * (4 / tau_T) * (tau_T * (ratio_T - 1)).sigmoid())

@@ -1,0 +1,81 @@
+"""A buffer of attempts that had much to teach, for updates in which too little does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.records import Trajectory, score_of
+from groupwise.methods.r3 import MaxAge, MaxLogRatio
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.store.attempt_index import PastAttempts
+
+Dialogue = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+"""A task, and the prompts and answers of an attempt at it."""
+
+
+class SelectiveBuffer(Part, slot="replay"):
+    """Fill up an update with past attempts, drawn in proportion to the size of the credit they had.
+
+        p_i = |A_i| / sum_j |A_j|   over the attempts of the last `max_age` versions with |A| > 1e-6
+
+    Source: the selective sample buffer of Skywork R1V2 (2025, arXiv:2504.16656), which gives neither sizes nor rates.
+    Choices: as many are recalled as lie idle, up to `share` of the update's. Idle are the attempts of groups whose
+    scores are all equal, not those whose credit is 0: who joins is asked before credit is given, so under methods that
+    find a difference within such groups (HGPO, or any under a length penalty) it fills up although credit is there. A
+    past attempt keeps the credit it had and takes part in no comparison; it trains whatever the filters say; it is
+    measured against the log-probs it was sampled with. Of attempts at one task with the same prompts and answers, one
+    is recalled; copies show once they are drawn, so that an answer given often is drawn more readily.
+    """
+
+    keeps_credit: ClassVar[bool] = True
+    share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """How many attempts may be recalled, as a share of the update's own."""
+    max_age: MaxAge = 4
+    """Versions of the weights that a past attempt may lie back."""
+    size: Annotated[int, Field(ge=1)] = 4096
+    """Newest attempts that are looked at."""
+    max_log_ratio: MaxLogRatio | None = 1.0
+    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+
+    def __call__(
+        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
+    ) -> list[RecalledAttempt]:
+        idle = sum(len(group) for group in groups if len({score_of(trajectory) for trajectory in group}) == 1)
+        num_wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
+        # Attempts of update n were sampled by version n - 1.
+        past = [
+            attempt
+            for attempt in past_attempts.newest(max_attempts=self.size, after=version - self.max_age)
+            if attempt.credit > 1e-6
+        ]
+        why = f"{idle} attempts lay in groups without spread"
+        return [
+            RecalledAttempt(past=past[i], task=past[i].task, why=why, keeps_credit=True)
+            for i in sorted(_draw_distinct(past, past_attempts, min(num_wanted, len(past)), draw))
+        ]
+
+
+def _draw_distinct(past: Sequence[PastAttempt], past_attempts: PastAttempts, num_wanted: int, draw: Draw) -> list[int]:
+    """Which of the past attempts are drawn; a copy of one that was drawn gives way to another draw."""
+    weight = np.array([attempt.credit for attempt in past])
+    drawn: dict[Dialogue, int] = {}
+    for number in itertools.count():
+        missing = min(num_wanted - len(drawn), int(np.count_nonzero(weight)))
+        if not missing:
+            return list(drawn.values())
+        name = ("buffer", number) if number else ("buffer",)
+        for i in draw(*name).choice(len(past), size=missing, replace=False, p=weight / weight.sum()).tolist():
+            drawn.setdefault(_read_dialogue(past_attempts.read(past[i])), i)
+            weight[i] = 0.0
+    raise AssertionError("each round draws some")
+
+
+def _read_dialogue(trajectory: Trajectory) -> Dialogue:
+    return trajectory.task.id, tuple((step.prompt_ids, step.response_ids) for step in trajectory.steps)

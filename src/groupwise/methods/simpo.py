@@ -1,0 +1,74 @@
+"""SimPO (Meng et al. 2024, arXiv:2405.14734)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from groupwise.data.samples import Totals
+from groupwise.losses.pairs import PairSums, PairTerms, measure_pairs, share_of_pairs, softplus
+from groupwise.losses.policy_loss import LossResult
+from groupwise.losses.token_columns import PAIRS, TokenColumns, Unit
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.methods.terms import Pairs, choose_pairs
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def simpo(*, beta: Finite = 2.5, margin: Finite = 0.55, pairs: Pairs = "best_against_worst") -> Algorithm:
+    """SimPO (Meng et al. 2024, arXiv:2405.14734): a token of the better attempt becomes likelier than of the worse one.
+
+    loss = mean over pairs of -log sigmoid(z),   z = beta * (mean logp of the winner - of the loser - margin)
+
+    Choices: no reference. The release's gamma is beta * margin. Pairs as for `dpo`.
+    """
+    return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Simpo(beta=beta, margin=margin))
+
+
+# A preference loss over pairs of attempts, without a reference policy. Axes: T tokens, M members, P pairs.
+
+
+class Simpo(Part, slot="loss"):
+    """Make the better attempt of each pair likelier, per token, than the worse one, by a margin.
+
+        loss = sum_p weight_p * -log sigmoid( beta * (mean logp of the winner - mean logp of the loser) - gamma )
+               / sum_p weight_p,           gamma = beta * margin
+
+    The mean is over all sampled tokens of an attempt. The slope by the log-prob of a winner's token is
+    -weight_p / (sum of weights) * beta / L * sigmoid(gamma - beta * gap), a loser's has the other sign; the first pass
+    finds the gaps, so that the gradient is a sum over samples, and the two need not lie in one micro-batch. Where the
+    pairing holds steps against each other, the mean is over the tokens of the step.
+
+    Source: SimPO (Meng et al. 2024, arXiv:2405.14734); released values are beta 2 to 10 and margins of 0.1 to 0.8.
+    Choices: pairs come from the slot `pairing` of the algorithm, not from a data set; credit is not read, beyond who
+    is paired with whom. Published runs are offline: here the pairs are those that the policy has just sampled.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({PAIRS})
+    unit: ClassVar[Unit] = "sample"
+    beta: Annotated[float, Field(gt=0)] = 2.5
+    """How steeply a pair is told apart."""
+    margin: Annotated[float, Field(ge=0)] = 0.55
+    """How much likelier a winner's token should be, in nats (the release's gamma / beta)."""
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
+        """Log-prob and tokens of each member of a pair."""
+        columns = columns.select_trained()
+        return PairSums.of(columns, totals, logp=columns.logp)
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
+        columns = columns.select_trained()
+        pairs = PairTerms.of(totals, columns.logp.detach())
+
+        def value_of(logp_M: Tensor) -> Tensor:
+            gap_P = pairs.contrast(logp_M / summary.tokens.clamp(min=1))
+            return (pairs.weight * softplus(self.beta * (self.margin - gap_P))).sum()
+
+        loss = share_of_pairs(value_of, summary, columns, totals)
+        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))

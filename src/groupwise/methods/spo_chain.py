@@ -1,0 +1,189 @@
+"""SPO-chain (2025, arXiv:2505.23564)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import WhitenedTokens
+from groupwise.credit.answer_segments import ENDS, VALUES, join_numbers, read_comparison, read_segments
+from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.records import Step, Trajectory
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.losses import Clip, PolicyLoss, TokenMean
+from groupwise.methods.method import Count, Share, recipe
+from groupwise.methods.rloo import rloo
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import Draw
+from groupwise.rollout.measures.segment_cuts import cut_after_uncertain, play_on, take_answer
+from groupwise.rollout.measures.tools import Tools
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def spo_chain(
+    *, max_probability: Share = 0.9, uncertain_tokens: Count = 5, continuations: Count = 9, whiten: bool = True
+) -> Algorithm:
+    """SPO-chain (2025, arXiv:2505.23564): a segment of an answer has what it changed in the value of the answer so far.
+
+    A_k = V_k - V_(k-1),   V = mean return of `continuations` from there;   at the end the return itself
+
+    Choices: those of the parts `segment_values` and `segment_credit`. The value of the empty answer is the mean of the
+    other attempts at the task, so that with one segment and `whiten=False` the credit is that of `rloo`, to the bit.
+    Only tokens less likely than `max_probability` train. Whitened over the batch, as released. Clip 0.2, no KL.
+    """
+    part = SegmentCredit(max_probability=max_probability)
+    return Algorithm(
+        advantage=rloo().advantage,
+        token_credit=WhitenedTokens(of=part) if whiten else part,
+        measures=(
+            SegmentValues(
+                max_probability=max_probability, uncertain_tokens=uncertain_tokens, continuations=continuations
+            ),
+        ),
+        loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
+    )
+
+
+# Credit of the segments of an answer: what each changed in the value of the answer so far (SPO-chain).
+#
+# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
+
+
+class SegmentCredit(Part, slot="token_credit"):
+    """Give the tokens of a segment what the segment changed in the value of the answer; sure tokens do not train.
+
+        A_1 = V_1 - (R - A),   A_k = V_k - V_(k-1),   A_last = R - V_(last-1);   they add up to A, the step's credit
+
+    R is what the estimator compared. V_k is the value where segment k ends, which the measure `segment_values` writes
+    down. A segment's token trains where its probability was below `max_probability`.
+
+    Source: SPO-chain (arXiv:2505.23564). **Choices.** The value of the empty answer is the estimator's baseline, R - A:
+    the other attempts at the task are continuations of it. So an answer of one segment has the credit of its step, to
+    the bit, and the estimator is `relative` and must not divide by a scale. Whitening, as in the release, is
+    `whitened_tokens` around it.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({ENDS, VALUES})
+    max_probability: Annotated[float, Field(gt=0, le=1)] | None = 0.9
+    """Probability below which a token trains; None = all do."""
+
+    def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        signal = read_comparison(table, credit, "segment_credit").signal
+        segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
+        changes = [
+            _list_changes(float(signal[step]), float(credit.values[step]), values) if ends else []
+            for step, (ends, values) in enumerate(zip(segments.ends, segments.numbers, strict=True))
+        ]
+        trains = np.ones(len(tokens), dtype=np.bool_)
+        if self.max_probability is not None:
+            trains = np.exp(tokens.column("logp", table)) < self.max_probability
+        values = join_numbers(changes)[segments.of_token] if len(tokens) else np.zeros(0)
+        return TokenCredit(values=values, trains=trains, trace=SegmentTrace(part=self))
+
+
+def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> list[float]:
+    if not values:
+        return [credit]
+    first = values[0] - (earned - credit)
+    return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SegmentTrace:
+    """How `SegmentCredit` comes by a token's credit."""
+
+    part: SegmentCredit
+    """The part."""
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        """The value where the token's segment ends, less that where it begins."""
+        step, position = int(tokens.step[token]), int(tokens.position[token])
+        ends, inner = table.column(ENDS)[step], table.column(VALUES)[step]
+        number = next(number for number, end in enumerate(ends) if position < end)
+        earned = float(read_comparison(table, credit, "segment_credit").signal[step])
+        own = float(credit.values[step])
+        before = inner[number - 1] if number else earned - own
+        after = inner[number] if number < len(inner) else earned
+        value = own if len(ends) == 1 else math.fsum([after, -before])
+        whence = "measured" if number else f"what was compared, {earned:.6g}, less the credit of the step, {own:.6g}"
+        whither = "measured" if number < len(inner) else "what was compared"
+        lines = (
+            f"value where its segment begins: {before:.6g} ({whence})",
+            f"value where its segment ends: {after:.6g} ({whither})",
+        )
+        formula = f"segment {number + 1} of {len(ends)}: {after:.6g} - {before:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)
+
+    def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
+        """Why a token does not train."""
+        probability = math.exp(float(tokens.logp[token]))
+        return f"its probability was {probability:.6g}, and only tokens below {self.part.max_probability or 1:.6g} do"
+
+
+# What answers are worth half-way: values of prefixes, by going on from them.
+
+
+class SegmentValues(Part, slot="measure"):
+    """Cut answers into segments after every so many uncertain tokens, and play on from where each segment ends.
+
+        V(prefix) = mean return of `continuations` attempts that begin with the prefix
+
+    It writes the facts `segment_ends` (sampled tokens up to the end of each segment) and `segment_values` (V where a
+    segment ends, but for the last, whose end is the answer's own outcome). The token credit `segment_credit` reads
+    them, and `token_gae` does.
+
+    Source: SPO-chain (arXiv:2505.23564): a token is uncertain below a probability of 0.9, five of them make a segment,
+    nine continuations a value. **Choices.** The beginning is not played on from: the other attempts at the task are
+    continuations of nothing. Continuations are sampled as attempts are, within the same number of tokens, and paid as
+    they are; none of them trains. Where a fault ended all of them, two segments become one. Attempts are one answer.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"play"})
+    writes: ClassVar[frozenset[str]] = frozenset({"segment_ends", "segment_values"})
+    max_probability: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Probability below which a token counts as uncertain."""
+    uncertain_tokens: Annotated[int, Field(ge=1)] = 5
+    """Uncertain tokens of a segment."""
+    continuations: Annotated[int, Field(ge=1)] = 9
+    """Attempts that go on from each end of a segment."""
+
+    def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
+        """The segments of each answer, and what they led to."""
+        attempts = [trajectory for group in groups for trajectory in group]
+        ends = [self._cut(trajectory, take_answer(trajectory, "segment_values")) for trajectory in attempts]
+        prefixes = [
+            (trajectory, trajectory.steps[0].response_ids[: trajectory.steps[0].forced + end])
+            for trajectory, ends_of_answer in zip(attempts, ends, strict=True)
+            for end in ends_of_answer[:-1]
+        ]
+        played = iter(play_on(prefixes, tools, draw=draw, times=self.continuations))
+        facts = iter(
+            [_describe(ends_of_answer, [next(played) for _ in ends_of_answer[:-1]]) for ends_of_answer in ends]
+        )
+        return [[[next(facts)] for _ in group] for group in groups]
+
+    def _cut(self, trajectory: Trajectory, step: Step) -> list[int]:
+        if step.response_ids and not step.logp_behaviour:
+            raise RecordError(
+                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the log-probs of its sampled tokens were "
+                "not recorded, which segment_values reads; use an engine that reports them"
+            )
+        logps = step.logp_behaviour[step.forced :]
+        return cut_after_uncertain(logps, max_probability=self.max_probability, per_segment=self.uncertain_tokens)
+
+
+def _describe(ends: Sequence[int], played: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
+    known = [(end, attempts) for end, attempts in zip(ends, played, strict=False) if attempts]
+    return {
+        "segment_ends": [*(end for end, _ in known), ends[-1]],
+        "segment_values": [math.fsum(attempt.scores["return"] for attempt in of) / len(of) for _, of in known],
+    }

@@ -1,0 +1,138 @@
+"""SRPO (GREAM, 2025, arXiv:2510.20815, and its release)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import Sum, Term
+from groupwise.credit.signals import EpisodeReturn
+from groupwise.data.credit import Credit, Derivation
+from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import SignalPart
+from groupwise.system.errors import ConfigError
+
+
+@recipe
+def srpo(*, k: Annotated[int, Field(ge=1)] = 4, best: Finite = 1.0) -> Algorithm:
+    """SRPO (GREAM, 2025, arXiv:2510.20815, and its release): GRPO on graded answers, with a bonus for exact ones.
+
+    A_i = (R_i - mean(R)) / (std(R) + 1e-6) + bonus_i;   bonus = what a hit adds to pass@k, see `pass_at_bonus`
+
+    Choices: an attempt is exact where its return reaches `best`. The source's graded reward is the reward `ladder` of a
+    run file, over facts of the environment; its dynamic sampling is the plan `top_up`. Clip 0.2 with a dual bound of
+    10, mean over tokens, KL 0.001. Where no attempt is exact, or too many are, it is GRPO.
+    """
+    return Algorithm(
+        advantage=Sum(terms=(Term(weight=1.0, of=grpo().advantage), Term(weight=1.0, of=PassAtBonus(k=k, best=best)))),
+        loss=PolicyLoss(surrogate=Clip(dual=10.0), aggregate=TokenMean(), penalties=(Kl(weight=0.001),)),
+    )
+
+
+# Credit for what an exact hit adds to the chance that one of k attempts hits.
+#
+# Axes: S steps, A attempts, M tasks.
+
+
+class PassAtBonus(Part, slot="estimator"):
+    """Where few of a task's attempts hit exactly, those that did get a bonus, and the others a small charge.
+
+        pass  = 1 - C(n - c, k) / C(n, k),   sig = sqrt(pass (1 - pass)),   c of n attempts hit
+        hit   = (1 - pass) / (sig + eps)
+        miss  = (1 - pass - C(n - c - 1, k - 1) / C(n - 1, k - 1)) / (sig + eps)
+
+    `pass` is the chance that one of k attempts, drawn among the n, hits; each value is what an attempt adds to it over
+    what a random one adds, in units of its deviation.
+
+    Source: SRPO of GREAM (2025, arXiv:2510.20815) and its release, k 4, where it is added to graded credit. Choices:
+    an attempt hits where `of`, mean over its steps, reaches `best`; 0 for all where none, all, or too many hit for k
+    attempts to miss (n - c < k). A task with one attempt gets 0 and is not compared.
+    """
+
+    of: SignalPart = EpisodeReturn()
+    """What says whether an attempt hit."""
+    best: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """The value of a hit."""
+    k: Annotated[int, Field(ge=1)] = 4
+    """How many attempts the chance is about."""
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+    """Added to the deviation."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse fewer attempts at a task than the chance is about."""
+        if attempts < self.k:
+            raise ConfigError(
+                f"pass_at_bonus: it is about {self.k} attempts at a task, and each gets {attempts}; give "
+                "rollout.plan.attempts at least as many, or a smaller k"
+            )
+
+    def __call__(self, table: StepTable) -> Credit:
+        value_A = table.attempts.mean(table.ask_once(self.of))
+        # A sum of rewards may miss the best by its last digit.
+        hit_A = value_A >= self.best - 1e-9 * max(1.0, abs(self.best))
+        tasks = Segments.of(table.task[table.attempts.first])
+        hits_M = tasks.sum(hit_A.astype(np.float64)).astype(np.int64)
+        counts = zip(tasks.size.tolist(), hits_M.tolist(), strict=True)
+        bonus_M = [_find_bonus(n, c, self.k, self.eps) for n, c in counts]
+        of_hit, of_miss = (np.array([pair[side] for pair in bonus_M], dtype=np.float64) for side in (0, 1))
+        bonus_A = np.where(hit_A, tasks.spread(of_hit), tasks.spread(of_miss))
+        trace = BonusTrace(
+            values=bonus_A[table.attempt],
+            compared=(tasks.size > 1)[table.task],
+            hit=hit_A,
+            part=self,
+        )
+        return Credit.of(table, trace)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BonusTrace:
+    """How a bonus came about."""
+
+    values: FloatArray
+    """The bonus of each step's attempt (S)."""
+    compared: BoolArray
+    """Whether the task had more than one attempt (S)."""
+    hit: BoolArray
+    """Whether each attempt hit (A)."""
+    part: PassAtBonus
+    """The estimator."""
+
+    def meets_others(self, table: StepTable) -> BoolArray:
+        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
+        return self.compared
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        """The chances, counted again from the attempts that hit."""
+        first = table.attempts.first.tolist()
+        own = [
+            (place, float(hit))
+            for place, hit in zip(first, self.hit.tolist(), strict=True)
+            if table.task[place] == table.task[step]
+        ]
+        n, c, k = len(own), sum(hit > 0 for _, hit in own), self.part.k
+        value = 0.0
+        if 0 < c < n and n - c >= k:
+            misses = math.comb(n - c, k) / math.comb(n, k)
+            without = 0.0 if self.hit[table.attempt[step]] else math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
+            value = (misses - without) / (math.sqrt(misses * (1 - misses)) + self.part.eps)
+        return Derivation(value=value, formula=f"{c} of {n} hit, k = {k}: {value:.6g}", members=tuple(own))
+
+
+def _find_bonus(n: int, c: int, k: int, eps: float) -> tuple[float, float]:
+    """What a hit and what a miss gets, where c of n attempts hit."""
+    if not 0 < c < n or n - c < k:
+        return 0.0, 0.0
+    misses = math.comb(n - c, k) / math.comb(n, k)
+    deviation = math.sqrt(misses * (1 - misses)) + eps
+    return misses / deviation, (misses - math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)) / deviation

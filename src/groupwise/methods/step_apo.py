@@ -1,0 +1,129 @@
+"""Step-APO (CPL, Wang et al. 2024, arXiv:2409.08642)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.credit import ByState, ReturnToGo
+from groupwise.data.samples import Pair, differ
+from groupwise.data.step_table import StepTable
+from groupwise.losses.pairs import PairTerms, refuse_lone_attempts
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.terms import Pairs
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part, name_of
+from groupwise.parts.slots import GrouperPart, SignalPart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@recipe
+def step_apo(
+    *, beta: Finite = 0.3, alpha: Finite = 1.0, gamma: Share = 1.0, pairs: Pairs = "best_against_worst"
+) -> Algorithm:
+    """Step-APO (CPL, Wang et al. 2024, arXiv:2409.08642): DPO between steps of one state, by how much they differ.
+
+    loss = mean over pairs of -log sigmoid(z),   z = beta * (log-ratio of winner - of loser) - alpha * (Q_w - Q_l)
+
+    Choices: the source has its steps and Q from a tree search; here they are steps of several attempts that came
+    through one state, and Q is what followed, discounted by `gamma`. alpha fits returns of about 1. States that one
+    attempt alone came through have no pair.
+    """
+    siblings = Siblings(
+        by=ByState(), of=ReturnToGo(gamma=gamma), which="all" if pairs == "all" else "best_against_worst"
+    )
+    return Algorithm(advantage=grpo().advantage, pairing=siblings, loss=StepApo(beta=beta, alpha=alpha))
+
+
+# Preference losses against a reference policy: DPO, and what was made of it. Axes: T tokens, M members, P pairs.
+
+Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class StepApo(Dpo, slot="loss"):
+    """DPO between steps whose margin is how much better the winner's value is.
+
+        z_p = beta * ( (logp - logp_ref of the winner) - (logp - logp_ref of the loser) ) - alpha * (Q_winner - Q_loser)
+
+    Source: Step-APO of CPL (Wang et al. 2024, arXiv:2409.08642, "CPL: Critical plan step learning"), beta 0.3, alpha 1,
+    read in its code. Choices: Q is what the pairing compares (`Pair.gap`); the source has it from a tree search, here
+    it is the return of the attempts that went on from the state. Meant for the pairing `siblings`.
+    """
+
+    beta: Steepness = 0.3
+    """How steeply a pair is told apart."""
+    alpha: Weight = 1.0
+    """How much of the difference in value is the margin; 0 = DPO."""
+
+    def _margins(self, pairs: PairTerms) -> Tensor:
+        return self.alpha * pairs.gap
+
+
+# A pairing of steps: what was tried in one state, the better against the worse. Axis: S steps.
+
+
+class Siblings(Part, slot="pairing"):
+    """Hold steps against each other that were taken in one state, by how well the attempts went on from there.
+
+    Source: CPL (Wang et al. 2024, arXiv:2409.08642) pairs the children of a node of its search tree, all of them or the
+    best and the worst. Choices: a state is one that several attempts came through, so no tree is needed; the value of a
+    step is `of`. CPL pairs a Q above 0 with one below, and scales the Q of solutions by 0.3; here any two values that
+    differ are a pair, unscaled. A pair's gap is the difference of the values. Two steps that took the same action are
+    no pair, where the table knows actions: nothing tells them apart; nor are two steps of one attempt, which came back.
+    Best against worst is the pair of the widest gap among those left, the first of several. Steps that may not train
+    are left out. Each state counts the same by default, however many pairs it has.
+    """
+
+    by: GrouperPart
+    """Which steps were taken in one state, such as `by_state`."""
+    of: SignalPart
+    """What a step is worth, such as `return_to_go`."""
+    which: Literal["best_against_worst", "all"] = "best_against_worst"
+    """One pair a state, or every two steps whose values differ."""
+    counts: Literal["state", "pair"] = "state"
+    """What counts the same: every state that has a pair, or every pair."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        label, value = table.ask_once(self.by), table.ask_once(self.of).tolist()
+        action = table.codes("action").tolist() if "action" in table.extra else [-1] * len(table)
+        states: dict[int, list[int]] = {}
+        for step in np.flatnonzero(table.trains & (label >= 0)).tolist():
+            states.setdefault(int(label[step]), []).append(step)
+        pairs = []
+        for steps in states.values():
+            differing = [
+                (a, b) if value[a] > value[b] else (b, a)
+                for a, b in combinations(steps, 2)
+                if differ(value[a], value[b])
+                and table.attempt[a] != table.attempt[b]
+                and (action[a] < 0 or action[a] != action[b])
+            ]
+            if self.which == "best_against_worst" and differing:
+                differing = [max(differing, key=lambda pair: value[pair[0]] - value[pair[1]])]
+            weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
+            pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
+        return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """What the two steps were worth."""
+        value = table.ask_once(self.of)
+        places = [np.flatnonzero((table.attempt == number) & (table.index == index)) for number, index in pair.members]
+        winner, loser = (float(value[place[0]]) for place in places)
+        return f"two steps in one state: {name_of(self.of)} {winner:.6g} against {loser:.6g}"
+
+
+def _make_pair(table: StepTable, winner: int, loser: int, weight: float, gap: float) -> Pair:
+    attempt, index = table.attempt, table.index
+    return Pair(int(attempt[winner]), int(attempt[loser]), weight, gap, int(index[winner]), int(index[loser]))

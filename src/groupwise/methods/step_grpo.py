@@ -1,0 +1,25 @@
+"""Step-GRPO (R1-Router, 2025, arXiv:2505.22095)."""
+
+from __future__ import annotations
+
+from groupwise.credit import ByState, Deviation, Relative, StepRewardSignal
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+
+
+@recipe
+def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
+    """Step-GRPO (R1-Router, 2025, arXiv:2505.22095): every step is a GRPO prompt of its own, with its own reward.
+
+    A_t = (r_t - mean(r)) / (std(r) + eps) over the steps with the same state
+
+    Choices: steps are compared by their state, not by their whole prompt as published: where prompts show past steps
+    too, different prompts may meet in a group (with `memory = {kind = "window", steps = 0}` they show none).
+    R1-Router's own rewards (likeness of the sub-question, the right retriever, recall of the answer) are not there;
+    what is compared is what the environment pays each step. Sample deviation. Loss as for GRPO.
+    """
+    return Algorithm(
+        advantage=Relative(by=ByState(), of=StepRewardSignal(), scale=Deviation(eps=eps), average="step"),
+        loss=grpo().loss,
+    )

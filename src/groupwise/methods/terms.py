@@ -1,0 +1,89 @@
+"""Terms that several recipes are made of: a step's return, the credit of whole attempts, and the levels of history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from groupwise.credit import (
+    ByHistory,
+    ByTask,
+    Deviation,
+    EpisodeReturn,
+    NoScale,
+    Penalised,
+    PenalisedRefusals,
+    Relative,
+    ReturnToGo,
+    Term,
+    TokenReturn,
+    WhitenedTokens,
+)
+from groupwise.credit.groupers import Peers
+from groupwise.losses import AllPairs, BestAgainstWorst
+from groupwise.parts.slots import ScalePart, SignalPart
+
+ScaleName = Literal["std", "none"]
+"""Whether credit is divided by the deviation of its group."""
+
+
+def make_step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
+    """Make the discounted return of a step, less the penalties that stay on it."""
+    returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
+    return PenalisedRefusals(of=returns, penalty=refused_penalty) if refused_penalty else returns
+
+
+def make_episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
+    """Make the episode credit that GiGPO adds and HGPO may blend in."""
+    spread = Deviation(ddof=1) if scale == "std" else NoScale()
+    if reference:
+        score = Penalised(of=EpisodeReturn(), penalty=invalid_penalty)
+        return Relative(by=ByTask(), of=score, scale=spread, average="step", alone="raw")
+    return Relative(by=ByTask(), of=EpisodeReturn(), scale=spread)
+
+
+def make_history_terms(
+    weights: Sequence[float],
+    of: SignalPart,
+    scale: ScalePart,
+    mixed_scale: ScalePart | None = None,
+    peers: Peers = "any",
+) -> tuple[Term, ...]:
+    """Make a term for each level: steps of equal state and k states before it, weighed by the k-th weight."""
+    return tuple(
+        Term(
+            weight=weight,
+            of=Relative(
+                by=ByHistory(depth=k, peers=peers), of=of, scale=scale, mixed_scale=mixed_scale, average="step"
+            ),
+        )
+        for k, weight in enumerate(weights)
+    )
+
+
+Pairs = Literal["best_against_worst", "all"]
+
+
+def choose_pairs(pairs: Pairs) -> BestAgainstWorst | AllPairs:
+    """Make the pairing by its name."""
+    return BestAgainstWorst() if pairs == "best_against_worst" else AllPairs()
+
+
+# A KL to the reference policy in the reward, as RLOO, P3O and REINFORCE++ publish it: the parts that each needs.
+
+
+def take_kl_off_answers(weight: float) -> dict[str, Any]:
+    """Parts that take the KL of each answer off what it earned, before anybody is compared; none where it weighs 0."""
+    if not weight:
+        return {}
+    return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}
+
+
+def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, Any]:
+    """Parts that take the KL off each token, and whiten the returns of tokens; none where it weighs 0."""
+    if not weight:
+        return {}
+    return {
+        "measures": ({"kind": "reference_score", "by_token": True},),
+        "token_credit": WhitenedTokens(of=TokenReturn(gamma=gamma, kl=weight), eps=eps),
+    }

@@ -1,0 +1,62 @@
+"""The unlikeliness reward: right answers that were unlikely are worth more.
+
+Axis: N attempts of a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from groupwise.data.records import Trajectory, score_of
+from groupwise.parts.part import Part
+from groupwise.system.errors import RecordError
+
+
+class Unlikeliness(Part, slot="shaper"):
+    """Scale each positive return down by how likely its attempt was among its group.
+
+        k_i = how many of the group were less likely;   R_i <- R_i * (1 - weight * k_i / N) where R_i > 0
+
+    Source: He et al. 2025 (arXiv:2506.02355) and its release, weight 0.25. Choices: likeliness is the mean log-prob of
+    an attempt's tokens, as released; `by="sum"` is the paper's probability of the whole. Equally likely attempts keep
+    their order. A return of 0 or less stays as it is: the source scales right answers, wrong ones are worth 0 there,
+    and scaling a punishment down would favour the likely wrong answer. A group whose attempts all did equally well is
+    left as it is: there it would only reward the unusual. What is taken off goes off each step's reward in proportion.
+    """
+
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """What the likeliest attempt loses of its return."""
+    by: Literal["mean", "sum"] = "mean"
+    """How an attempt's tokens make up its likeliness."""
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
+        return False
+
+    def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
+        if len({score_of(trajectory) for trajectory in group}) == 1:
+            return [(0.0,) * len(trajectory.steps) for trajectory in group]
+        order = np.argsort([self._measure_likeliness(trajectory) for trajectory in group], kind="stable")
+        less_likely = np.empty(len(group))
+        less_likely[order] = np.arange(len(group))
+        factors = (-self.weight * less_likely / len(group)).tolist()
+        earned = [tuple(step.reward + step.shaped for step in trajectory.steps) for trajectory in group]
+        return [
+            tuple(factor * amount if math.fsum(amounts) > 0 else 0.0 for amount in amounts)
+            for factor, amounts in zip(factors, earned, strict=True)
+        ]
+
+    def _measure_likeliness(self, trajectory: Trajectory) -> float:
+        logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
+        if len(logps) != sum(len(step.response_ids) for step in trajectory.steps):
+            raise RecordError(
+                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the log-probs of its sampled tokens were "
+                "not recorded, by which attempts are ranked; use an engine that reports them"
+            )
+        return sum(logps) / (len(logps) or 1) if self.by == "mean" else sum(logps)

@@ -1,0 +1,94 @@
+"""W-DPO (StepORLM, 2025, from notes on the paper)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from groupwise.credit import ColumnSignal, EpisodeReturn
+from groupwise.data.samples import Pair, differ
+from groupwise.data.segments import FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.losses.pairs import refuse_lone_attempts
+from groupwise.methods.dpo import Dpo
+from groupwise.methods.grpo import grpo
+from groupwise.methods.method import Finite, recipe
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part
+from groupwise.parts.slots import SignalPart
+from groupwise.system.errors import RecordError
+
+
+@recipe
+def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepted") -> Algorithm:
+    """W-DPO (StepORLM, 2025, from notes on the paper): DPO whose pairs weigh as much as their judges tell them apart.
+
+    loss = mean over pairs of -w * log sigmoid(z);   w = 1 where outcomes differ, else |difference of step scores|
+
+    Choices: the notes print z without a reference (`reference=False`); we have it, as DPO does. A step's verdict is a
+    column from 0 to 1: by default whether the environment accepted its action, which is a rule in the place of the
+    source's generative reward model; a judge's measure gives others. Every two attempts at a task are a pair.
+    """
+    return Algorithm(
+        advantage=grpo().advantage,
+        pairing=ByVerdict(outcome=EpisodeReturn(), verdict=ColumnSignal(name=verdict)),
+        loss=Dpo(beta=beta, reference=reference, per="pair"),
+    )
+
+
+# A pairing by two judges: the outcome first, then how the steps were judged. Axis: A attempts.
+
+
+class ByVerdict(Part, slot="pairing"):
+    """Every two attempts at a task, the better one by its outcome, or among equal outcomes by its steps.
+
+        weight = 1 where the outcomes differ, else |score_winner - score_loser|,   score = mean verdict of the steps
+
+    Source: W-DPO of StepORLM (2025), which asks a solver for the outcome and a generative reward model for the steps.
+    Choices: the verdict of a step is a column of the table, so a rule, a judge's measure or the environment gives it;
+    it should lie in [0, 1], and a step beyond is an error. Two attempts that both judges find equal are no pair.
+    Attempts of which no step may train are left out.
+    """
+
+    outcome: SignalPart
+    """What says how an attempt ended, such as `episode_return`."""
+    verdict: SignalPart
+    """What says how good a step was, from 0 to 1."""
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a run in which no task has two attempts."""
+        refuse_lone_attempts(self, attempts)
+
+    def __call__(self, table: StepTable) -> list[Pair]:
+        outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()
+        score_A = table.attempts.mean(_check_range(table, table.ask_once(self.verdict))).tolist()
+        trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
+        task_A = table.task[table.attempts.first].tolist()
+        pairs = []
+        for a, b in combinations(np.flatnonzero(trains_A).tolist(), 2):
+            is_decided = differ(outcome_A[a], outcome_A[b])
+            judged_A = outcome_A if is_decided else score_A
+            if task_A[a] != task_A[b] or not differ(judged_A[a], judged_A[b]):
+                continue
+            winner, loser = (a, b) if judged_A[a] > judged_A[b] else (b, a)
+            gap = judged_A[winner] - judged_A[loser]
+            pairs.append(Pair(winner, loser, 1.0 if is_decided else gap, gap))
+        return pairs
+
+    def describe_pair(self, table: StepTable, pair: Pair) -> str:
+        """Which judge told the two apart, and by what."""
+        outcome_A, score_A = (table.attempts.mean(table.ask_once(part)) for part in (self.outcome, self.verdict))
+        if differ(outcome_A[pair.winner], outcome_A[pair.loser]):
+            return f"their outcomes differ: {outcome_A[pair.winner]:.6g} against {outcome_A[pair.loser]:.6g}"
+        return f"equal outcomes, verdicts differ: {score_A[pair.winner]:.6g} against {score_A[pair.loser]:.6g}"
+
+
+def _check_range(table: StepTable, verdict: FloatArray) -> FloatArray:
+    outside = np.flatnonzero(~((verdict >= 0) & (verdict <= 1)))
+    if len(outside):
+        raise RecordError(
+            f"{table.describe_step(int(outside[0]))}: its verdict is {verdict[outside[0]]:g}, but pairs are weighed by "
+            "verdicts from 0 to 1; scale what judges the steps"
+        )
+    return verdict

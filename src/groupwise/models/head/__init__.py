@@ -1,1 +1,0 @@
-"""From hidden states to log-probabilities and entropies, without ever holding the logits of a batch."""

@@ -1,0 +1,117 @@
+"""Ordinary right-padded rows, one a sample: the layout that needs no trust, which the others must equal.
+
+Axes: B rows, W width, T trained tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from groupwise.data.samples import Sample
+from groupwise.models.forest import Ragged, count_up
+from groupwise.models.pack import Layout, Predictions, find_trained_tokens, label_units
+from groupwise.system.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaddedRows(Layout):
+    """Some samples of an update as rows of one width: `input_ids` (B, W) with the last trained token of each too.
+
+    Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows
+    [1, 2, 3] and [4, 5, 6]: predictor [1, 3, 4], target [3, 5, 6], sample [0, 1, 1], position [0, 0, 1].
+    """
+
+    attention_mask: torch.Tensor
+    """1 where there is a token, 0 at padding (B, W)."""
+
+    def __len__(self) -> int:
+        return self.input_ids.numel()
+
+    @property
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """What the body of a model is called with."""
+        return {
+            "input_ids": self.input_ids,
+            "position_ids": self.position_ids,
+            "attention_mask": self.attention_mask,
+        }
+
+
+def pad_rows(
+    samples: Sequence[Sample], *, num_rows: int | None = None, width: int | None = None, pad_id: int = 0
+) -> list[PaddedRows]:
+    """Lay samples out as rows, in the order handed in.
+
+    Args:
+        samples: Those that train on no token are in no row.
+        num_rows: Rows of a micro-batch; None = all in one.
+        width: Width of every row; None = the longest sample of the micro-batch.
+        pad_id: Token id of padding.
+    """
+    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    step = len(trained) if num_rows is None else num_rows
+    if step < 1 and trained:
+        raise ConfigError(f"num_rows is {num_rows}; a micro-batch has at least one row")
+    return [
+        _make_rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
+        for low in range(0, len(trained), max(step, 1))
+    ]
+
+
+def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str = "sample") -> list[PaddedRows]:
+    """Lay samples out as rows, as many units to a micro-batch as make at most `token_budget` places.
+
+    Units go by the length of their longest sample, so that little is padded; one that has more goes alone.
+    """
+    if token_budget < 1:
+        raise ConfigError(f"token_budget is {token_budget}; a micro-batch holds at least one token")
+    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    units: dict[int, list[int]] = {}
+    for number, label in zip(trained, label_units([samples[number] for number in trained], unit).tolist(), strict=True):
+        units.setdefault(label, []).append(number)
+    width = {label: max(len(samples[number].computed_ids) for number in members) for label, members in units.items()}
+    batches: list[list[int]] = []
+    for label in sorted(units, key=width.__getitem__):
+        joined = [*(batches[-1] if batches else []), *units[label]]
+        if batches and len(joined) * width[label] <= token_budget:
+            batches[-1] = joined
+        else:
+            batches.append(units[label])
+    return [_make_rows(samples, sorted(members), width=None, pad_id=0) for members in batches]
+
+
+def _make_rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
+    tokens = Ragged.of([samples[number].computed_ids for number in members])
+    targets = Ragged.of([samples[number].computed_response_ids for number in members])
+    responses, kept = targets.length, find_trained_tokens([samples[number] for number in members], targets)
+    longest = int(tokens.length.max())
+    if width is not None and width < longest:
+        raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")
+    width = width or longest
+    row, column = np.repeat(np.arange(len(members)), tokens.length), count_up(tokens.length)
+    input_ids = np.full((len(members), width), pad_id, dtype=np.int64)
+    is_token = np.zeros((len(members), width), dtype=np.int64)
+    input_ids[row, column] = tokens.flat
+    is_token[row, column] = 1
+    position = count_up(responses)
+    first_predictor = np.arange(len(members)) * width + tokens.length - responses - 1
+    predictor = np.repeat(first_predictor, responses) + position
+    target, sample = targets.flat, np.repeat(np.array(members, dtype=np.int64), responses)
+    if kept is not None:
+        position, predictor, target, sample = position[kept], predictor[kept], target[kept], sample[kept]
+    return PaddedRows(
+        input_ids=torch.from_numpy(input_ids),
+        attention_mask=torch.from_numpy(is_token),
+        position_ids=torch.arange(width).expand(len(members), width),
+        predictions=Predictions.of(predictor, target),
+        sample=torch.from_numpy(sample),
+        position=torch.from_numpy(position),
+        members=tuple(members),
+        longest=longest,
+        largest_id=int(tokens.flat.max()),
+        raw_tokens=len(tokens.flat),
+    )

@@ -1,0 +1,320 @@
+"""Parts and slots: an algorithm is an expression of small named parts.
+
+A *part* is a frozen model you can call; its fields are its configuration. A *slot* is the role a part plays, a small
+protocol. A field that takes a part names the slot it fills, so a run file can name the part by its `kind`:
+
+    {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import ErrorDetails, core_schema
+
+from groupwise.parts.checks import guard_methods
+from groupwise.parts.members import check_members
+from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
+from groupwise.system.errors import ConfigError, nearest
+
+CATALOGUES: Mapping[str, tuple[str, ...]] = {
+    "grouper": (
+        "credit",
+        "methods",
+    ),
+    "filter": (
+        "credit",
+        "methods",
+    ),
+    "admission": ("credit",),
+    "signal": (
+        "credit",
+        "methods",
+    ),
+    "baseline": ("credit",),
+    "scale": ("credit",),
+    "estimator": (
+        "credit",
+        "methods",
+    ),
+    "token_credit": (
+        "credit",
+        "methods",
+    ),
+    "loss": (
+        "methods",
+        "losses",
+    ),
+    "pairing": (
+        "methods",
+        "losses",
+    ),
+    "ratio": ("losses",),
+    "surrogate": (
+        "methods",
+        "losses",
+    ),
+    "correction": ("losses",),
+    "penalty": (
+        "methods",
+        "losses",
+    ),
+    "aggregate": ("losses",),
+    "measure": (
+        "methods",
+        "rollout",
+    ),
+    "judge": ("rollout",),
+    "env": ("envs",),
+    "model": ("models",),
+    "engine": ("training",),
+    "memory": ("rollout",),
+    "action_rule": ("rollout",),
+    "reward": ("credit",),
+    "shaper": (
+        "credit",
+        "methods",
+    ),
+    "replay": ("methods",),
+    "guidance": ("methods",),
+    "schedule": ("learner",),
+    "plan": ("rollout",),
+    "template": ("rollout",),
+    "curriculum": ("rollout",),
+    "tracker": ("training",),
+    "learner": ("learner",),
+    "weight_transfer": ("learner",),
+}
+"""The packages whose `CATALOGUE` has kinds of a slot. Named, not imported: parts live above this package."""
+
+DEFAULT_KINDS = {
+    "template": "prompt_template",
+    "engine": "local",
+    "learner": "local",
+    "weight_transfer": "in_memory",
+}
+"""Slots whose tables need no `kind`, and the kind that they then are."""
+
+
+class Part(BaseModel):
+    """A frozen, callable piece of an algorithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    slot: ClassVar[str] = ""
+    mixes_tasks: ClassVar[bool] = False
+    """Whether it compares across tasks; then it needs the whole batch at once."""
+    refused_fields: ClassVar[Mapping[str, str]] = {}
+    """Settings that other tools have and this part refuses on purpose, each with the reason and what to do instead."""
+    stays_inside: ClassVar[bool] = False
+    """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
+    these are opened to read a run of somebody else's."""
+
+    def __init_subclass__(cls, *, slot: str = "", stays_inside: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if slot and slot not in CATALOGUES:
+            raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
+        cls.slot = slot or cls.slot
+        guard_methods(cls, cls.slot)
+        cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
+
+    def __init__(self, /, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(f"{type(self).__name__}: {_describe_problems(error, type(self))}") from None
+
+    def parts(self) -> Iterator[Part]:
+        """This part and every part within it."""
+        yield self
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            for inner in value if isinstance(value, tuple) else _list_entries(value):
+                if isinstance(inner, Part):
+                    yield from inner.parts()
+
+    def check_attempts(self, attempts: int) -> None:
+        """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
+
+    def config(self) -> dict[str, Any]:
+        """This part as plain data, complete: what a run file would say."""
+        fields = {name: self._to_plain_field(name) for name in type(self).model_fields}
+        kind = {"kind": kind_of(type(self))} if self.slot else {}
+        return kind | {name: value for name, value in fields.items() if value is not None}
+
+    def _to_plain_field(self, name: str) -> Any:
+        value = getattr(self, name)
+        try:
+            return None if value is None else _to_plain(value)
+        except TypeError as error:
+            raise ConfigError(
+                f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
+                "numbers, booleans, other parts, and lists and tables of these"
+            ) from None
+
+
+class Slot:
+    """Marks a field that a part of one slot fills; takes the part, its `kind`, or a mapping with `kind` and fields."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.fill)
+
+    def fill(self, value: object) -> Part:
+        """Turn what was given into a part that fits this slot."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        if isinstance(value, Mapping):
+            value = self._decode(value)
+        if not isinstance(value, Part):
+            raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
+        if not value.slot:
+            raise ConfigError(
+                f"{type(value).__name__} has no slot, and a {self.name} is needed here; write "
+                f"class {type(value).__name__}(Part, slot={self.name!r})"
+            )
+        if value.slot != self.name:
+            raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
+        check_members(value, self.name)
+        return value
+
+    def _decode(self, value: Mapping[str, Any]) -> Part:
+        if "kind" not in value and self.name in DEFAULT_KINDS:
+            value = {"kind": DEFAULT_KINDS[self.name], **value}
+        if "kind" not in value:
+            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
+        part = find_part_class(self.name, str(value["kind"]))
+        return part(**{name: setting for name, setting in value.items() if name != "kind"})
+
+
+def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
+    """The parts that come with groupwise for a slot, by kind."""
+    kinds: dict[str, type[Part]] = {}
+    for package in CATALOGUES[slot]:
+        kinds |= import_module(f"groupwise.{package}").CATALOGUE.get(slot, {})
+    return kinds
+
+
+def find_part_class(slot: str, kind: str) -> type[Part]:
+    """Find a part's class by kind: a catalogue name, or `package.module:Class` for a part from elsewhere."""
+    known = load_catalogue(slot)
+    if kind in known:
+        return known[kind]
+    if ":" not in kind:
+        module, dot, name = kind.rpartition(".")
+        hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}")
+    loaded = load_outside(slot, kind)
+    if not (isinstance(loaded, type) and issubclass(loaded, Part)):
+        raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
+    return loaded
+
+
+def check_may_open(part: object) -> None:
+    """Refuse an environment that reaches beyond its fields, or holds one that does, where a run is only read."""
+    assert isinstance(part, Part), "a slot is filled by parts"
+    for env in (inner for inner in part.parts() if inner.slot == "env"):
+        if env.stays_inside or may_run():
+            continue
+        raise ConfigError(
+            f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
+            "packages, processes or servers that this run names; add --trust if you trust whoever wrote it"
+        )
+
+
+def kind_of(part: type[Part]) -> str:
+    """The kind under which a run file names this class."""
+    for kind, known in load_catalogue(part.slot).items() if part.slot in CATALOGUES else ():
+        if known is part:
+            return kind
+    return f"{part.__module__}:{part.__qualname__}"
+
+
+def name_of(part: object) -> str:
+    """A part in a few words: its class, and the fields that differ from their defaults."""
+    fields = type(part).model_fields if isinstance(part, Part) else {}
+    shown = [
+        f"{name}={_name_value(value)}"
+        for name, field in fields.items()
+        if (value := getattr(part, name)) != field.default
+    ]
+    return f"{type(part).__name__}({', '.join(shown)})" if shown else type(part).__name__
+
+
+def _name_value(value: object) -> str:
+    if isinstance(value, tuple) and any(isinstance(entry, Part) for entry in value):
+        return f"({', '.join(map(_name_value, value))})"
+    return name_of(value) if isinstance(value, Part) else repr(value)
+
+
+def _list_entries(value: object) -> Iterable[object]:
+    """What a field holds: the entries of a table, or the value itself."""
+    return value.values() if isinstance(value, Mapping) else (value,)
+
+
+def _to_plain(value: object) -> Any:
+    """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
+    if isinstance(value, Part):
+        return value.config()
+    if isinstance(value, tuple | list):
+        return [_to_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        return _to_plain(value.item())
+    if isinstance(value, str):
+        return str(value)  # without the folder that a text of a run file knows
+    if not isinstance(value, bool | int | float):
+        raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
+    return value
+
+
+def _describe_problems(error: ValidationError, part: type[Part]) -> str:
+    problems = error.errors()
+    inner = {problem["loc"][:-1] for problem in problems}
+    # A sequence is also too short where its entries are wrong: they say enough.
+    problems_to_tell = [
+        problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner
+    ]
+    return "; ".join(_describe_problem(problem, part) for problem in problems_to_tell)
+
+
+def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:
+    path = ".".join(str(key) for key in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        if path in part.refused_fields:
+            return f"{path}: {part.refused_fields[path]}"
+        return f"unknown field {path!r}; {nearest(path, part.model_fields)}"
+    if problem["type"] == "missing":
+        return f"field {path!r} is missing; give it"
+    if problem["type"] == "value_error":
+        return f"{path}: {problem['ctx']['error']}".removeprefix(": ")  # no path where several fields disagree
+    return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
+
+
+# Settings by their paths: a run file's content, flat.
+
+
+def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting by its path; tables in lists are numbered, lists of plain values are values.
+
+    >>> flatten_settings({"env": {"kind": "lake"}, "terms": [{"weight": 1.0}], "betas": [0.9, 0.99]})
+    {'env.kind': 'lake', 'terms[0].weight': 1.0, 'betas': [0.9, 0.99]}
+    """
+    return dict(_walk_settings(settings, ""))
+
+
+def _walk_settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _walk_settings(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _walk_settings(inner, f"{path}[{number}]")
+    else:
+        yield path, value

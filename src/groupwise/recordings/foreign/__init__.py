@@ -1,1 +1,0 @@
-"""Readers of rollouts that other programs recorded."""

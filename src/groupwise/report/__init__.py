@@ -1,0 +1,1 @@
+"""What was recorded, explained: audit, explain, the HTML report, comparison of runs."""

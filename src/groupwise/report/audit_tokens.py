@@ -1,0 +1,372 @@
+"""Credit of tokens under several recipes, side by side; recipes without token credit give a token that of its step.
+
+Axes: R recipes, S steps, K sampled tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.data.credit import Credit
+from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import KEYS, TokenTable
+from groupwise.parts.algorithm import Algorithm
+from groupwise.store.rollout_rows import Id, Row
+from groupwise.system.errors import ConfigError, RecordError
+
+ROUNDING = 1e-12
+"""Share of a sum of squares below which a spread is rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenColumn:
+    """What one recipe gives the file's sampled tokens."""
+
+    name: str
+    """Name of the recipe."""
+    has_own_credit: bool
+    """Whether it gives tokens credit of their own; else a token has the credit of its step."""
+    tokens: int
+    """Sampled tokens."""
+    trained_tokens: int
+    """Tokens that train."""
+    silent_tokens: int
+    """Tokens that train with a credit of exactly 0."""
+    mean_size: float
+    """Mean absolute credit of the tokens that train."""
+    largest: float
+    """Largest absolute credit of a token that trains."""
+    inside_share: float | None
+    """Share of the variance of their credit that lies inside steps; None where all have one credit."""
+    flips: dict[str, int]
+    """Against each other recipe: tokens that both train, with credit of opposite signs."""
+    both_signed: dict[str, int]
+    """Against each other recipe: tokens that both train, where both credits have a sign."""
+    correlation: dict[str, float | None]
+    """Against each other recipe: correlation over the tokens that both train; None where one is constant."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValuedTokens:
+    """The credit of a table's tokens under one recipe."""
+
+    values: FloatArray
+    """Credit of each token (K)."""
+    trains: BoolArray
+    """Whether each trains (K)."""
+
+
+def value_tokens(name: str, algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable) -> ValuedTokens:
+    """What a recipe gives the tokens of a table; columns that it reads and the file lacks are an error by name."""
+    seen, earned = algorithm.estimator_table(table), credit.by_step()
+    kept = np.zeros(len(table), dtype=np.bool_)
+    kept[table.step_of_row] = algorithm.keep(table, credit)
+    if algorithm.token_credit is None:
+        return ValuedTokens(values=earned.values[tokens.step], trains=kept[tokens.step])
+    _refuse_missing_columns(name, algorithm, table, tokens)
+    try:
+        given = algorithm.token_credit(seen, earned, tokens)
+    except RecordError as error:
+        raise RecordError(f"recipe {name!r}: {error}") from None
+    return ValuedTokens(values=given.values, trains=given.trains & kept[tokens.step])
+
+
+def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, tokens: TokenTable) -> None:
+    parts = [part for part in algorithm.parts() if part.slot == "token_credit"]
+    # A chunk may hold steps without tokens; only a file without ids has none where it counts some, or counts none.
+    has_no_ids = not len(tokens) and bool("tokens" not in table.extra or table.tokens.any())
+    has_no_entropy = has_no_ids or (len(tokens) > 0 and bool(np.isnan(tokens.entropy).all()))
+    missing = ["response_ids"] if has_no_ids else []
+    missing += sorted({fact for part in parts for fact in getattr(part, "reads", frozenset()) - table.extra.keys()})
+    if has_no_entropy and any(getattr(part, "needs_entropy", False) for part in parts):
+        missing.append(KEYS["entropy"])
+    if missing:
+        raise ConfigError(
+            f"recipe {name!r} gives tokens credit by {', '.join(missing)}, which the file does not have; leave the "
+            "recipe out, or audit a recording that has them (docs/rollouts.md)"
+        )
+
+
+class TokenTally:
+    """Adds up the credit of tokens chunk by chunk."""
+
+    def __init__(self, algorithms: Mapping[str, Algorithm]) -> None:
+        num = len(algorithms)
+        self._own = {name: algorithm.token_credit is not None for name, algorithm in algorithms.items()}
+        self._tokens = 0
+        self._silent, self._largest, self._inside = np.zeros(num, dtype=np.int64), np.zeros(num), np.zeros(num)
+        self._size = np.zeros(num)
+        # Over the tokens that both of two recipes train: how many, sums, squares, products, signs.
+        self._counts, self._sums, self._squares, self._products, self._signed, self._agreement = (
+            np.zeros((num, num)) for _ in range(6)
+        )
+
+    def add(self, tokens: TokenTable, valued: Sequence[ValuedTokens]) -> None:
+        """Add one chunk's tokens, recipe by recipe."""
+        trains_RK = np.stack([given.trains for given in valued])
+        values_RK = np.stack([np.where(given.trains, given.values, 0.0) for given in valued])
+        mask_RK, signs_RK = trains_RK.astype(np.float64), np.sign(values_RK)
+        self._tokens += len(tokens)
+        self._silent += (trains_RK & (values_RK == 0)).sum(axis=1)
+        self._size += np.abs(values_RK).sum(axis=1)
+        self._largest = np.maximum(self._largest, np.abs(values_RK).max(axis=1, initial=0.0))
+        self._inside += [_sum_squares_inside(tokens, given) for given in valued]
+        self._counts += mask_RK @ mask_RK.T
+        self._sums += values_RK @ mask_RK.T
+        self._squares += values_RK**2 @ mask_RK.T
+        self._products += values_RK @ values_RK.T
+        self._signed += np.abs(signs_RK) @ np.abs(signs_RK).T
+        self._agreement += signs_RK @ signs_RK.T
+
+    def result(self) -> list[TokenColumn]:
+        """One column a recipe."""
+        names = list(self._own)
+        flips = (self._signed - self._agreement) / 2
+        return [
+            TokenColumn(
+                name=name,
+                has_own_credit=self._own[name],
+                tokens=self._tokens,
+                trained_tokens=int(self._counts[i, i]),
+                silent_tokens=int(self._silent[i]),
+                mean_size=float(self._size[i] / max(self._counts[i, i], 1.0)),
+                largest=float(self._largest[i]),
+                inside_share=self._find_inside_share(i),
+                **self._against(i, names, flips),
+            )
+            for i, name in enumerate(names)
+        ]
+
+    def _against(self, i: int, names: Sequence[str], flips: FloatArray) -> dict[str, Any]:
+        others = [(j, other) for j, other in enumerate(names) if j != i]
+        return {
+            "flips": {other: int(flips[i, j]) for j, other in others},
+            "both_signed": {other: int(self._signed[i, j]) for j, other in others},
+            "correlation": {other: self._correlate(i, j) for j, other in others},
+        }
+
+    def _spread(self, i: int, j: int) -> float:
+        """Sum of squares about the mean of one recipe's credit, over the tokens that both train; 0 for rounding."""
+        square = float(self._squares[i, j])
+        spread = square - float(self._sums[i, j]) ** 2 / max(float(self._counts[i, j]), 1.0)
+        return spread if spread > ROUNDING * square else 0.0
+
+    def _correlate(self, i: int, j: int) -> float | None:
+        scale = (self._spread(i, j) * self._spread(j, i)) ** 0.5
+        product = self._products[i, j] - self._sums[i, j] * self._sums[j, i] / max(self._counts[i, j], 1.0)
+        return float(product) / scale if scale else None
+
+    def _find_inside_share(self, i: int) -> float | None:
+        spread = self._spread(i, i)
+        return min(float(self._inside[i]) / spread, 1.0) if spread else None
+
+
+def _sum_squares_inside(tokens: TokenTable, given: ValuedTokens) -> float:
+    """Sum of squares of the credit of tokens that train, about the mean of their step."""
+    step, values = tokens.step[given.trains], given.values[given.trains]
+    if not len(step):
+        return 0.0
+    num = np.bincount(step)
+    first = np.zeros(len(num))
+    first[step[::-1]] = values[::-1]  # relative to a step's first token, so that equal values give exactly 0
+    distance = values - first[step]
+    mean = np.bincount(step, weights=distance) / np.maximum(num, 1)
+    return float(np.sum((distance - mean[step]) ** 2))
+
+
+# The tokens whose credit changes most when one recipe takes another's place.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMover:
+    """A token whose credit changes much."""
+
+    task: str | int
+    """Id of its task (or group)."""
+    attempt: str | int
+    """Id of its attempt."""
+    index: int
+    """Index of its step."""
+    position: int
+    """Its position in the response, tokens that were forced on the policy counted."""
+    token: int
+    """Its id."""
+    before: float
+    """Credit under the first recipe."""
+    after: float
+    """Credit under the last recipe."""
+
+    @property
+    def rank(self) -> tuple[float, str, str, int, int]:
+        """Where it stands among movers: the largest change first, equals by name."""
+        return -abs(self.after - self.before), str(self.task), str(self.attempt), self.index, self.position
+
+
+class TokenMoverTally:
+    """Keeps the largest changes chunk by chunk, among tokens that both recipes train."""
+
+    def __init__(self, num: int) -> None:
+        self._num = num
+        self._movers: list[TokenMover] = []
+
+    def add(self, table: StepTable, tokens: TokenTable, before: ValuedTokens, after: ValuedTokens) -> None:
+        """Look for movers in one chunk."""
+        size = np.abs(np.where(before.trains & after.trains, after.values - before.values, 0.0))
+        moved = np.flatnonzero(size)
+        if len(moved) > self._num:
+            edge = np.partition(size[moved], -self._num)[-self._num]
+            moved = moved[size[moved] >= edge]  # ties at the edge stay in
+        movers = self._movers + [
+            _make_mover(table, tokens, token, float(before.values[token]), float(after.values[token]))
+            for token in moved.tolist()
+        ]
+        self._movers = heapq.nsmallest(self._num, movers, key=lambda mover: mover.rank)
+
+    def result(self) -> list[TokenMover]:
+        """The largest changes, largest first."""
+        return self._movers
+
+
+def _make_mover(table: StepTable, tokens: TokenTable, token: int, before: float, after: float) -> TokenMover:
+    step = int(tokens.step[token])
+    return TokenMover(
+        task=table.task_ids[table.task[step]],
+        attempt=table.attempt_ids[table.attempt[step]],
+        index=int(table.index[step]),
+        position=int(tokens.position[token]) + tokens.num_forced(step),
+        token=int(tokens.token[token]),
+        before=before,
+        after=after,
+    )
+
+
+# The tokens of recorded steps, group by group: as many whole groups as fit into a bounded memory.
+#
+# Token ids are held as bytes, eight to a token: comparing, searching and sorting them then costs what memcmp does.
+
+WIDTH = 8
+"""Bytes of a token."""
+MAX_TOKENS = 2_000_000
+"""Tokens after which no further group is taken; those that were taken are kept whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedStep:
+    """What a step's engine was given and what it sampled."""
+
+    index: int
+    """Position of the step in its attempt."""
+    prompt: bytes
+    """Tokens of the prompt."""
+    response: bytes
+    """Tokens of the response."""
+    is_cut: bool
+    """Whether the response is known to have been cut off."""
+    characters: int | None
+    """Length of the observation's text; None = it was not recorded."""
+
+
+class RecordedTokens:
+    """Looks at the rows of a file as they pass, and keeps the tokens of its first groups."""
+
+    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
+        self.max_tokens = max_tokens
+        """Tokens after which no further group is taken."""
+        self.groups: dict[Id, dict[Id, list[RecordedStep]]] = {}
+        """Steps by group and attempt, as they came."""
+        self.without_ids: set[tuple[Id, Id]] = set()
+        """Attempts, by group, with a step whose tokens cannot be told."""
+        self._num_tokens = 0
+
+    def add(self, row: Row) -> None:
+        """Look at one row."""
+        scope, attempt = row.get("group", row["task"]), row["attempt"]
+        if scope not in self.groups:
+            if self._num_tokens >= self.max_tokens:
+                return
+            self.groups[scope] = {}
+        steps = self.groups[scope].setdefault(attempt, [])
+        # A segment is a piece of a step, not what the engine was given.
+        if "prompt_ids" not in row or "response_ids" not in row or row.get("segment"):
+            self.without_ids.add((scope, attempt))
+            return
+        text = row.get("observation")
+        step = RecordedStep(
+            index=row["index"],
+            prompt=_pack_ids(row["prompt_ids"], row),
+            response=_pack_ids(row["response_ids"], row),
+            is_cut=row.get("cut", False),
+            characters=None if text is None else len(text),
+        )
+        steps.append(step)
+        self._num_tokens += (len(step.prompt) + len(step.response)) // WIDTH
+
+    def list_whole_attempts(self) -> dict[Id, list[list[RecordedStep]]]:
+        """The attempts of each group of which every step is there with its tokens, steps in order."""
+        by_group: dict[Id, list[list[RecordedStep]]] = {}
+        for scope, attempts in self.groups.items():
+            kept = [
+                sorted(steps, key=lambda step: step.index)
+                for attempt, steps in attempts.items()
+                if (scope, attempt) not in self.without_ids
+            ]
+            whole = [steps for steps in kept if [step.index for step in steps] == list(range(len(steps)))]
+            if whole:
+                by_group[scope] = whole
+        return by_group
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts of the groups that were taken, whole or not."""
+        return sum(map(len, self.groups.values()))
+
+
+def count_distinct_tokens(sequences: Iterable[bytes]) -> int:
+    """Nodes of the prefix forest of token sequences: what an update computes where equal prefixes are shared.
+
+    Sorted, a sequence first repeats what it shares with the one before it and then goes on alone.
+    """
+    before, count = b"", 0
+    for sequence in sorted(sequences):
+        count += len(sequence) // WIDTH - count_common_prefix(before, sequence)
+        before = sequence
+    return count
+
+
+def count_common_prefix(first: bytes, second: bytes) -> int:
+    """How many tokens two sequences begin with alike."""
+    length = min(len(first), len(second)) // WIDTH
+    same = np.frombuffer(first, np.int64, length) == np.frombuffer(second, np.int64, length)
+    return length if same.all() else int(np.argmin(same))
+
+
+def count_common_suffix(first: bytes, second: bytes) -> int:
+    """How many tokens two sequences end with alike."""
+    length = min(len(first), len(second)) // WIDTH
+    ends = [np.frombuffer(tokens[len(tokens) - length * WIDTH :], np.int64)[::-1] for tokens in (first, second)]
+    same = ends[0] == ends[1]
+    return length if same.all() else int(np.argmin(same))
+
+
+def find_common_end(sequences: Iterable[bytes]) -> bytes:
+    """The token that most sequences end with; nothing where all are empty."""
+    counts = Counter(sequence[-WIDTH:] for sequence in sequences if sequence)
+    return counts.most_common(1)[0][0] if counts else b""
+
+
+def _pack_ids(ids: Sequence[int], row: Row) -> bytes:
+    try:
+        return array("q", ids).tobytes()
+    except OverflowError:
+        raise RecordError(
+            f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}: a token id has more than 64 bits; "
+            "record the ids that the tokenizer gave"
+        ) from None

@@ -1,0 +1,619 @@
+"""An update's credit, computed again from the rows of its journal: who was compared with whom, and why."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from groupwise.credit import ByHistory, ByState, ByTask
+from groupwise.data.credit import Comparison, Credit, Mixture, Shared, Trace, find_own_rollout_only, spans_rollouts
+from groupwise.data.past_attempts import number_at
+from groupwise.data.records import SAMPLED_ELSEWHERE, Origin, Task
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
+from groupwise.data.step_columns import lay_out_rows, make_rows
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import name_of
+from groupwise.parts.stateful import StateBefore, check_journaled, join_columns
+from groupwise.report.explain import Explanation, explain_channels, explain_step, find_step
+from groupwise.report.explain_pairs import ExplainedPair, choose_pairs, explain_pairs
+from groupwise.report.explain_token import TokenExplanation, add_neighbours, explain_token, find_largest_gap
+from groupwise.report.number_format import format_signed
+from groupwise.report.prompts import TokenTexts
+from groupwise.rollout.plans import MARK
+from groupwise.store.journal import Journal
+from groupwise.system.errors import ConfigError, RecordError
+from groupwise.training.run_reader import RunFolder
+
+AGREEMENT = 1e-9
+"""Largest relative distance at which two numbers count as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonGroup:
+    """Whom a step was compared with, under one of the algorithm's ways to make groups."""
+
+    by: str
+    """What the group shares, in words."""
+    members: int
+    """Steps in the group, itself included; 0 = it is in none."""
+    own_rollout_only: bool = False
+    """Whether there are others in the group, and all of them are steps of its own rollout."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DerivedCredit:
+    """The step table of an update and the credit that an algorithm gives it."""
+
+    algorithm: Algorithm
+    """What gives the credit."""
+    table: StepTable
+    """The update's steps."""
+    rows: Sequence[Mapping[str, Any]]
+    """The rows that it was made of: those of the journal, then those of recalled attempts that were compared."""
+    credit: Credit
+    """Their credit, in the order of the rows."""
+    recorded: Sequence[float]
+    """The credit that the journal holds, in the same order."""
+
+    @classmethod
+    def compute(
+        cls,
+        trajectories: Sequence[Mapping[str, Any]],
+        algorithm: Algorithm,
+        states: Sequence[StateBefore] = (),
+    ) -> DerivedCredit:
+        """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them.
+
+        `states` is what the update's parts remembered when it began, as `Journal.states_before` gives it.
+        """
+        rows = [row for record in trajectories for row in record["steps"]]
+        recorded = [value for record in trajectories for value in record["credit"]]
+        number = next((record["number"] for record in trajectories if "number" in record), None)
+        table = join_columns(make_step_table(rows, version=None if number is None else number - 1), states)
+        table = algorithm.estimator_table(table)
+        credit = algorithm.advantage(table)
+        return cls(algorithm=algorithm, table=table, rows=rows, credit=credit, recorded=recorded)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the numbers are those of the journal."""
+        recorded = np.asarray(self.recorded, dtype=np.float64)
+        return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
+
+    def explain_token(self, step: int, position: int, texts: TokenTexts) -> TokenExplanation:
+        """How one token of a step of the table comes by its credit."""
+        tokens = TokenTable.from_rows(self.table, self.rows)
+        explained = explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
+        ids = tokens.response(step)
+        return add_neighbours(explained, ids, texts.cut(ids))
+
+    def explain_pairs(self) -> list[ExplainedPair]:
+        """The pairs that the loss was handed."""
+        return explain_pairs(self.algorithm, self.table, self.credit)
+
+    def credit_tokens(self) -> list[CreditedTokens] | None:
+        """The credit of the tokens of each row, in the order of the rows; None where it is that of their steps."""
+        if self.algorithm.token_credit is None:
+            return None
+        tokens = TokenTable.from_rows(self.table, self.rows)
+        token_credit = self.algorithm.token_credit(self.table, self.credit.by_step(), tokens)
+        keep = self.algorithm.keep(self.table, self.credit).tolist()
+        return [
+            CreditedTokens(
+                ids=row.get("response_ids") or (),
+                num_forced=int(row.get("forced") or 0),
+                values=token_credit.values[tokens.row(number)],
+                trains=token_credit.trains[tokens.row(number)] & may_train,
+            )
+            for number, (row, may_train) in enumerate(zip(self.rows, keep, strict=True))
+        ]
+
+    def credit_channels(self) -> dict[str, list[float]]:
+        """The credit of each row in each further channel, by name."""
+        return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
+
+    def find_company(self) -> list[tuple[ComparisonGroup, ...]]:
+        """Whom each row was compared with, in the order of the rows."""
+        levels = [
+            (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))
+            for trace in _walk_comparisons(self.credit.trace)
+        ]
+        return [
+            tuple(
+                ComparisonGroup(
+                    by=by, members=int(sizes[step]), own_rollout_only=bool(sizes[step] > 1 and not spans[step])
+                )
+                for by, sizes, spans in levels
+            )
+            for step in self.credit.step_of_row.tolist()
+        ]
+
+    def find_own_rollout_only(self) -> list[bool | None]:
+        """Whether each row was compared only within its own rollout, in the order of the rows; None = not known."""
+        own = find_own_rollout_only(self.table, self.credit.trace)
+        return [None] * len(self.rows) if own is None else own[self.credit.step_of_row].tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderivableCredit:
+    """The credit of an update does not derive again from its journal, which stands as it was written."""
+
+    reason: str
+    """Why, in words."""
+
+    def describe(self, number: int) -> str:
+        """What a page says of the update: why, and what stands in the place of what it would have shown."""
+        return (
+            f"The credit of update {number} cannot be derived again ({self.reason}): what is shown is the credit that "
+            "the journal holds, without whom a step was compared with; whether a group was rescued goes by its outcomes"
+        )
+
+
+def describe_company(company: Sequence[ComparisonGroup]) -> str:
+    """Whom a step was compared with.
+
+    >>> before = ComparisonGroup(by="state and 1 before", members=2)
+    >>> describe_company([ComparisonGroup(by="state", members=8), before])
+    '7 others by state, 1 other by state and 1 before'
+    """
+    comparisons = [
+        f"{level.members - 1} other{'s' if level.members > 2 else ''} by {level.by}"
+        f"{' (its own rollout only)' if level.own_rollout_only else ''}"
+        for level in company
+        if level.members > 1
+    ]
+    return ", ".join(comparisons) or "nobody"
+
+
+def derive_credit(
+    trajectories: Sequence[Mapping[str, Any]],
+    algorithm: Algorithm | None,
+    recalled: Sequence[Mapping[str, Any]] = (),
+    states: Sequence[StateBefore] = (),
+) -> DerivedCredit | UnderivableCredit:
+    """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
+
+    Args:
+        trajectories: those of the update, as `Journal.trajectories` gives them.
+        algorithm: what gave the credit; None = not known.
+        recalled: what joined them, as `recalled_attempts` gives them.
+        states: what parts remembered when the update began, as `Journal.states_before` gives it.
+    """
+    if algorithm is None:
+        return UnderivableCredit(reason="the run's algorithm cannot be read here")
+    if not any(record["steps"] for record in trajectories):
+        return UnderivableCredit(reason="it has no steps")
+    try:
+        derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
+    except (RecordError, ConfigError) as error:
+        return UnderivableCredit(reason=str(error))
+    if not derived.agrees:
+        furthest = float(np.max(np.abs(derived.credit.values - np.asarray(derived.recorded, dtype=np.float64))))
+        return UnderivableCredit(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
+    return derived
+
+
+def choose_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The recalled attempts that were compared anew; the others train on the credit that they had."""
+    return [record for record in recalled if not record["source"].keeps_credit]
+
+
+def measure_without_rescue(
+    trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None, states: Sequence[StateBefore] = ()
+) -> dict[str, float] | None:
+    """Mean size of the credit of each group's own steps, had nothing joined it and nothing been added to its rewards.
+
+    None where it cannot be computed.
+    """
+    joined = find_joined(trajectories)
+    own = [record for record in trajectories if (record["task"], record["attempt"]) not in joined]
+    rows = [row | {"reward": row.get("reward_alone", row["reward"])} for record in own for row in record["steps"]]
+    if algorithm is None or not rows:
+        return None
+    try:
+        values = algorithm.credit(join_columns(make_step_table(rows), states)).values.tolist()
+    except (RecordError, ConfigError):
+        return None
+    sizes: dict[str, list[float]] = {}
+    for row, value in zip(rows, values, strict=True):
+        sizes.setdefault(row["task"], []).append(abs(value))
+    return {task: math.fsum(of_task) / len(of_task) for task, of_task in sizes.items()}
+
+
+def make_step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
+    """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
+    return StepTable.from_columns(**lay_out_rows(rows, version=version))
+
+
+def _walk_comparisons(trace: Trace) -> Iterator[Comparison]:
+    """Every comparison within groups that a number came from."""
+    if isinstance(trace, Comparison):
+        yield trace
+        if trace.of is not None:
+            yield from _walk_comparisons(trace.of)
+    elif isinstance(trace, Mixture):
+        for term in trace.terms:
+            yield from _walk_comparisons(term)
+    elif isinstance(trace, Shared):
+        yield from _walk_comparisons(trace.of)
+
+
+def _count_members(label: IntArray) -> IntArray:
+    sizes = np.bincount(label[label >= 0], minlength=1)
+    return np.where(label >= 0, sizes[np.maximum(label, 0)], 0)
+
+
+def _describe_shared(part: object) -> str:
+    """What the members of a group share, in words."""
+    grouper = getattr(part, "by", None)
+    if isinstance(grouper, ByTask):
+        return "task"
+    if isinstance(grouper, ByState) or (isinstance(grouper, ByHistory) and not grouper.depth):
+        return "state"
+    if isinstance(grouper, ByHistory):
+        return f"state and {grouper.depth} before"
+    return name_of(part if grouper is None else grouper)
+
+
+# Why a step of a run has its credit: the groups it stood in, derived again from the journal.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RememberedNumber:
+    """A number that a stateful part knew of a task, or of a step at it, when an update began."""
+
+    path: str
+    """Where the part stands in the run's settings."""
+    column: str
+    """What the step table calls it."""
+    value: float
+    """The number."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunStepExplanation:
+    """A step's credit, explained."""
+
+    explanation: Explanation
+    """How the number comes about."""
+    recorded: float
+    """The number that the journal holds."""
+    derived: DerivedCredit
+    """The update's credit, computed again."""
+    position: int
+    """The step's position in the table."""
+    remembered: tuple[RememberedNumber, ...] = ()
+    """What stateful parts knew of the step's task when the update began."""
+    channels: Mapping[str, Explanation] = field(default_factory=dict)
+    """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
+    token: TokenExplanation | None = None
+    """How one of its tokens comes by its credit, where that was asked."""
+    pairs: tuple[ExplainedPair, ...] = ()
+    """The pairs that it is in, where the loss reads pairs."""
+    is_what_trained: bool = True
+    """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
+
+    @property
+    def gap(self) -> float | None:
+        """Largest relative distance between the journal's number, the computed one and those derived by hand.
+
+        None = there is nothing that the computed number can be compared with.
+        """
+        by_hand = find_largest_gap(self.explanation, self.channels, self.token)
+        if not self.is_what_trained:
+            return by_hand
+        value = self.explanation.value
+        return max(abs(value - self.recorded) / max(1.0, abs(value)), by_hand or 0.0)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all of them are one number."""
+        return (self.gap or 0.0) <= AGREEMENT
+
+
+def explain_run_step(
+    folder: RunFolder,
+    *,
+    number: int,
+    task: str,
+    attempt: int,
+    step: int,
+    token: int | None = None,
+    other: Algorithm | None = None,
+) -> RunStepExplanation:
+    """Explain one step's credit, and where asked that of one of its tokens.
+
+    Args:
+        folder: the run.
+        number: the update.
+        task: id of the step's task.
+        attempt: number of the attempt at it.
+        step: index of the step.
+        token: position of a token in the response.
+        other: explain what this algorithm would give the update; None = the run's own, which trained it.
+    """
+    trajectories, recalled = list(folder.journal.trajectories(number)), read_recalled_attempts(folder.journal, number)
+    everybody, algorithm = [*trajectories, *recalled], other or folder.read_algorithm()
+    states = folder.journal.states_before(number)
+    check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
+    # Where it is another number than the journal's, the explanation says both and how far they are apart.
+    derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
+    _check_compared(derived, everybody, task, attempt, number)
+    position = find_step(derived.table, task=task, attempt=attempt, index=step)
+    recorded = [
+        credit
+        for record in everybody
+        if (record["task"], record["attempt"]) == (task, attempt)
+        for row, credit in zip(record["steps"], record["credit"], strict=True)
+        if row["index"] == step
+    ]
+    if len(recorded) != 1:
+        raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
+    return RunStepExplanation(
+        explanation=explain_step(derived.table, derived.credit, task=task, attempt=attempt, index=step),
+        recorded=recorded[0],
+        derived=derived,
+        position=position,
+        remembered=_find_remembered(task, step, states),
+        token=None if token is None else derived.explain_token(position, token, TokenTexts(folder.path)),
+        pairs=tuple(choose_pairs(derived.explain_pairs(), task=task, attempt=attempt, step=step)),
+        channels=explain_channels(derived.table, algorithm, task=task, attempt=attempt, index=step),
+        is_what_trained=other is None,
+    )
+
+
+def _find_remembered(task: str, step: int, states: Sequence[StateBefore]) -> tuple[RememberedNumber, ...]:
+    return tuple(
+        RememberedNumber(path=state.path, column=name, value=number_at(by_task[task], step))
+        for state in states
+        for name, by_task in state.columns.items()
+        if task in by_task
+    )
+
+
+def _check_compared(
+    derived: DerivedCredit, everybody: Sequence[Mapping[str, Any]], task: str, attempt: int, number: int
+) -> None:
+    """An attempt that kept the credit it had was compared with nobody here."""
+    for record in everybody:
+        is_asked_for = (record["task"], record["attempt"]) == (task, attempt)
+        if is_asked_for and not any((row["task"], row["attempt"]) == (task, attempt) for row in derived.rows):
+            source = record["source"]
+            raise RecordError(
+                f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
+                f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "
+                f"--attempt {source.attempt}"
+            )
+
+
+# The tokens of a response with their credit, and how reports show them: runs of tokens that are shaded alike.
+#
+# Axis: T sampled tokens of the response.
+
+NUM_SHADES = 5
+"""How many shades credit has on either side of 0."""
+NO_CREDIT, NO_TRAINING = "does not train", "forced on the policy, does not train"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CreditedTokens:
+    """The credit of the tokens of one response, and which of them train."""
+
+    ids: Sequence[int]
+    """Ids of all tokens of the response, first those that were forced on the policy."""
+    num_forced: int
+    """How many were forced."""
+    values: FloatArray
+    """Credit of each sampled token (T)."""
+    trains: BoolArray
+    """Whether each sampled token trains (T)."""
+
+    @property
+    def trained(self) -> FloatArray:
+        """The credit of the tokens that train."""
+        return self.values[self.trains]
+
+    def describe(self) -> str:
+        """How many tokens train, and what credit they have."""
+        trained = self.trained.tolist()
+        if not trained:
+            return f"none of {len(self.values)} sampled tokens trains"
+        low, high = min(trained), max(trained)
+        span = format_signed(low) if low == high else f"{format_signed(low)} to {format_signed(high)}"
+        total = format_signed(math.fsum(trained))
+        return f"{len(trained)} of {len(self.values)} sampled tokens train; credit {span}, sum {total}"
+
+    def as_json(self, texts: Sequence[str] | None) -> list[dict[str, Any]]:
+        """Each token as plain data; credit is null where it does not train."""
+        flags = [False] * self.num_forced + self.trains.tolist()
+        values = [None] * self.num_forced + self.values.tolist()
+        return [
+            {
+                "token": int(token),
+                "text": None if texts is None else texts[place],
+                "trains": trains,
+                "credit": value if trains else None,
+            }
+            for place, (token, trains, value) in enumerate(zip(self.ids, flags, values, strict=True))
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadedText:
+    """Neighbouring tokens of one credit, as one piece of text."""
+
+    text: str
+    """What they say; their ids where nothing here can tell."""
+    credit: float | None
+    """Their credit; None = they do not train."""
+    first: int
+    """Position of the first of them in the response."""
+    num: int
+    """How many tokens these are."""
+    is_forced: bool
+    """Whether they were forced on the policy."""
+
+    @property
+    def meaning(self) -> str:
+        """What is to be said of them: which tokens these are, and their credit."""
+        place = f"token {self.first}" if self.num == 1 else f"tokens {self.first} to {self.first + self.num - 1}"
+        if self.credit is None:
+            return f"{place}: {NO_TRAINING if self.is_forced else NO_CREDIT}"
+        return f"{place}: {format_signed(self.credit, 4)}"
+
+
+def shade_tokens(
+    tokens: CreditedTokens, texts: Sequence[str] | None, *, first: int = 0, end: int | None = None
+) -> list[ShadedText]:
+    """The tokens from one position of the response to another, in pieces of equal credit.
+
+    Args:
+        tokens: those of a response.
+        texts: the text of each, special ones too; None = not known, and ids are shown.
+        first: position of the first token that is shown.
+        end: position after the last one; None = the end of the response.
+    """
+    places = range(first, len(tokens.ids) if end is None else min(end, len(tokens.ids)))
+    return [
+        _join_tokens(tokens, texts, list(alike)) for _, alike in groupby(places, key=lambda place: _key(tokens, place))
+    ]
+
+
+def find_reach(responses: Iterable[CreditedTokens]) -> float:
+    """The size of credit that full shading stands for: the largest among tokens that train."""
+    return max((float(np.abs(tokens.trained).max(initial=0.0)) for tokens in responses), default=0.0)
+
+
+def choose_shade(credit: float, reach: float) -> int:
+    """How strongly a credit is shaded, by its sign: from -NUM_SHADES to NUM_SHADES, 0 for 0 alone.
+
+    >>> choose_shade(0.01, 1.0), choose_shade(-1.0, 1.0), choose_shade(3.0, 1.0), choose_shade(0.0, 1.0)
+    (1, -5, 5, 0)
+    """
+    if not credit or not math.isfinite(credit):
+        return 0
+    size = min(max(math.ceil(NUM_SHADES * min(abs(credit) / reach, 1.0) if reach else 1), 1), NUM_SHADES)
+    return size if credit > 0 else -size
+
+
+def _key(tokens: CreditedTokens, place: int) -> tuple[bool, float | None]:
+    sampled = place - tokens.num_forced
+    if sampled < 0:
+        return True, None
+    return False, float(tokens.values[sampled]) if tokens.trains[sampled] else None
+
+
+def _join_tokens(tokens: CreditedTokens, texts: Sequence[str] | None, places: Sequence[int]) -> ShadedText:
+    is_forced, credit = _key(tokens, places[0])
+    text = (
+        " ".join(str(tokens.ids[place]) for place in places) + " "
+        if texts is None
+        else "".join(texts[place] for place in places)
+    )
+    return ShadedText(text=text, credit=credit, first=places[0], num=len(places), is_forced=is_forced)
+
+
+# Where the attempts of an update come from: which joined a group from elsewhere, and which attempt they go back to.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParentAttempt:
+    """The attempt that an attempt goes back to.
+
+    Worked example: attempt 8 of a group of eight was recalled from update 4, where it was attempt 0 at the same task,
+    since every attempt had failed: number 4, attempt 0, why "every attempt failed".
+    """
+
+    number: int
+    """The update that attempt was sampled for."""
+    task: str
+    """Id of its task."""
+    attempt: int
+    """Its number there."""
+    why: str
+    """What it was wanted for."""
+    log_ratio: float | None = None
+    """How far, in nats a token, the policy had moved away from it; None = not measured."""
+    keeps_credit: bool = False
+    """Whether it trains on the credit it had, outside all comparisons."""
+
+
+def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
+    """What an update recalled, as `Journal.trajectories` gives attempts, each with its `source`."""
+    past_attempts, records = journal.past_attempts, []
+    for row in past_attempts.list_recalled(number):
+        past = past_attempts.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
+        read = past_attempts.read(past)
+        member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)
+        source = ParentAttempt(
+            number=past.number,
+            task=past.task,
+            attempt=past.attempt,
+            why=row["why"],
+            log_ratio=row["log_ratio"],
+            keeps_credit=row["keeps_credit"],
+        )
+        records.append(
+            {
+                "task": row["task"],
+                "attempt": row["attempt"],
+                "stop": read.stop.value,
+                "outcome": read.scores["return"],
+                "success": read.scores.get("success"),
+                "origin": Origin.REPLAYED.value,
+                "error": None,
+                # Through JSON, like the rows beside which it is compared: tuples become lists.
+                "steps": json.loads(json.dumps(list(make_rows(member)))),
+                "credit": row["credit"],
+                "source": source,
+            }
+        )
+    return records
+
+
+def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    """Task and number of the attempts of an update that joined a group from elsewhere; the others are its own.
+
+    Recalled attempts, guided successes that are told without their guidance, and guided attempts beside unguided ones
+    have joined. Guided attempts in a group that their guidance made, or whose place they all took, are its own.
+    """
+    unguided = {record["task"] for record in attempts if record["origin"] not in SAMPLED_ELSEWHERE}
+    joined = set()
+    for record in attempts:
+        task, origin = record["task"], record["origin"]
+        is_retold = str(record.get("parent") or "").startswith(f"{task}{MARK}")
+        is_beside = task in unguided and MARK not in task
+        if origin == Origin.REPLAYED.value or (origin == Origin.GUIDED.value and (is_retold or is_beside)):
+            joined.add((task, record["attempt"]))
+    return joined
+
+
+def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
+    """The attempt that an attempt of an update goes back to; None where that is nothing, or was not recorded."""
+    if "source" in record:
+        recalled: ParentAttempt = record["source"]
+        return recalled
+    parent, origin = record.get("parent"), record["origin"]
+    if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
+        return None
+    # A past attempt is `update/task/attempt`, one of the same update `task/attempt`; anything else is not ours to read.
+    rest, _, attempt = parent.rpartition("/")
+    update, _, task = rest.partition("/")
+    if not attempt.isdecimal():
+        return None
+    if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
+        return ParentAttempt(
+            number=number, task=rest, attempt=int(attempt), why="solved with guidance, told without it"
+        )
+    why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
+    if update.isdecimal() and task:
+        return ParentAttempt(number=int(update), task=task, attempt=int(attempt), why=why)
+    return ParentAttempt(number=number, task=rest, attempt=int(attempt), why=why)

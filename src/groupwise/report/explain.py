@@ -1,0 +1,558 @@
+"""Explaining the credit of one step: its groups, their members, and the arithmetic, done a second time by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import median_low
+from typing import Any, Protocol
+
+import numpy as np
+
+from groupwise.credit import (
+    AbovePrior,
+    Blend,
+    ColumnSignal,
+    Deviation,
+    DistinctDeviation,
+    DistinctMean,
+    EpisodeReturn,
+    FixedUnlessSolved,
+    LeaveOneOut,
+    LogMeanExp,
+    Mean,
+    MeanAbsoluteDeviation,
+    Median,
+    MedianAbsoluteDeviation,
+    NoBaseline,
+    NoScale,
+    Penalised,
+    PenalisedRefusals,
+    Relative,
+    ReturnToGo,
+    RootMeanSquare,
+    Scaled,
+    ShiftedMean,
+    StepRewardSignal,
+    Sum,
+    Whitened,
+)
+from groupwise.data.credit import (
+    Comparison,
+    Credit,
+    Derivation,
+    Mixture,
+    OwnTrace,
+    Shared,
+    Trace,
+    find_own_rollout_only,
+)
+from groupwise.data.segments import IntArray
+from groupwise.data.step_table import StepTable
+from groupwise.methods.ngrpo import Bounded
+from groupwise.methods.rec import ExponentiallyWeighted
+from groupwise.methods.salt import Merged
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Part, name_of
+from groupwise.system.errors import RecordError, nearest
+from groupwise.system.text import describe_value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """Who took part in a comparison: a step; where attempts count once, an attempt with the mean of its steps; or a
+    made-up member, which belongs to no attempt."""
+
+    task: str | int
+    """Id of its task."""
+    attempt: str | int | None
+    """Id of its attempt; None = the method made it up."""
+    index: int | None
+    """The step's index; None = it is not one step."""
+    value: float
+    """What was compared."""
+    is_self: bool
+    """Whether it is the step being explained, or the attempt that the step belongs to."""
+    num_steps: int = 1
+    """How many steps were averaged; 0 = it is made up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """How a step came by one number; `inner` explains the numbers it was made of."""
+
+    what: str
+    """The part that made the number, in words."""
+    value: float
+    """The number, as computed."""
+    by_hand: float | None
+    """The number, derived again from the members and the numbers below; None = it was not derived."""
+    compared: bool
+    """Whether anybody else took part."""
+    formula: str
+    """The arithmetic, with the numbers in it."""
+    members: tuple[Member, ...] = ()
+    """Who took part."""
+    inner: tuple[tuple[float, Explanation], ...] = ()
+    """The numbers it was made of, each with its weight."""
+    not_derived: str = ""
+    """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+    own_rollout_only: bool | None = None
+    """Whether it compares the step only with other steps of its own rollout; None = it compares nothing, or its trace
+    does not say."""
+
+    @property
+    def best_known(self) -> float:
+        """The number as derived by hand; as computed, if it was not derived."""
+        return self.value if self.by_hand is None else self.by_hand
+
+    def largest_gap(self) -> float | None:
+        """Largest relative distance between a number as computed and as derived by hand, here or below.
+
+        None = no number was derived.
+        """
+        below = [inner.largest_gap() for _, inner in self.inner]
+        here = None if self.by_hand is None else abs(self.value - self.by_hand) / max(1.0, abs(self.value))
+        return max((gap for gap in (here, *below) if gap is not None), default=None)
+
+    def list_not_derived(self) -> tuple[str, ...]:
+        """Everything, here or below, that was not derived again."""
+        reasons = [self.not_derived] if self.not_derived else []
+        reasons += [reason for _, inner in self.inner for reason in inner.list_not_derived()]
+        return tuple(dict.fromkeys(reasons))
+
+
+def explain_step(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
+    """Explain the credit of one step."""
+    return _explain_trace(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
+
+
+def explain_channels(
+    table: StepTable, algorithm: Algorithm, *, task: str | int, attempt: str | int, index: int
+) -> dict[str, Explanation]:
+    """Explain the credit of one step in each further channel that the loss reads, by name."""
+    step = find_step(table, task=task, attempt=attempt, index=index)
+    return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
+
+
+def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:
+    """Position of a step in the table, by identity; ids may be given as text."""
+    task_code = _find_code("task", task, table.task_ids)
+    of_task = np.flatnonzero(table.task == task_code)
+    attempts = sorted(set(table.attempt[of_task].tolist()))
+    attempt_code = attempts[_find_code("attempt", attempt, [table.attempt_ids[code] for code in attempts])]
+    positions = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
+    if not len(positions):
+        steps = table.index[table.attempt == attempt_code]
+        raise RecordError(
+            f"task {task!r}, attempt {attempt!r} has no step {index}; its steps run from {steps.min()} to {steps.max()}"
+        )
+    return int(positions[0])
+
+
+def _find_code(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
+    names = [str(name) for name in ids]
+    if str(wanted) not in names:
+        raise RecordError(f"there is no {kind} {wanted!r}; {nearest(str(wanted), names)}")
+    return names.index(str(wanted))
+
+
+def _explain_trace(table: StepTable, trace: Trace, step: int) -> Explanation:
+    own = find_own_rollout_only(table, trace)
+    if isinstance(trace, Comparison):
+        explanation = _explain_comparison(table, trace, step)
+    elif isinstance(trace, Mixture):
+        explanation = _explain_mixture(table, trace, step)
+    elif isinstance(trace, Shared):
+        explanation = _explain_shared(table, trace, step)
+    else:
+        explanation = _explain_own_trace(table, trace, step)
+    return replace(explanation, own_rollout_only=None if own is None else bool(own[step]))
+
+
+def _explain_comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
+    part, value, label = trace.part, float(trace.values[step]), trace.label[step]
+    inner = ((1.0, _explain_signal(table, trace, step)),)
+    if not trace.compared[step]:
+        known, lone = isinstance(part, Relative | Scaled | Whitened), 0.0
+        if isinstance(part, Relative) and part.alone == "raw" and label >= 0:
+            lone = inner[0][1].best_known
+        return Explanation(
+            what=_describe_part(part),
+            value=value,
+            by_hand=lone if known else None,
+            compared=False,
+            formula="in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}",
+            inner=inner,
+            not_derived="" if known else f"what {_describe_part(part)} gives a step that is compared with no other",
+        )
+    steps = np.flatnonzero(trace.label == label)
+    level, spread, not_derived = _derive_statistics(table, part, trace, steps, step)
+    distance = float(Fraction(float(trace.signal[step])) - level)
+    credit = 0.0 if not spread or _is_all_equal(table, part, trace, steps) else distance / spread
+    return Explanation(
+        what=_describe_part(part),
+        value=value,
+        by_hand=credit,
+        compared=True,
+        formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
+        members=(
+            *_list_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
+            *_list_made_up(table, part, step),
+        ),
+        inner=inner,
+        not_derived=not_derived,
+    )
+
+
+def _counts_attempts(part: object) -> bool:
+    """Whether each attempt counts once in the statistics, with the mean of its steps."""
+    return isinstance(part, Relative) and part.average == "attempt"
+
+
+def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
+    """What was compared: credit of its own, or a number summed up by hand from the rewards."""
+    if trace.of is not None:
+        return _explain_trace(table, trace.of, step)
+    traced = float(trace.signal[step])
+    signal = trace.part.of if isinstance(trace.part, Relative) else trace.part
+    known = _derive_signal(table, signal, step)
+    return Explanation(
+        what=name_of(signal),
+        value=traced,
+        by_hand=None if known is None else float(known),
+        compared=True,
+        formula=f"{traced if known is None else float(known):.9g}",
+        not_derived=f"what {name_of(signal)} says" if known is None else "",
+    )
+
+
+def _derive_statistics(
+    table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int
+) -> tuple[Fraction, float, str]:
+    """Baseline and scale of the step's group, by hand; as traced, where the part is not known here, and which are."""
+    traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
+    if isinstance(part, Whitened):
+        return *_derive_whitening(table, part, trace, steps), ""
+    if isinstance(part, Scaled) and (spread := derive_scale(part.scale, trace.signal[steps].tolist())) is not None:
+        return Fraction(0), spread, ""
+    if not isinstance(part, Relative):
+        return *traced, f"baseline and scale of {_describe_part(part)}"
+    values, own = _list_counted(table, part, trace, steps, step)
+    scale = _choose_scale(table, part, steps)
+    level, spread = derive_baseline(part.baseline, values, own), derive_scale(scale, values)
+    unknown = [name_of(which) for which, number in ((part.baseline, level), (scale, spread)) if number is None]
+    words = f"what {' and '.join(unknown)} says" if unknown else ""
+    return traced[0] if level is None else level, traced[1] if spread is None else spread, words
+
+
+def _choose_scale(table: StepTable, part: Relative, steps: IntArray) -> object:
+    """What the group is divided by: one with off-policy members may have a scale of its own."""
+    return part.mixed_scale if part.mixed_scale is not None and table.off_policy[steps].any() else part.scale
+
+
+def _list_counted(
+    table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
+) -> tuple[list[float | Fraction], int]:
+    """The values that count in the statistics, and which of them is the step's own."""
+    values: list[float | Fraction]
+    if _counts_attempts(part):
+        attempts = _group_by_attempt(table, steps)
+        values = [mean(trace.signal[own].tolist()) for own in attempts.values()]
+        return values + list(part.virtual), list(attempts).index(int(table.attempt[step]))
+    values = list(trace.signal[steps].tolist())
+    return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
+
+
+def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
+    """The steps of each attempt, in the order of attempts."""
+    return {attempt: steps[table.attempt[steps] == attempt] for attempt in sorted(set(table.attempt[steps].tolist()))}
+
+
+def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
+    if isinstance(part, Whitened):
+        return len(set(trace.signal[steps[table.trained_tokens[steps] > 0]].tolist())) == 1
+    if not isinstance(part, Relative) or isinstance(part.baseline, NoBaseline | ShiftedMean):
+        return False
+    values, _ = _list_counted(table, part, trace, steps, int(steps[0]))
+    if isinstance(part.baseline, DistinctMean):
+        return len(find_distinct(values, part.baseline.decimals)) == 1
+    return len(set(values)) == 1
+
+
+def _derive_whitening(table: StepTable, part: Whitened, trace: Comparison, steps: IntArray) -> tuple[Fraction, float]:
+    tokens, values = table.trained_tokens[steps].tolist(), trace.signal[steps].tolist()
+    level = mean_by_weight(values, tokens)
+    total = sum(map(Fraction, tokens), Fraction(0))
+    variance = mean_by_weight([(Fraction(value) - level) ** 2 for value in values], tokens) * total / (total - 1)
+    return level, math.sqrt(variance + Fraction(part.eps))
+
+
+def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
+    terms = [_explain_trace(table, term, step) for term in trace.terms]
+    derived = derive_weights(trace.part, terms)
+    weights = [float(weight[step]) for weight in trace.weights] if derived is None else derived
+    total = math.fsum(weight * term.best_known for weight, term in zip(weights, terms, strict=True))
+    shown = " + ".join(f"{weight:.6g} x {term.best_known:.6g}" for weight, term in zip(weights, terms, strict=True))
+    return Explanation(
+        what=_describe_part(trace.part),
+        value=float(trace.values[step]),
+        by_hand=total,
+        compared=bool(trace.compared[step]),
+        formula=f"{shown} = {total:.6g}",
+        inner=tuple(zip(weights, terms, strict=True)),
+        not_derived=f"the weights of {_describe_part(trace.part)}" if derived is None else "",
+    )
+
+
+def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
+    own = _explain_trace(table, trace.of, step)
+    if trace.label[step] < 0:
+        members: tuple[Member, ...] = ()
+        value: float | None = own.by_hand
+        formula = "shared with no other attempt: its own credit"
+    else:
+        steps = np.flatnonzero(trace.label == trace.label[step])
+        once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
+        members = _list_members(table, trace.of.values, steps, step, by_attempt=once)
+        counted: list[float | Fraction] = (
+            [mean(trace.of.values[own].tolist()) for own in _group_by_attempt(table, steps).values()]
+            if once
+            else trace.of.values[steps].tolist()
+        )
+        value = float(mean(counted))
+        formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
+    return Explanation(
+        what=_describe_part(trace.part),
+        value=float(trace.values[step]),
+        by_hand=value,
+        compared=own.compared,
+        formula=formula,
+        members=members,
+        inner=((1.0, own),),
+    )
+
+
+def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
+    """What a trace from elsewhere derives; if it derives nothing, why."""
+    part, kind = getattr(trace, "part", None), type(trace).__name__
+    what = kind if part is None else _describe_part(part)
+    value, compared = float(trace.values[step]), bool(trace.compared[step])
+    if not isinstance(trace, OwnTrace):
+        missing = " and no ".join(name for name in ("part", "derive") if not hasattr(trace, name))
+        of_part = "" if part is None else f" of {what}"
+        return Explanation(
+            what=what,
+            value=value,
+            by_hand=None,
+            compared=compared,
+            formula=f"{value:.6g}",
+            not_derived=f"the credit{of_part}, whose trace {kind} has no {missing}",
+        )
+    derivation = trace.derive(table, step)
+    if not isinstance(derivation, Derivation):
+        raise RecordError(
+            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a "
+            "Derivation is needed"
+        )
+    counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
+    values = np.zeros(len(table))
+    values[counted] = [value for _, value in derivation.members]
+    return Explanation(
+        what=what,
+        value=value,
+        by_hand=float(derivation.value),
+        compared=compared,
+        formula=derivation.formula,
+        members=_list_members(table, values, counted, step, by_attempt=False),
+        inner=tuple((weight, _explain_trace(table, term, step)) for weight, term in derivation.terms),
+        not_derived=derivation.not_derived,
+    )
+
+
+def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fraction | None:
+    """A signal by hand; None where it is not known here."""
+    attempt = table.attempt == table.attempt[step]
+    if isinstance(signal, StepRewardSignal):
+        return float(table.reward[step])
+    if isinstance(signal, ColumnSignal):
+        return float(table.column(signal.name)[step])
+    if isinstance(signal, EpisodeReturn) and "outcome" in table.extra:
+        return float(table.column("outcome")[step])
+    if isinstance(signal, EpisodeReturn):
+        return mean(table.reward[attempt].tolist()) * int(attempt.sum())
+    if isinstance(signal, ReturnToGo) and signal.within == "attempt":
+        later = np.flatnonzero(attempt & (table.index >= table.index[step])).tolist()
+        rewards = [reward for place in later if (reward := _derive_signal(table, signal.of, place)) is not None]
+        return discount(rewards, signal.gamma) if len(rewards) == len(later) else None
+    if isinstance(signal, Bounded):
+        return _derive_signal(table, signal.of, step)
+    if isinstance(signal, AbovePrior):
+        prior = float(table.column(signal.column)[step])
+        inner = _derive_signal(table, signal.of, step)
+        return None if inner is None else Fraction(inner) - Fraction(prior)
+    if isinstance(signal, Penalised | PenalisedRefusals):
+        penalty = signal.penalty if _is_penalised(table, signal, step) else 0.0
+        inner = _derive_signal(table, signal.of, step)
+        return None if inner is None else Fraction(inner) - Fraction(penalty)
+    return None
+
+
+def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step: int) -> bool:
+    is_well_formed = "well_formed" not in table.extra or bool(table.column("well_formed")[step])
+    if isinstance(signal, Penalised):
+        return not is_well_formed
+    return bool(signal.penalty) and is_well_formed and not table.column("accepted")[step]
+
+
+def _list_members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool) -> tuple[Member, ...]:
+    """Who is counted: every step, or every attempt with the mean of its steps."""
+    counted = (
+        list(_group_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
+    )
+    return tuple(
+        Member(
+            task=table.task_ids[table.task[own[0]]],
+            attempt=table.attempt_ids[table.attempt[own[0]]],
+            index=int(table.index[own[0]]) if len(own) == 1 else None,
+            value=float(mean(values[own].tolist())),
+            is_self=bool((own == step).any()),
+            num_steps=len(own),
+        )
+        for own in counted
+    )
+
+
+def _list_made_up(table: StepTable, part: object, step: int) -> tuple[Member, ...]:
+    """The members that are in no attempt, and count in the statistics."""
+    values, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
+    return tuple(Member(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
+
+
+def _describe_part(part: object) -> str:
+    if isinstance(part, Relative):
+        return f"{name_of(part.of)} compared {name_of(part.by)}, {name_of(part.baseline)} / {name_of(part.scale)}"
+    return type(part).__name__ if isinstance(part, Part) else str(part)
+
+
+# Statistics of one group, worked out by hand: plain Python in exact fractions, no code shared with the estimators.
+#
+# `explain` uses these to derive a number a second time from the members it shows.
+
+
+class WorkedTerm(Protocol):
+    """A term of a mixture, worked out."""
+
+    @property
+    def value(self) -> float:
+        """Its credit, as the estimator gave it."""
+
+    @property
+    def best_known(self) -> float:
+        """Its credit, derived again; as the estimator gave it, if it was not derived."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether it compared the step with anybody."""
+
+
+def mean(values: Sequence[float | Fraction]) -> Fraction:
+    """The exact mean."""
+    return sum((Fraction(value) for value in values), Fraction(0)) / len(values)
+
+
+def mean_by_weight(values: Sequence[float | Fraction], weights: Sequence[float]) -> Fraction:
+    """The exact mean with weights."""
+    pairs = zip(values, weights, strict=True)
+    return sum((Fraction(v) * Fraction(w) for v, w in pairs), Fraction(0)) / sum(map(Fraction, weights), Fraction(0))
+
+
+def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
+    """Standard deviation about the mean; 0 for fewer values than it needs."""
+    if len(values) <= ddof:
+        return 0.0
+    level = mean(values)
+    return _take_root(sum(((Fraction(value) - level) ** 2 for value in values), Fraction(0)) / (len(values) - ddof))
+
+
+def discount(rewards: Sequence[float | Fraction], gamma: float) -> Fraction:
+    """Sum of gamma^k * r_k."""
+    return sum((Fraction(gamma) ** k * Fraction(reward) for k, reward in enumerate(rewards)), Fraction(0))
+
+
+def find_distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
+    """The values that differ after rounding, once each."""
+    return sorted({round(float(value), decimals) for value in values})
+
+
+def derive_baseline(part: object, values: Sequence[float | Fraction], own: int) -> Fraction | None:
+    """Level of a group as the member `own` sees it; None for a baseline that is not known here."""
+    known: dict[type, Callable[[Any], Fraction]] = {
+        Mean: lambda _: mean(values),
+        LeaveOneOut: lambda _: mean([value for i, value in enumerate(values) if i != own]),
+        Median: lambda _: Fraction(median_low(values)),
+        DistinctMean: lambda part: mean(find_distinct(values, part.decimals)),
+        ShiftedMean: lambda part: mean(values) - Fraction(part.shift),
+        LogMeanExp: lambda part: _find_soft_maximum(part.temperature, values),
+        NoBaseline: lambda _: Fraction(0),
+    }
+    return known[type(part)](part) if type(part) in known else None
+
+
+def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | None:
+    """Spread of a group; None for a scale that is not known here."""
+    known: dict[type, Callable[[Any], float]] = {
+        Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
+        FixedUnlessSolved: lambda part: (
+            part.factor * deviation(values, part.ddof) + part.eps if max(values) > part.above else part.fixed
+        ),
+        MedianAbsoluteDeviation: lambda part: _find_median_distance(part, values),
+        MeanAbsoluteDeviation: lambda part: float(
+            (sum((abs(Fraction(v) - mean(values)) for v in values), Fraction(0)) + Fraction(part.eps)) / len(values)
+        ),
+        DistinctDeviation: lambda part: deviation(find_distinct(values, part.decimals), 1) + part.eps,
+        RootMeanSquare: lambda part: _take_root(mean([Fraction(value) ** 2 for value in values])) + part.eps,
+        NoScale: lambda _: 1.0,
+    }
+    return known[type(part)](part) if type(part) in known else None
+
+
+def derive_weights(part: object, terms: Sequence[WorkedTerm]) -> list[float] | None:
+    """What each term of a mixture is weighed by; None for a part that is not known here."""
+    if isinstance(part, Sum):
+        return [term.weight for term in part.terms]
+    if isinstance(part, Blend):
+        skips_zeros = part.absent == "zero_valued"
+        raw = [
+            term.weight if (worked.value != 0 if skips_zeros else worked.compared) else 0.0
+            for term, worked in zip(part.terms, terms, strict=True)
+        ]
+        total = math.fsum(raw) + part.eps
+        return [weight / total if total else 0.0 for weight in raw]
+    if isinstance(part, ExponentiallyWeighted):
+        return [math.exp(max(-20.0, min(20.0, terms[0].best_known / part.temperature)))]
+    return None
+
+
+def _find_soft_maximum(temperature: float, values: Sequence[float | Fraction]) -> Fraction:
+    highest = max(Fraction(value) for value in values)
+    total = math.fsum(math.exp(float(Fraction(value) - highest) / temperature) for value in values)
+    return highest + Fraction(temperature * math.log(total / len(values)))
+
+
+def _find_median_distance(part: MedianAbsoluteDeviation, values: Sequence[float | Fraction]) -> float:
+    level = Fraction(median_low(values))
+    distance = median_low([abs(Fraction(value) - level) for value in values])
+    if distance < Fraction(part.fallback) * (Fraction(max(values)) - Fraction(min(values))):
+        return deviation(values, 1) + 1e-9  # as the part does, against rounding
+    return float(distance) + part.eps
+
+
+def _take_root(value: Fraction) -> float:
+    """Square root of a fraction of any size: scaled by a power of four, so that nothing over- or underflows."""
+    if not value:
+        return 0.0
+    shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    return math.ldexp(math.sqrt(value / Fraction(4) ** shift), shift)

@@ -1,0 +1,300 @@
+"""Faults of identity in recorded rollouts: what makes groups compare the wrong things, found before it costs a run.
+
+Each check reads one chunk of a file, which holds whole groups, and yields faults with the lines where they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from groupwise.store import RolloutsChunk
+
+MAX_EXAMPLES = 5
+CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
+NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityFault:
+    """Something wrong with what was recorded."""
+
+    kind: str
+    """Which check found it."""
+    lines: tuple[int, ...]
+    """Where in the file."""
+    found: str
+    """What was found there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityCheck:
+    """A kind of fault."""
+
+    kind: str
+    """Its name."""
+    severity: Literal["error", "warning"]
+    """An error breaks credit; a warning is legal and likely wrong."""
+    meaning: str
+    """Why it matters and what to do."""
+    find: Callable[[AttemptRows], Iterator[IdentityFault]]
+    """Looks for it in a chunk."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttemptRows:
+    """A chunk's rows by group and attempt, the rows of an attempt by index."""
+
+    rollouts: RolloutsChunk
+    rows: dict[Any, dict[Any, list[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns = self.rollouts.columns
+        rows: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for row, (task, attempt) in enumerate(zip(columns["task"], columns["attempt"], strict=True)):
+            rows[task][attempt].append(row)
+        index, segment = columns["index"], columns.get("segment")
+        for attempts in rows.values():
+            for listed in attempts.values():
+                listed.sort(key=lambda row: (index[row], segment[row] if segment else 0))
+        object.__setattr__(self, "rows", rows)
+
+    def column(self, name: str) -> Sequence[Any]:
+        """A column, or None in every row."""
+        return self.rollouts.columns.get(name) or [None] * len(self.rollouts)
+
+    def walk(self) -> Iterator[tuple[Any, Any, list[int]]]:
+        """Every attempt: its group, its id, its rows."""
+        for task, attempts in self.rows.items():
+            for attempt, rows in attempts.items():
+                yield task, attempt, rows
+
+    def make_fault(self, kind: str, rows: Iterable[int], what: str) -> IdentityFault:
+        """A fault at some rows."""
+        return IdentityFault(kind=kind, lines=tuple(self.rollouts.lines[row] for row in rows), found=what)
+
+
+def find_duplicated_rows(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Two rows with one identity."""
+    index, segment = attempts.column("index"), attempts.column("segment")
+    for task, attempt, rows in attempts.walk():
+        for before, row in pairwise(rows):
+            if (index[before], segment[before]) == (index[row], segment[row]):
+                what = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
+                yield attempts.make_fault("duplicated-row", (before, row), what)
+
+
+def find_two_first_observations(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Attempts of one group that did not start from the same observation."""
+    shown, state, index = attempts.column("first_observation"), attempts.column("state"), attempts.column("index")
+    for task, by_attempt in attempts.rows.items():
+        starts: dict[Any, int] = {}
+        for rows in by_attempt.values():
+            if index[rows[0]] == 0:
+                observation = shown[rows[0]] if shown[rows[0]] is not None else state[rows[0]]
+                if observation is not None:
+                    starts.setdefault(observation, rows[0])
+        if len(starts) > 1:
+            yield attempts.make_fault(
+                "two-first-observations", starts.values(), f"group {task!r} starts from {len(starts)} observations"
+            )
+
+
+def find_gaps_in_steps(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Attempts whose indices do not run 0, 1, 2, ..."""
+    index = attempts.column("index")
+    for task, attempt, rows in attempts.walk():
+        seen = sorted({index[row] for row in rows})
+        if seen != list(range(len(seen))):
+            missing = next(i for i, number in enumerate(seen) if number != i)
+            yield attempts.make_fault(
+                "gap-in-steps",
+                rows[:1],
+                f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}",
+            )
+
+
+def find_rows_after_the_end(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Attempts that go on after a row that says why they stopped."""
+    stop, index = attempts.column("stop"), attempts.column("index")
+    for task, attempt, rows in attempts.walk():
+        ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
+        if ended:
+            yield attempts.make_fault(
+                "row-after-the-end", ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
+            )
+
+
+def find_two_outcomes(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Attempts whose rows carry different outcomes."""
+    outcome = attempts.column("outcome")
+    for task, attempt, rows in attempts.walk():
+        values = {outcome[row]: row for row in rows}
+        if len(values) > 1:
+            what = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
+            yield attempts.make_fault("two-outcomes", values.values(), what)
+
+
+def find_outcomes_without_rewards(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Groups that record outcomes and no reward at all: methods that read returns see nothing but zeros."""
+    outcome, reward = attempts.column("outcome"), attempts.column("reward")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed]
+        if any(outcome[row] for row in rows) and not any(reward[row] for row in rows):
+            yield attempts.make_fault("outcome-not-in-rewards", rows[:1], f"group {task!r} has outcomes and no rewards")
+
+
+def find_lone_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Groups with a single attempt."""
+    for task, by_attempt in attempts.rows.items():
+        if len(by_attempt) == 1:
+            rows = next(iter(by_attempt.values()))
+            yield attempts.make_fault("lone-attempt", rows[:1], f"group {task!r} has one attempt")
+
+
+def find_copied_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
+    state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
+    outcome = attempts.column("outcome")
+    for task, by_attempt in attempts.rows.items():
+        seen: dict[Any, Any] = {}
+        for attempt, rows in by_attempt.items():
+            content = tuple((state[row], action[row], reward[row], outcome[row]) for row in rows)
+            if len(content) > 1 and content in seen:
+                what = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
+                yield attempts.make_fault("copied-attempt", rows[:1], what)
+            seen.setdefault(content, attempt)
+
+
+def find_counters_in_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Text states that would meet if their numbers were left out, and do not meet as they are."""
+    state, index = attempts.column("state"), attempts.column("index")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed if isinstance(state[row], str)]
+        later = [row for row in rows if index[row] > 0]
+        if len(later) < 8:
+            continue
+        exact = Counter(state[row] for row in rows)
+        stripped = Counter(NUMBER.sub("#", state[row]) for row in rows)
+        met = sum(exact[state[row]] > 1 for row in later)
+        could_meet = sum(stripped[NUMBER.sub("#", state[row])] > 1 for row in later)
+        if met <= 0.1 * len(later) and could_meet >= 0.5 * len(later):
+            clock = " (they look like times)" if CLOCK.search(state[later[0]]) else ""
+            what = f"group {task!r}: {met} of {len(later)} states meet, {could_meet} would without numbers{clock}"
+            yield attempts.make_fault("counter-in-state", later[:1], what)
+
+
+def find_missing_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Groups none of whose steps has a state."""
+    state = attempts.column("state")
+    for task, by_attempt in attempts.rows.items():
+        rows = [row for listed in by_attempt.values() for row in listed]
+        if all(state[row] is None for row in rows):
+            yield attempts.make_fault("no-state", rows[:1], f"group {task!r} has no state on any of {len(rows)} rows")
+
+
+def find_several_versions(attempts: AttemptRows) -> Iterator[IdentityFault]:
+    """Groups whose attempts were sampled by different policy versions."""
+    version = attempts.column("version")
+    for task, by_attempt in attempts.rows.items():
+        seen = {version[row]: row for rows in by_attempt.values() for row in rows if version[row] is not None}
+        if len(seen) > 1:
+            yield attempts.make_fault(
+                "several-versions", seen.values(), f"group {task!r} mixes versions {sorted(seen)}"
+            )
+
+
+CHECKS = (
+    IdentityCheck(
+        kind="duplicated-row",
+        severity="error",
+        meaning="A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
+        find=find_duplicated_rows,
+    ),
+    IdentityCheck(
+        kind="two-first-observations",
+        severity="error",
+        meaning="The attempts of a group were not attempts at one task: seed the environment by the task.",
+        find=find_two_first_observations,
+    ),
+    IdentityCheck(
+        kind="two-outcomes",
+        severity="error",
+        meaning="An outcome belongs to the attempt; put per-step amounts into `reward`.",
+        find=find_two_outcomes,
+    ),
+    IdentityCheck(
+        kind="row-after-the-end",
+        severity="error",
+        meaning="Steps after the end were not played: drop the rows of finished environments.",
+        find=find_rows_after_the_end,
+    ),
+    IdentityCheck(
+        kind="gap-in-steps",
+        severity="warning",
+        meaning="History cannot be read across a missing step; returns skip it. Record every step.",
+        find=find_gaps_in_steps,
+    ),
+    IdentityCheck(
+        kind="outcome-not-in-rewards",
+        severity="warning",
+        meaning="Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
+        find=find_outcomes_without_rewards,
+    ),
+    IdentityCheck(
+        kind="copied-attempt",
+        severity="warning",
+        meaning="Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
+        find=find_copied_attempts,
+    ),
+    IdentityCheck(
+        kind="counter-in-state",
+        severity="warning",
+        meaning="A counter or clock in the state keeps equal states apart: strip it from the state key.",
+        find=find_counters_in_states,
+    ),
+    IdentityCheck(
+        kind="no-state",
+        severity="warning",
+        meaning="Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.",
+        find=find_missing_states,
+    ),
+    IdentityCheck(
+        kind="lone-attempt",
+        severity="warning",
+        meaning="One attempt has nobody to be compared with, or group ids were made per attempt.",
+        find=find_lone_attempts,
+    ),
+    IdentityCheck(
+        kind="several-versions",
+        severity="warning",
+        meaning="The group's attempts come from several policies; keep log-probs and correct for it.",
+        find=find_several_versions,
+    ),
+)
+
+
+@dataclass
+class FaultTally:
+    """Faults by kind, with a few examples each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[IdentityFault]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, rollouts: RolloutsChunk) -> None:
+        """Run every check over one chunk."""
+        attempts = AttemptRows(rollouts)
+        for check in CHECKS:
+            for fault in check.find(attempts):
+                self.counts[check.kind] += 1
+                if len(self.examples[check.kind]) < MAX_EXAMPLES:
+                    self.examples[check.kind].append(fault)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything was found that breaks credit."""
+        return any(self.counts[check.kind] for check in CHECKS if check.severity == "error")

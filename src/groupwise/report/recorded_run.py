@@ -1,0 +1,180 @@
+"""A run's folder as data frames of pandas or polars: metrics, attempts, credit, evaluations, alarms, for a notebook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from groupwise.report.groups import read_groups
+from groupwise.store.journal import EvaluatedAttempt
+from groupwise.system.errors import ConfigError
+from groupwise.training.evaluation.summary import Evaluation, group_rows
+from groupwise.training.run_reader import RunFolder
+
+FrameLibrary = Literal["pandas", "polars"]
+LIBRARIES: tuple[FrameLibrary, ...] = ("pandas", "polars")
+"""In the order in which they are looked for where nobody says which."""
+
+ATTEMPT_COLUMNS = ("update", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
+CREDIT_COLUMNS = ("update", "task", "attempt", "step", *STEP_COLUMNS)
+EVALUATION_COLUMNS = (
+    "update",
+    "split",
+    "success",
+    "low",
+    "high",
+    "tasks",
+    "attempts",
+    "faults",
+    "outcome",
+    "steps",
+    "tokens",
+    "panel",
+)
+ALARM_COLUMNS = ("update", "name", "action", "sentence")
+CHANGE_COLUMNS = ("update", "path", "before", "after")
+
+
+class RecordedRun:
+    """What a run has written so far; it may go on writing, and a frame that is made later shows more.
+
+    Each method makes a data frame with a column named as below, ordered by update. Nothing of the run is loaded: no
+    model, no torch, no code of its own.
+    """
+
+    def __init__(self, folder: Path | str, *, frames: FrameLibrary | None = None) -> None:
+        """Open a folder; `frames` names the library, None = pandas or else polars, whichever is installed."""
+        self._library = check_library(frames)
+        self._folder = RunFolder(Path(folder))
+
+    def __enter__(self) -> RecordedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._folder.journal.close()
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._folder.path
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The run's settings, complete, as in its `config.toml`."""
+        return self._folder.settings
+
+    def metrics(self) -> Any:
+        """A row for each update, with a column for each metric (docs/metrics.md)."""
+        journal = self._folder.journal
+        rows: dict[int, dict[str, Any]] = {number: {"update": number} for number in journal.update_numbers()}
+        names = journal.metric_names()
+        for name in names:
+            for number, value in journal.curve(name):
+                rows[number][name] = value
+        return make_frame(rows.values(), ["update", *names], self._library)
+
+    def attempts(self) -> Any:
+        """A row for each attempt: `update`, `task`, `attempt`, `stop`, `outcome`, `success`, `origin`, `error`."""
+        rows = ({"update": row["number"], **row} for row in self._folder.journal.attempts())
+        return make_frame(rows, ATTEMPT_COLUMNS, self._library)
+
+    def credit(self, update: int | None = None) -> Any:
+        """A row for each step of an update, or of all: what was seen and done, `reward`, `credit`, `compared`.
+
+        `compared` is False where nobody else was in the step's groups, and None where that does not derive again.
+        """
+        numbers = self._folder.journal.update_numbers() if update is None else [update]
+        rows = (row for number in numbers for row in self._list_steps(number))
+        return make_frame(rows, CREDIT_COLUMNS, self._library)
+
+    def evaluations(self) -> Any:
+        """A row for each evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
+        by_update = group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)])
+        rows = [_describe_evaluation(rows) for _, rows in by_update]
+        return make_frame(rows, EVALUATION_COLUMNS, self._library)
+
+    def evaluation_attempts(self) -> Any:
+        """A row for each attempt of each evaluation."""
+        rows = [asdict(row) for row in self._folder.journal.evaluations()]
+        names = ["update", *list(EvaluatedAttempt.__dataclass_fields__)[1:]]
+        return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)
+
+    def alarms(self) -> Any:
+        """A row for each alarm that was raised: after which `update`, its `name`, `action` and `sentence`."""
+        rows = ({"update": alarm.number, **asdict(alarm)} for alarm in self._folder.journal.alarms())
+        return make_frame(rows, ALARM_COLUMNS, self._library)
+
+    def changes(self) -> Any:
+        """A row for each setting that changed when the run went on: after which `update`, `path`, `before`, `after`.
+
+        Values are text, as JSON writes them.
+        """
+        rows = (
+            {"update": change.number, "path": change.path}
+            | {name: json.dumps(getattr(change, name)) for name in ("before", "after")}
+            for change in self._folder.journal.changes()
+        )
+        return make_frame(rows, CHANGE_COLUMNS, self._library)
+
+    def _list_steps(self, number: int) -> Iterator[dict[str, Any]]:
+        for group in read_groups(self._folder, number):
+            for attempt in group.attempts:
+                for step in attempt.steps:
+                    place = {"update": number, "task": attempt.task, "attempt": attempt.attempt, "step": step.index}
+                    yield place | {name: getattr(step, name) for name in STEP_COLUMNS}
+
+
+def read_run(folder: Path | str, *, frames: FrameLibrary | None = None) -> RecordedRun:
+    """Open a run's folder for reading, as data frames.
+
+    Args:
+        folder: as `train` returned it, or `groupwise train --out` wrote it.
+        frames: "pandas" or "polars"; None = pandas or else polars, whichever is installed.
+    """
+    return RecordedRun(folder, frames=frames)
+
+
+def _describe_evaluation(rows: list[EvaluatedAttempt]) -> dict[str, Any]:
+    evaluation = Evaluation.from_rows(rows)
+    low, high = evaluation.interval
+    cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}
+    return {**cells, "update": evaluation.number, "low": low, "high": high}
+
+
+def make_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], library: FrameLibrary | None = None) -> Any:
+    """A data frame of rows: a column for each name, None where a row lacks it; `library` None = what is installed."""
+    chosen = import_module(library or find_library())
+    cells = list(rows)
+    return chosen.DataFrame({name: [row.get(name) for row in cells] for name in columns})
+
+
+def find_library() -> FrameLibrary:
+    """The first library that is installed; where none is, how to get one."""
+    for name in LIBRARIES:
+        if find_spec(name) is not None:
+            return name
+    raise ConfigError("a data frame needs pandas or polars: pip install 'groupwise[pandas]' or 'groupwise[polars]'")
+
+
+def check_library(library: FrameLibrary | None) -> FrameLibrary:
+    """The library that is asked for, or else found; an error where it is not installed or not known."""
+    if library is None:
+        return find_library()
+    if library not in LIBRARIES:
+        raise ConfigError(f"frames={library!r} is no library of data frames that is known; give 'pandas' or 'polars'")
+    if find_spec(library) is None:
+        raise ConfigError(f"{library} is not installed: pip install 'groupwise[{library}]'")
+    return library

@@ -1,1 +1,0 @@
-"""Explaining one number: of a step, of a token, derived a second time by hand."""

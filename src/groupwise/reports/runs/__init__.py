@@ -1,1 +1,0 @@
-"""Several runs together: their arms, what these achieved over seeds, and one page about them."""

@@ -1,1 +1,0 @@
-"""Where environments run: in this process or in workers, each call guarded."""

@@ -1,0 +1,186 @@
+"""Where each token of a prompt comes from: the environment, the template, the past that memory shows, the user.
+
+A template is any function from texts to a text, so it is asked twice: with the texts, and with marks around them. What
+stands between two marks comes from where they say; all else is the template's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import accumulate
+from typing import NamedTuple
+
+from groupwise.envs.environment import Observation
+from groupwise.rollout.prompts import Exchange, Prompter
+
+
+class TokenOrigin(StrEnum):
+    """Who says a token of a prompt, or of what is learnt from it."""
+
+    SYSTEM = "system"
+    """The run's own system prompt (`rollout.system`)."""
+    INSTRUCTION = "instruction"
+    """The environment's instruction."""
+    GUIDANCE = "guidance"
+    """What an attempt is helped with."""
+    TASK = "task"
+    """What the task asks for."""
+    MEMORY = "memory"
+    """Past steps: what was shown then, and what was answered."""
+    OBSERVATION = "observation"
+    """What the environment shows now, possible actions included."""
+    TEMPLATE = "template"
+    """The words of the template, and the frame of the chat around the turns."""
+    RESPONSE = "response"
+    """The response to the prompt."""
+
+
+class AttributedIds(NamedTuple):
+    """Token ids, each with where it comes from."""
+
+    ids: tuple[int, ...]
+    origins: tuple[TokenOrigin, ...]
+
+
+ORIGINS = tuple(TokenOrigin)
+FIRST_MARK, LAST_MARK = 0xF0000, 0xF00FF
+"""Characters of Unicode's private use. Before a text stands the first one, or as many after it as its origin has before
+it in `ORIGINS`; behind the text stands the last."""
+
+Write = Callable[[Callable[[TokenOrigin, str], str]], str]
+"""Writes a text with a function that marks what comes from elsewhere, or does not."""
+
+
+def attribute_prompt(
+    prompter: Prompter, *, goal: str, past: Sequence[Exchange], seen: Observation, guidance_text: str = ""
+) -> AttributedIds:
+    """Say of each token of a prompt, as `Prompter.prompt` makes it of the same past, where it comes from."""
+    shown = past[prompter.memory.first_shown(len(past)) :]
+    frame, template = prompter.frame, prompter.template
+    pieces = [_attribute_frame_opening(prompter), _attribute_opening(prompter, goal, guidance_text)]
+    if template.is_one_message:
+        pieces.append(_attribute_message(prompter, shown, seen, num_past=len(past)))
+    else:
+        pieces += [piece for exchange in shown for piece in _attribute_exchange(prompter, exchange)]
+        pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(_mark_observation(seen, mark))))
+    pieces.append(_make_one_origin(frame.before_response, TokenOrigin.TEMPLATE))
+    ids = tuple(token for piece in pieces for token in piece.ids)
+    return AttributedIds(ids, tuple(origin for piece in pieces for origin in piece.origins))
+
+
+def _attribute_frame_opening(prompter: Prompter) -> AttributedIds:
+    """What stands before the first turn: the chat's own words, and within them the run's system prompt."""
+    frame, system = prompter.frame, prompter.system.strip()
+    before, _, after = frame.opening_text.partition(system) if system else (frame.opening_text, "", "")
+    lengths = (len(before), len(system), len(after))
+    origins = _spread((TokenOrigin.TEMPLATE, TokenOrigin.SYSTEM, TokenOrigin.TEMPLATE), lengths)
+    attributed = _attribute_characters(prompter, frame.opening_text, origins)
+    unsaid = len(frame.opening) - len(attributed.ids)  # a start token that no text stands for
+    return AttributedIds(frame.opening, (TokenOrigin.TEMPLATE,) * unsaid + attributed.origins)
+
+
+def _attribute_opening(prompter: Prompter, goal: str, guidance_text: str) -> AttributedIds:
+    def write(mark: Callable[[TokenOrigin, str], str]) -> str:
+        opening = prompter.template.write_opening(
+            mark(TokenOrigin.INSTRUCTION, prompter.instruction),
+            mark(TokenOrigin.TASK, goal),
+            mark(TokenOrigin.GUIDANCE, guidance_text),
+        )
+        return f"{opening}\n" if opening else ""
+
+    return _attribute_text(prompter, write)
+
+
+def _attribute_message(
+    prompter: Prompter, shown: Sequence[Exchange], seen: Observation, *, num_past: int
+) -> AttributedIds:
+    """All of a single message after its opening."""
+
+    def write(mark: Callable[[TokenOrigin, str], str]) -> str:
+        past = [
+            (mark(TokenOrigin.MEMORY, exchange.in_words[0]), mark(TokenOrigin.MEMORY, exchange.in_words[1]))
+            for exchange in shown
+        ]
+        return prompter.template.write_step(past, _mark_observation(seen, mark), num_past=num_past)
+
+    return _attribute_text(prompter, write)
+
+
+def _attribute_exchange(prompter: Prompter, exchange: Exchange) -> list[AttributedIds]:
+    """A past step, as turns of a dialogue."""
+    frame, response = prompter.frame, exchange.response_ids
+    closing = () if response and response[-1] == frame.end_id else (frame.end_id,)
+    return [
+        _make_one_origin(exchange.observation_ids, TokenOrigin.MEMORY),
+        _make_one_origin(frame.before_response, TokenOrigin.TEMPLATE),
+        _make_one_origin(response, TokenOrigin.MEMORY),
+        _make_one_origin((*closing, *frame.between), TokenOrigin.TEMPLATE),
+    ]
+
+
+def _make_one_origin(ids: Sequence[int], origin: TokenOrigin) -> AttributedIds:
+    return AttributedIds(tuple(ids), (origin,) * len(ids))
+
+
+def _mark_observation(seen: Observation, mark: Callable[[TokenOrigin, str], str]) -> Observation:
+    admissible = seen.admissible and tuple(mark(TokenOrigin.OBSERVATION, action) for action in seen.admissible)
+    return replace(seen, text=mark(TokenOrigin.OBSERVATION, seen.text), admissible=admissible)
+
+
+def _attribute_text(prompter: Prompter, write: Write) -> AttributedIds:
+    """The ids of a text that a template writes; the whole text is the template's where it makes something of marks."""
+    text, marked = write(lambda _, part: part), write(_mark)
+    said, origins = _read_marks(marked)
+    if said != text:
+        origins = [TokenOrigin.TEMPLATE] * len(text)
+    return _attribute_characters(prompter, text, origins)
+
+
+def _mark(origin: TokenOrigin, text: str) -> str:
+    """A text with marks around it; nothing stays nothing, since a template may ask whether there is anything."""
+    return f"{chr(FIRST_MARK + ORIGINS.index(origin))}{text}{chr(LAST_MARK)}" if text else text
+
+
+def _read_marks(marked: str) -> tuple[str, list[TokenOrigin]]:
+    """A text without its marks, and where each character comes from."""
+    said, origins, current = [], [], TokenOrigin.TEMPLATE
+    for character in marked:
+        code = ord(character)
+        if FIRST_MARK <= code < FIRST_MARK + len(ORIGINS):
+            current = ORIGINS[code - FIRST_MARK]
+        elif code == LAST_MARK:
+            current = TokenOrigin.TEMPLATE
+        else:
+            said.append(character)
+            origins.append(current)
+    return "".join(said), origins
+
+
+def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[TokenOrigin]) -> AttributedIds:
+    """The ids of a text whose characters' origins are known; a token of several has that of its first that is shown."""
+    ids = prompter.encode(text)
+    return AttributedIds(ids, tuple(_find_origin(text, span, origins) for span in _locate_tokens(prompter, text, ids)))
+
+
+def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """From where to where in a text its tokens stand."""
+    if getattr(prompter.tokenizer, "is_fast", False):
+        encoding = prompter.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(begin, end) for begin, end in encoding["offset_mapping"]]
+    # A tokenizer in Python does not say: its tokens are laid end to end as they decode.
+    lengths = [len(prompter.tokenizer.decode([token], skip_special_tokens=False)) for token in ids]
+    ends = [min(end, len(text)) for end in accumulate(lengths)]
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def _find_origin(text: str, span: tuple[int, int], origins: Sequence[TokenOrigin]) -> TokenOrigin:
+    begin, end = span
+    shown = (place for place in range(begin, end) if not text[place].isspace())
+    place = next(shown, begin)
+    return origins[place] if place < len(origins) else TokenOrigin.TEMPLATE
+
+
+def _spread(origins: Sequence[TokenOrigin], lengths: Sequence[int]) -> list[TokenOrigin]:
+    return [origin for origin, length in zip(origins, lengths, strict=True) for _ in range(length)]

@@ -1,1 +1,0 @@
-"""Attempt plans: who is attempted, how often, and with what guidance."""

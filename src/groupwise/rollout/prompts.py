@@ -1,0 +1,458 @@
+"""Prompts as token ids: an instruction, the past steps that memory shows, and what the environment shows now."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import Field, model_validator
+
+from groupwise.envs.kit.words import vocabulary_of
+from groupwise.parts.part import Part, Slot
+from groupwise.system.errors import ConfigError
+from groupwise.system.text import quote_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from groupwise.data.records import Task
+    from groupwise.envs.environment import Observation
+
+MAX_NUMBERS = 40
+"""How many actions a tokenizer made from scratch can number."""
+
+
+PastStep = tuple[str, str]
+"""A past step in words: what was shown, and the action that was sent."""
+
+
+class Template(Protocol):
+    """Fills the slot `template`: what prompts say."""
+
+    @property
+    def is_one_message(self) -> bool:
+        """Whether a prompt is a single message that tells the past, as `write_step` makes it; else it is a dialogue."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Whether the model is asked to act between action tags."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write what stands at the head of every prompt of an attempt."""
+
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows now, as a turn of a dialogue."""
+
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        """Write all of a single message after its opening."""
+
+
+class PromptTemplate(Part, slot="template"):
+    """A dialogue: each observation is a turn, and so is each response.
+
+    The first text of a prompt is the instruction and the goal; each observation follows as the environment shows it.
+    """
+
+    is_one_message: ClassVar[bool] = False
+    show_instruction: bool = True
+    """Whether prompts begin with the environment's one-line instruction."""
+    show_goal: bool = True
+    """Whether prompts say the goal after the instruction."""
+    show_admissible: Literal["no", "yes", "numbered"] = "no"
+    """Whether observations list the possible actions, and whether with numbers to choose by."""
+    tell_past: bool = False
+    """Whether past steps are told in words: what was shown, without the list of actions, and the action that was sent.
+    Otherwise they stand as they were, list and response, so that each prompt continues the one before."""
+    thoughts: bool = False
+    """Whether the model is asked to think first, between think tags, and to act between action tags."""
+
+    @property
+    def asks_for_tags(self) -> bool:
+        """Only together with thoughts."""
+        return self.thoughts
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        return tuple(str(number) for number in range(1, MAX_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
+
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write what stands at the head of every prompt of an attempt."""
+        parts = [instruction] if self.show_instruction else []
+        parts += [guidance_text] if guidance_text else []
+        parts += [f"Goal: {goal}"] if self.show_goal and goal else []
+        if self.thoughts:
+            parts.append("Think between <think> and </think>, then act between <action> and </action>.")
+        return " ".join(parts)
+
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows now."""
+        if self.show_admissible == "no" or not seen.admissible:
+            return seen.text
+        listed = seen.admissible
+        if self.show_admissible == "numbered":
+            listed = tuple(f"{number} {action}" for number, action in enumerate(listed, start=1))
+        return f"{seen.text} Possible: {', '.join(listed)}."
+
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        """A dialogue has turns instead."""
+        raise NotImplementedError("a dialogue is put together from its turns")
+
+
+TemplateSlot = Annotated[Template, Slot("template")]
+"""A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
+
+KEPT_TEXTS = 4096
+"""Texts whose ids are kept: the attempts of a group see the same ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A past step, as ids."""
+
+    observation_ids: tuple[int, ...]
+    """What was shown."""
+    response_ids: tuple[int, ...]
+    """What was sampled, exactly, or the action in words."""
+    in_words: PastStep
+    """The step in words."""
+
+
+class Prompter:
+    """Puts prompts together for one run: one tokenizer, one template, one memory."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        template: Template,
+        memory: Memory,
+        instruction: str,
+        system: str = "",
+        instruct: Callable[[Task], str] | None = None,
+    ) -> None:
+        """Make a prompter.
+
+        Args:
+            tokenizer: the model's.
+            template: how observations are put to the model.
+            memory: how much of the past prompts show.
+            instruction: the environment's line.
+            system: the run's system prompt.
+            instruct: the line of a task's own environment, where several are mixed; None = there is one.
+        """
+        self.tokenizer = tokenizer
+        self.template = template
+        self.memory = memory
+        self.instruction = instruction
+        self.system = system
+        self._instruct = instruct
+        self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
+        self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
+
+    def copy(self) -> Prompter:
+        """A prompter for another thread: a tokenizer serves one at a time."""
+        return Prompter(
+            copy.deepcopy(self.tokenizer),
+            template=self.template,
+            memory=self.memory,
+            instruction=self.instruction,
+            system=self.system,
+            instruct=self._instruct,
+        )
+
+    def for_task(self, task: Task) -> Prompter:
+        """The prompter of a task: this one, with the instruction of the task's own environment."""
+        if self._instruct is None:
+            return self
+        twin = copy.copy(self)  # the same tokenizer, and the texts that it has read
+        twin.instruction = self._instruct(task)
+        return twin
+
+    def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
+        """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""
+        opening = self.template.write_opening(self.instruction, goal, guidance_text)
+        return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
+
+    def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
+        """Make a past step of what was seen, said and done, as later prompts show it."""
+        in_words = (seen.text, action)
+        if isinstance(self.template, PromptTemplate) and self.template.tell_past:
+            response = (*self.encode(action), self.frame.end_id)
+            return Exchange(observation_ids=self.encode(seen.text), response_ids=response, in_words=in_words)
+        return Exchange(observation_ids=self.encode_observation(seen), response_ids=tuple(response), in_words=in_words)
+
+    def encode_observation(self, seen: Observation) -> tuple[int, ...]:
+        """Encode an observation as a turn; nothing where prompts are single messages."""
+        return () if self.template.is_one_message else self.encode(self.template.write_observation(seen))
+
+    def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
+        """Make the prompt for the next response."""
+        shown = past[self.memory.first_shown(len(past)) :]
+        if self.template.is_one_message:
+            message = self.template.write_step([exchange.in_words for exchange in shown], seen, num_past=len(past))
+            return (*opening, *self.encode(message), *self.frame.before_response)
+        ids = list(opening)
+        for exchange in shown:
+            ids += exchange.observation_ids
+            ids += self.frame.before_response
+            ids += exchange.response_ids
+            if not exchange.response_ids or exchange.response_ids[-1] != self.frame.end_id:
+                ids.append(self.frame.end_id)  # a response that was cut off is closed for it
+            ids += self.frame.between
+        return (*ids, *self.encode_observation(seen), *self.frame.before_response)
+
+    def text(self, response_ids: Sequence[int]) -> str:
+        """What a response says, without its end token."""
+        without_end = [token for token in response_ids if token != self.frame.end_id]
+        return str(self.tokenizer.decode(without_end, skip_special_tokens=False)).strip()
+
+    def pieces(self, response_ids: Sequence[int]) -> list[str]:
+        """What each token says by itself, white space included; nothing where it is the end token."""
+        return [
+            "" if token == self.frame.end_id else str(self.tokenizer.decode([token], skip_special_tokens=False))
+            for token in response_ids
+        ]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text, without special tokens."""
+        return self._ids_of(text)
+
+    def _tokenize(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+
+# Memory: how much of an attempt's past its next prompt shows.
+
+
+class Memory(Protocol):
+    """Says which past steps a prompt shows."""
+
+    def first_shown(self, num_past: int) -> int:
+        """Index of the earliest past step that is shown, of `num_past` so far; all from there on are shown."""
+
+
+class Window(Part, slot="memory"):
+    """Show the last few steps; every prompt begins anew, so prompts of an attempt share little but their opening."""
+
+    steps: Annotated[int, Field(ge=0)] = 2
+    """How many past steps are shown."""
+
+    def first_shown(self, num_past: int) -> int:
+        """All but the last `steps` are left out."""
+        return max(num_past - self.steps, 0)
+
+
+class Full(Part, slot="memory"):
+    """Show everything; each prompt continues the one before, so prefixes are shared as far as can be."""
+
+    def first_shown(self, num_past: int) -> int:
+        """Nothing is left out."""
+        return 0
+
+
+class AnchoredWindow(Part, slot="memory"):
+    """Show between `low` and `high` past steps: the window grows to `high`, then is cut back to `low`.
+
+    Between two cuts each prompt continues the one before, so that prefixes stay shared while prompts stay bounded.
+    """
+
+    low: Annotated[int, Field(ge=0)] = 2
+    """How many past steps are shown right after a cut."""
+    high: Annotated[int, Field(ge=1)] = 6
+    """How many past steps are shown at most."""
+
+    @model_validator(mode="after")
+    def _grows(self) -> AnchoredWindow:
+        if self.high <= self.low:
+            raise ValueError(f"high is {self.high} but must exceed low, {self.low}; the window has to grow")
+        return self
+
+    def first_shown(self, num_past: int) -> int:
+        """Whole strides are left out, so that the beginning moves seldom."""
+        if num_past <= self.high:
+            return 0
+        stride = self.high - self.low
+        return -(-(num_past - self.high) // stride) * stride
+
+
+MemorySlot = Annotated[Memory, Slot("memory")]
+
+
+# The prompt template of the published agents: one message a step, with the task, the last steps, what is possible.
+
+MAX_NUMBERED_STEPS = 50
+"""Steps that a tokenizer made from scratch can number."""
+
+
+class PublishedTemplate(Part, slot="template"):
+    """The prompt that GiGPO and HGPO put ALFWorld and WebShop in (Feng et al. 2025, arXiv:2505.10978, appendix).
+
+    Every prompt is a single message: the task, how many steps were taken, the last of them as pairs of observation and
+    action, the present observation, the admissible actions, and the request to think and act between tags. It needs the
+    action rule `tagged`; how many pairs are told is the memory's, `window` with 2 in the papers.
+
+    Choices: the order and the content are the paper's, the wording is ours. The first prompt states the task as the
+    later ones do, so that all prompts of an attempt begin alike.
+    """
+
+    is_one_message: ClassVar[bool] = True
+    """Past steps are told within the message, not as turns of a dialogue."""
+    asks_for_tags: ClassVar[bool] = True
+    """The action stands between tags."""
+    world: str = "a text home"
+    """What the agent is said to act in."""
+    thoughts: bool = True
+    """Whether the model is asked to think first, between think tags."""
+
+    def words(self) -> tuple[str, ...]:
+        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        empty = self._write_message([("", "")], num_past=1, text="", admissible=("",))
+        return vocabulary_of(
+            [self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1))]
+        )
+
+    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+        """Write the head of every prompt of an attempt; the template has an instruction of its own."""
+        head = f"You act in {self.world}."
+        head = f"{head} Your task: {goal}" if goal else head
+        return f"{head}\n{guidance_text}" if guidance_text else head
+
+    def write_observation(self, seen: Observation) -> str:
+        """Write what the environment shows; the message says it."""
+        return seen.text
+
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        """Write the rest of a prompt: the past steps that memory shows, of `num_past` so far, and what is seen now."""
+        return self._write_message(past, num_past=num_past, text=seen.text, admissible=seen.admissible)
+
+    def _write_message(
+        self, past: Sequence[PastStep], *, num_past: int, text: str, admissible: Sequence[str] | None
+    ) -> str:
+        lines = []
+        if past:
+            first = num_past - len(past) + 1
+            lines.append(f"Steps taken: {num_past}. The last {len(past)}:")
+            lines += [f"{n}. Seen: {seen} Done: {sent}" for n, (seen, sent) in enumerate(past, first)]
+        lines.append(f"Now, at step {num_past + 1}, you see: {text}")
+        if admissible:
+            lines.append(f"Possible actions: {', '.join(admissible)}.")
+        think = "Think first, between <think> and </think>. Then choose" if self.thoughts else "Choose"
+        return "\n".join([*lines, f"{think} one action, and write it between <action> and </action>."])
+
+
+# The frame of a dialogue: the token ids that stand before the first observation, and between the turns.
+#
+# Prompts are put together from pieces of ids: each observation is encoded once, each response is the ids that were
+# sampled. Nothing sampled is ever decoded and encoded again, so the learner sees exactly what the sampler saw.
+
+_FIRST, _ANSWER, _SECOND = "\u2402first\u2403", "\u2402answer\u2403", "\u2402second\u2403"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialogueFrame:
+    """The token ids around the turns of a dialogue.
+
+    Worked example (ChatML): opening `<|im_start|>user\\n`, before_response `<|im_end|>\\n<|im_start|>assistant\\n`,
+    between `\\n<|im_start|>user\\n`; the response itself ends with the sampled `<|im_end|>`.
+    """
+
+    opening: tuple[int, ...]
+    """Before the first observation."""
+    before_response: tuple[int, ...]
+    """Between an observation and the response to it."""
+    between: tuple[int, ...]
+    """Between a response, with its end token, and the next observation."""
+    end_id: int
+    """The token that ends a response."""
+    opening_text: str = ""
+    """What `opening` says; a start token that no text stands for comes before it."""
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, *, system: str = "") -> DialogueFrame:
+        """Read the frame off a tokenizer's chat template; plain text where it has none.
+
+        Args:
+            tokenizer: Whose template.
+            system: The system prompt: a system message of the template, or a first line of plain text; empty = none but
+                what the template says by itself.
+        """
+        if not tokenizer.chat_template:
+            start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+            opening_text = f"{system}\n" if system else ""
+            return cls(
+                opening=(*start, *_encode(tokenizer, opening_text)),
+                opening_text=opening_text,
+                before_response=_encode(tokenizer, ">"),
+                between=(),
+                end_id=_find_end_of_sequence(tokenizer),
+            )
+        opening, before_response, between = _read_chat_template(tokenizer, system)
+        end_id, rest = _find_end_of_turn(tokenizer, between)
+        return cls(
+            opening=_encode(tokenizer, opening),
+            opening_text=opening,
+            before_response=_encode(tokenizer, before_response),
+            between=rest,
+            end_id=end_id,
+        )
+
+
+def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str]:
+    """Draw a dialogue of two observations and read off what stands around them."""
+    from jinja2 import TemplateError  # which transformers writes chat templates with
+
+    turns = [{"role": "system", "content": system}] if system else []
+    turns += [
+        {"role": "user", "content": _FIRST},
+        {"role": "assistant", "content": _ANSWER},
+        {"role": "user", "content": _SECOND},
+    ]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        asked = "a system message" if system else "a dialogue"
+        remedy = "leave out rollout.system" if system else "use another template"
+        raise ConfigError(f"the chat template refuses {asked} ({quote_line(str(error))}); {remedy}") from None
+    opening, first, rest = text.partition(_FIRST)
+    before_answer, answer, rest = rest.partition(_ANSWER)
+    between, second, before_response = rest.partition(_SECOND)
+    if not (first and answer and second):
+        raise ConfigError("the chat template changes or drops what is said in it; use a template that keeps its turns")
+    if system.strip() not in opening:
+        raise ConfigError("the chat template drops or changes the system message; leave out rollout.system")
+    if before_answer != before_response:
+        raise ConfigError(
+            "the chat template opens a past answer differently from a new one, so a prompt would not continue the one "
+            "before; use a template that treats them alike"
+        )
+    return opening, before_response, between
+
+
+def _find_end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
+    """Find the token that ends a response, and what follows it before the next observation.
+
+    A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the model
+    then says that one, and would never stop at the other.
+    """
+    ids = _encode(tokenizer, between)
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if ids and ids[0] in special.union(tokenizer.all_special_ids):
+        return ids[0], ids[1:]
+    return _find_end_of_sequence(tokenizer), ids
+
+
+def _find_end_of_sequence(tokenizer: Any) -> int:
+    end_id = tokenizer.eos_token_id
+    if not isinstance(end_id, int):
+        raise ConfigError("the tokenizer has no end token; set `eos_token`, which ends every response")
+    return end_id
+
+
+def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,0 +1,144 @@
+"""The curriculum protocol: it hands out tasks, is told how they went, and its state can be saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+
+from groupwise.data.records import Task, Trajectory
+from groupwise.data.seeds import seed_of
+from groupwise.envs.mixture import choose_next
+from groupwise.parts.checks import check_drawn_tasks
+from groupwise.parts.part import Part, Slot
+
+
+class LiveCurriculum(Protocol):
+    """A curriculum at work. Its state goes into checkpoints, as plain JSON values."""
+
+    def next(self, num: int) -> list[Task]:
+        """The next tasks to attempt; a task may come twice."""
+
+    def observe(self, played: Sequence[Trajectory]) -> None:
+        """Take in how an update's attempts went."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state: what it must know to go on as if it had never stopped."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class Curriculum(Protocol):
+    """Fills the slot `curriculum`: says which tasks of the panel come next."""
+
+    def start(self, tasks: Sequence[Task], seed: int) -> LiveCurriculum:
+        """Begin with a panel."""
+
+
+CurriculumSlot = Annotated[Curriculum, Slot("curriculum")]
+"""A field of a run file that a curriculum fills."""
+
+
+# The shuffled curriculum: every task once, in random order, then all over again in another order.
+
+
+class Shuffled(Part, slot="curriculum"):
+    """Go through the panel by turns, shuffled anew each time round."""
+
+    first: Annotated[int, Field(ge=0)] = 0
+    """Only so many tasks of the panel, from the first; 0 = all. Fewer come round sooner, which replay lives on."""
+
+    def start(self, tasks: Sequence[Task], seed: int) -> ShuffledTurns:
+        """Begin with a panel."""
+        return ShuffledTurns(tasks[: self.first] if self.first else tasks, seed)
+
+
+class ShuffledTurns:
+    """A panel being gone through. Its whole state is how many tasks it has handed out."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        self._tasks, self._seed = tasks, seed
+        self._handed_out = 0
+        self._turn, self._order = -1, list[int]()
+
+    def next(self, num: int) -> list[Task]:
+        """The next tasks; only where more are asked for than the panel has does one come twice."""
+        tasks = [self._task_at(self._handed_out + i) for i in range(num)]
+        self._handed_out += num
+        return tasks
+
+    def observe(self, played: Sequence[Trajectory]) -> None:
+        """How attempts went changes nothing here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many tasks were handed out."""
+        return {"handed_out": self._handed_out}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after that many."""
+        self._handed_out = int(state["handed_out"])
+
+    def _task_at(self, position: int) -> Task:
+        turn, place = divmod(position, len(self._tasks))
+        if turn != self._turn:
+            self._turn, self._order = turn, list(range(len(self._tasks)))
+            Random(seed_of(self._seed, "panel", turn)).shuffle(self._order)
+        return self._tasks[self._order[place]]
+
+
+# The curricula of several environments: each goes through its own tasks, and weights say whose turn it is.
+
+
+class MixedTurns:
+    """Several curricula at work. Shares hold over the whole run, and in each update as near as whole tasks allow."""
+
+    def __init__(
+        self,
+        curricula: Mapping[str, LiveCurriculum],
+        *,
+        weights: Mapping[str, float],
+        name_of: Callable[[Task], str],
+    ) -> None:
+        """Mix curricula.
+
+        Args:
+            curricula: by the name of their environment.
+            weights: what each counts.
+            name_of: which of them a task is of.
+        """
+        self._curricula, self._weights, self._name_of = curricula, weights, name_of
+        self._handed_out = dict.fromkeys(curricula, 0)
+
+    def next(self, num: int) -> list[Task]:
+        """The next tasks; their environments take turns by weight."""
+        names = []
+        for _ in range(num):
+            name = choose_next(self._weights, self._handed_out)
+            self._handed_out[name] += 1
+            names.append(name)
+        drawn = {name: self._draw(name, names.count(name)) for name in dict.fromkeys(names)}
+        return [next(drawn[name]) for name in names]
+
+    def _draw(self, name: str, num: int) -> Iterator[Task]:
+        tasks = self._curricula[name].next(num)
+        check_drawn_tasks(self._curricula[name], tasks, num)
+        return iter(tasks)
+
+    def observe(self, played: Sequence[Trajectory]) -> None:
+        """Tell each curriculum how its own tasks went."""
+        for name, curriculum in self._curricula.items():
+            curriculum.observe([trajectory for trajectory in played if self._name_of(trajectory.task) == name])
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many tasks each has handed out, and the state of each."""
+        states = {name: curriculum.state_dict() for name, curriculum in self._curricula.items()}
+        return {"handed_out": dict(self._handed_out), "curricula": states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._handed_out = {name: int(state["handed_out"][name]) for name in self._curricula}
+        for name, curriculum in self._curricula.items():
+            curriculum.load_state_dict(state["curricula"][name])

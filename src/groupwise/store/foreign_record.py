@@ -1,0 +1,170 @@
+"""A record of another program: its fields read one by one, and a fault told with the line and the field."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from groupwise.store.rollout_lines import JsonLines
+from groupwise.store.rollout_rows import quote_json
+from groupwise.system.errors import FileError
+from groupwise.system.json_text import LARGEST_FLOAT, to_canonical_json
+
+_INTEGERS = frozenset({int})
+_NUMBERS = frozenset({int, float})
+_TRUTHS = frozenset({int, bool})
+
+
+@dataclass(frozen=True)
+class ForeignLines:
+    """Another program's file, a record a line; a source of its own says how records become rows."""
+
+    lines: JsonLines
+    unit: ClassVar[str] = "line"
+    read_as: ClassVar[str]
+    """What the file is taken for."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+        return self.lines.is_compressed
+
+    def meta(self) -> Mapping[str, Any]:
+        """Where the rows come from; such a file holds no notes."""
+        return {"read_as": self.read_as}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON object of a foreign file, with the place it stands at.
+
+    Programs that dump with `json.dumps(..., default=str)` write numpy numbers and truth values as text ("1.0", "True");
+    such text is read as what it was.
+    """
+
+    path: Path
+    line: int
+    fields: dict[str, Any]
+    inside: str = ""
+    """Where in the line the object stands, such as "traces[0].nodes[3]"; empty for the line itself."""
+    unit: str = "line"
+    """What `line` counts: lines, or rows of a Parquet file."""
+
+    @classmethod
+    def of(cls, path: Path, line: int, value: Any) -> Record:
+        """The object that a line holds."""
+        if not isinstance(value, dict):
+            raise FileError(
+                f"{path}, line {line}: found {quote_json(value)} instead of an object; check the format", row=line
+            )
+        return cls(path, line, value)
+
+    def error(self, name: str, fault: str, advice: str) -> FileError:
+        """An error about one field."""
+        field = f"{self.inside}.{name}" if self.inside else name
+        return FileError(f"{self.path}, {self.unit} {self.line}: field {field!r} {fault}; {advice}", row=self.line)
+
+    def first(self, names: Iterable[str]) -> str | None:
+        """The first of these fields that is there."""
+        return next((name for name in names if name in self.fields), None)
+
+    def id(self, name: str) -> str | int:
+        """A field that names something."""
+        value = self._require(name)
+        if type(value) is str or type(value) is int:
+            return value
+        raise self.error(name, f"is {quote_json(value)}", "an id is text or an integer")
+
+    def number(self, name: str) -> float:
+        """A number."""
+        value = self._require(name)
+        if isinstance(value, str):
+            try:
+                return float(value)
+            except ValueError:
+                pass
+        elif type(value) is float or (type(value) is int and -LARGEST_FLOAT <= value <= LARGEST_FLOAT):
+            return value
+        raise self.error(name, f"is {quote_json(value)}", "it takes a number")
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.number(name)
+        if value != value // 1:
+            raise self.error(name, f"is {quote_json(value)}", "it takes a whole number")
+        return int(value)
+
+    def truth(self, name: str) -> bool:
+        """True or false."""
+        value = self._require(name)
+        for meaning, spellings in ((True, (1, "True", "true")), (False, (0, "False", "false"))):
+            if value in spellings:
+                return meaning
+        raise self.error(name, f"is {quote_json(value)}", "it takes true or false")
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """True or false, where it is said."""
+        return default if self.fields.get(name) is None else self.truth(name)
+
+    def integers(self, name: str) -> list[int]:
+        """A list of whole numbers; absent = empty."""
+        return self._read_list(name, _INTEGERS, "a list of integers")
+
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers that have a float; absent = empty."""
+        values = self._read_list(name, _NUMBERS, "a list of numbers")
+        if any(type(value) is int and not -LARGEST_FLOAT <= value <= LARGEST_FLOAT for value in values):
+            raise self.error(name, f"is {quote_json(values)}", "it takes a list of numbers")
+        return values
+
+    def truths(self, name: str) -> list[bool]:
+        """A list of truth values, also as 0 and 1; absent = empty."""
+        values = self._read_list(name, _TRUTHS, "a list of true and false")
+        if not {0, 1}.issuperset(values):
+            raise self.error(name, f"is {quote_json(values)}", "it takes a list of true and false")
+        return values
+
+    def text(self, name: str | None) -> str | None:
+        """A text, or None where there is none."""
+        value = self.fields.get(name) if name is not None else None
+        return value if isinstance(value, str) else None
+
+    def record(self, name: str) -> Record | None:
+        """An object inside this one, or None where there is none."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(name, f"is {quote_json(value)}", "it takes an object")
+        return Record(self.path, self.line, value, f"{self.inside}.{name}" if self.inside else name)
+
+    def records(self, name: str) -> list[Record]:
+        """A list of objects inside this one; absent = empty."""
+        value = self.fields.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(inner, dict) for inner in value):
+            raise self.error(name, f"is {quote_json(value)}", "it takes a list of objects")
+        prefix = f"{self.inside}.{name}" if self.inside else name
+        return [Record(self.path, self.line, inner, f"{prefix}[{i}]") for i, inner in enumerate(value)]
+
+    def _read_list(self, name: str, kinds: frozenset[type], takes: str) -> list[Any]:
+        value = self.fields.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not kinds.issuperset(map(type, value)):
+            raise self.error(name, f"is {quote_json(value)}", f"it takes {takes}")
+        return value
+
+    def _require(self, name: str) -> Any:
+        if self.fields.get(name) is None:
+            raise self.error(name, "is missing", "the format needs it")
+        return self.fields[name]
+
+
+def make_id(value: Any) -> str:
+    """An id for something that has none of its own: the same for the same content."""
+    return hashlib.blake2b(to_canonical_json(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,187 @@
+"""Opening recorded rollouts of any format that groupwise reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.data.past_attempts import Remembered, number_at
+from groupwise.store import RolloutsFile, Source
+from groupwise.store.journal import Journal
+from groupwise.store.mapped_rows import EXAMPLE, ColumnMap, MappedSource
+from groupwise.store.parquet import ParquetFile
+from groupwise.store.rollout_lines import FORMAT, PARQUET_MAGIC, JsonLines, Progress, is_header, read_first_bytes
+from groupwise.store.rollout_rows import Row, quote_json
+from groupwise.store.run_folder import JOURNAL
+from groupwise.store.verifiers import VerifiersSource
+from groupwise.store.verl import VerlAgentSource, VerlGenerationsSource
+from groupwise.system.errors import ConfigError, FileError, nearest
+
+AUTO = "auto"
+GROUPWISE = "groupwise"
+
+
+def list_formats() -> tuple[str, ...]:
+    """Names that `open_rollouts` takes."""
+    return (AUTO, GROUPWISE, *FOREIGN)
+
+
+def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str, str] | None = None) -> RolloutsFile:
+    """Open recorded rollouts.
+
+    Args:
+        path: the file, plain or gzip, or a groupwise Parquet file; or the folder of a run, whose journal is read.
+        format: "groupwise", "verl_agent" (step dumps of verl-agent and its forks, and verl's own `{update}.jsonl`),
+            "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to go by the first line.
+        columns: of a file of no such format, which of its columns is which key of a row, such as
+            `{"task": "prompt_id", "reward": "reward_model.score"}`; see `groupwise.store.mapped_rows`.
+    """
+    path = Path(path)
+    if columns is not None:
+        return _open_mapped(path, ColumnMap(columns), format)
+    if format not in list_formats():
+        raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, list_formats())}")
+    if is_run(path):
+        return RolloutsFile.of(path / JOURNAL, JournalSource(path / JOURNAL))
+    if format == GROUPWISE or read_first_bytes(path) == PARQUET_MAGIC:
+        return RolloutsFile.open(path)
+    lines = JsonLines.open(path)
+    first = lines.first()
+    if first is None:
+        return RolloutsFile.open(path)
+    name = recognise_format(first) if format == AUTO else format
+    if name is None:
+        raise FileError(
+            f"{path}, line 1: found {_describe_value(first)}, which is of no format that groupwise reads by itself; "
+            f"name the format ({', '.join(list_formats()[1:])}), say which columns are which "
+            f"(`--map {EXAMPLE}`), or write the file with groupwise.store.write_rollouts"
+        )
+    if name == GROUPWISE:
+        return RolloutsFile.open(path)
+    return RolloutsFile.of(path, FOREIGN[name](lines, first))
+
+
+def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
+    """Open anybody's file; one that says by itself what its columns are needs no map."""
+    if format != AUTO:
+        raise ConfigError(f"format {format!r} and a column map; a format knows its columns: leave one of the two out")
+    if is_run(path):
+        raise ConfigError(f"{path}: this is the folder of a run, which needs no column map; leave the map out")
+    if read_first_bytes(path) == PARQUET_MAGIC:
+        parquet = ParquetFile(path)
+        with parquet.open() as file:
+            is_ours = FORMAT.encode() in parquet.read_notes(file)
+        records: JsonLines | ParquetFile = parquet
+    else:
+        records = JsonLines.open(path)
+        is_ours = is_header(records.first())
+    if is_ours:
+        raise ConfigError(f"{path}: this is a groupwise rollouts file, which needs no column map; leave the map out")
+    return RolloutsFile.of(path, MappedSource.of(records, columns))
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, whose journal is read."""
+    try:
+        return path.is_dir() and (path / JOURNAL).is_file()
+    except OSError:  # a name that is too long, a folder that may not be entered: reading it tells
+        return False
+
+
+def recognise_format(first: Any) -> str | None:
+    """The format of a file by the value on its first line, or None."""
+    if is_header(first):
+        return GROUPWISE
+    if not isinstance(first, dict):
+        return None
+    if isinstance(first.get("traces"), list) or isinstance(first.get("nodes"), list):
+        return "verifiers"
+    if "traj_uid" in first or _is_generation(first):
+        return "verl_agent"
+    return None
+
+
+def _is_generation(first: Any) -> bool:
+    return isinstance(first, dict) and "traj_uid" not in first and {"input", "output", "score"} <= first.keys()
+
+
+def _verl_agent(lines: JsonLines, first: Any) -> Source:
+    return VerlGenerationsSource(lines) if _is_generation(first) else VerlAgentSource(lines)
+
+
+def _verifiers(lines: JsonLines, first: Any) -> Source:
+    return VerifiersSource(lines)
+
+
+def _describe_value(first: Any) -> str:
+    if not isinstance(first, dict):
+        return quote_json(first)
+    names = ", ".join(list(first)[:8])
+    return f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
+
+
+FOREIGN: dict[str, Callable[[JsonLines, Any], Source]] = {"verl_agent": _verl_agent, "verifiers": _verifiers}
+"""Reader of each foreign format, made for a file and the value on its first line."""
+
+
+# The journal of a run as recorded rollouts: its attempts, grouped as they were compared.
+
+
+class JournalSource:
+    """Reads the attempts of a run's updates; the attempts at a task in one update are a group."""
+
+    unit = "step"
+    is_compressed = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def meta(self) -> Mapping[str, Any]:
+        """A journal has no notes; its run's folder has the settings."""
+        return {}
+
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every step of every update, numbered from 1."""
+        number, size = 0, self._path.stat().st_size
+        with Journal(self._path, read_only=True) as journal:
+            updates = journal.update_numbers()
+            for done, update in enumerate(updates, start=1):
+                remembered = _read_task_columns(journal, update)
+                for trajectory in journal.trajectories(update):
+                    if not trajectory["steps"]:
+                        left_out["attempts without a step"] += 1
+                    rows: list[Row] = trajectory["steps"]
+                    if not isinstance(rows, list) or not all(_has_place(row) for row in rows):
+                        raise FileError(
+                            f"{self._path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
+                            "journal is damaged: take a copy of the run from elsewhere"
+                        )
+                    for row in rows:
+                        number += 1
+                        if row["task"] in remembered:
+                            row["extra"] = {**row.get("extra", {}), **_take_numbers(remembered, row)}
+                        row["group"] = f"{row['task']}@{update}"
+                        yield number, row
+                if progress is not None:
+                    progress(size * done // len(updates))
+
+
+def _has_place(row: object) -> bool:
+    return isinstance(row, dict) and "task" in row and type(row.get("index")) is int
+
+
+def _take_numbers(remembered: Mapping[Any, Mapping[str, Remembered]], row: Row) -> dict[str, float]:
+    """What was remembered for a step, by the name of the column."""
+    return {name: number_at(known, row["index"]) for name, known in remembered[row["task"]].items()}
+
+
+def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, Remembered]]:
+    """What parts remembered of each task when an update began, by the name of the column."""
+    by_name: dict[Any, dict[str, Remembered]] = {}
+    for state in journal.states_before(update):
+        for name, by_task in state.columns.items():
+            for task, value in by_task.items():
+                by_name.setdefault(task, {})[name] = value
+    return by_name

@@ -1,0 +1,652 @@
+"""The journal of a run: every update with its metrics, its trajectories and their credit, in one SQLite file.
+
+An update is written in one transaction, so that a run that is killed at any instant loses at most the update in flight.
+Readers (reports, replay, resume) see whole updates only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from groupwise.data.past_attempts import RecalledAttempt, Remembered
+from groupwise.data.records import SetAside, Trajectory
+from groupwise.data.step_columns import make_rows
+from groupwise.parts.stateful import StateBefore
+from groupwise.store.attempt_index import PastAttempts, write_past_attempts, write_recalled
+from groupwise.store.journal_file import (
+    BY_UPDATE,
+    PENDING_TABLE,
+    START,
+    DigestChain,
+    JournalDatabase,
+    check_digest_chain,
+    check_schema,
+    connect,
+    connect_to_read,
+    digest_update,
+    find_damage,
+    has_pending,
+    name_cells,
+    pack_blob,
+    report_damage,
+    rewrite_up_to,
+    unpack_blob,
+)
+from groupwise.system.errors import FileError
+
+PANEL = "panel "
+"""What the names of the panels' hashes begin with, in the table `about`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """One turn of the loop, as the journal keeps it."""
+
+    number: int
+    """Which update, from 1; 0 is the evaluation before the first."""
+    version: int
+    """Version of the weights that it produced."""
+    metrics: Mapping[str, float]
+    """Its metrics, by name."""
+    trajectories: Sequence[Trajectory] = ()
+    """What was sampled for it."""
+    credit: Sequence[Sequence[float]] = field(default_factory=list)
+    """Credit of each trajectory's steps, in the order of the trajectories."""
+    faults: Sequence[Trajectory] = ()
+    """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
+    recalled: Sequence[RecalledAttempt] = ()
+    """Past attempts that took part, with their credit."""
+    set_aside: Sequence[SetAside] = ()
+    """Attempts that ended without a fault and took part in nothing."""
+    request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
+    states: Sequence[StateBefore] = ()
+    """What stateful parts remembered when it began."""
+    pending: Mapping[int, PendingAttempts] = field(default_factory=dict)
+    """Attempts that were played while it was learnt, by the update that they are for; nothing without overlap."""
+
+
+class Journal:
+    """Writes and reads a run's journal; opened `read_only`, it reads it as it is now, while the run goes on writing."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        try:
+            self._database = connect_to_read(path) if read_only else connect(path)
+        except sqlite3.DatabaseError as error:  # what damage is, the database says itself
+            raise FileError(
+                f"{path}: the journal cannot be opened ({error}); see that it may be read and, to go on, written, on a "
+                "disk with space"
+            ) from None
+        if read_only:
+            try:
+                check_schema(self._database, path)
+            except FileError:
+                self._database.close()
+                raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def check_open(self) -> None:
+        """Raise a FileError where the journal was closed."""
+        self._database.check_open()
+
+    @property
+    def past_attempts(self) -> PastAttempts:
+        """Past attempts by task."""
+        return PastAttempts(self._database)
+
+    def name_panels(self, hashes: Mapping[str, str]) -> None:
+        """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
+        with self._report_write_failure("the panels' hashes"), self._database:
+            self._database.executemany(
+                "INSERT OR IGNORE INTO about VALUES (?, ?)",
+                [(f"{PANEL}{split}", digest) for split, digest in hashes.items()],
+            )
+
+    def panels(self) -> dict[str, str]:
+        """The hash of each split's panel, as the run named it when it began; none in a journal that is older."""
+        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
+        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
+
+    def write(self, update: Update, *, checkpoints: Collection[int] = ()) -> None:
+        """Write an update whole, or not at all; of what was played ahead, only what `checkpoints` go on with stays."""
+        assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
+        with self._report_write_failure(f"update {update.number}"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            before = self._digest_before(update.number)
+            self._database.execute("INSERT INTO updates VALUES (?, ?, NULL)", (update.number, update.version))
+            self._database.executemany(
+                "INSERT INTO metrics VALUES (?, ?, ?)",
+                [(update.number, name, value) for name, value in sorted(update.metrics.items())],
+            )
+            self._database.executemany(
+                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    _trajectory_values(update.number, trajectory, credit)
+                    for trajectory, credit in zip(update.trajectories, update.credit, strict=True)
+                ],
+            )
+            self._database.executemany(
+                "INSERT INTO faults VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (update.number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "")
+                    for t in update.faults
+                ],
+            )
+            write_past_attempts(self._database, update.number, update.trajectories, update.credit)
+            write_recalled(self._database, update.number, update.recalled)
+            self._database.executemany(
+                "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_set_aside_values(update.number, attempt) for attempt in update.set_aside],
+            )
+            self._database.executemany(
+                "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
+                [(update.number, *attempt, words) for attempt, words in sorted(update.request_words.items())],
+            )
+            write_states(self._database, update.number, update.states)
+            write_pending(self._database, update.number, update.pending, checkpoints=checkpoints)
+            digest = digest_update(self._database, update.number, before)
+            self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
+
+    def _digest_before(self, number: int) -> str:
+        """The end of the chain before an update."""
+        row = self._database.execute(
+            "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
+        ).fetchone()
+        return START if row is None else str(row[0])
+
+    def digest(self) -> str:
+        """The end of the chain of digests: what a checkpoint holds of the updates before it."""
+        return self._digest_before(self.last_number() + 1)
+
+    def check_digest_chain(self, last: int | None = None) -> DigestChain:
+        """How far the updates up to one, or all of them, are as they were written."""
+        return check_digest_chain(self._database, last)
+
+    @contextmanager
+    def _report_write_failure(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
+                raise
+            raise FileError(
+                f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
+                "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
+            ) from None
+
+    def faults(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
+        if not self._has("faults"):
+            return []
+        names = ("task", "attempt", "stop", "steps", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
+        with report_damage(self._path):
+            return [name_cells(names, row) for row in rows]
+
+    def set_aside(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
+        if not self._has("set_aside"):
+            return []
+        cursor = self._database.execute("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        with report_damage(self._path):
+            rows = [name_cells(names, row) for row in cursor]
+            return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
+
+    def request_words(self, number: int) -> dict[tuple[str, int], str]:
+        """What the plan asked for the attempts at an update with, by task and attempt."""
+        if not self._has("asked_for"):
+            return {}
+        names = ("task", "attempt", "words")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
+        with report_damage(self._path):
+            cells = [name_cells(names, row) for row in rows]
+        return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
+
+    def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
+        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
+        with self._report_write_failure("the evaluation"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            write_evaluations(self._database, attempts)
+
+    def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
+        """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
+        if not self._has("evaluations"):
+            return []
+        with report_damage(self._path):
+            return read_evaluations(self._database, number)
+
+    def write_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Write alarms that were raised."""
+        with self._report_write_failure("an alarm"), self._database:
+            write_alarms(self._database, alarms)
+
+    def alarms(self) -> list[Alarm]:
+        """Every alarm that was raised, by update and name."""
+        with report_damage(self._path):
+            return read_alarms(self._database) if self._has("alarms") else []
+
+    def write_changes(self, number: int, changes: Sequence[SettingChange]) -> None:
+        """Write which settings are others after an update; what was written for it before goes."""
+        with self._report_write_failure("what changed in the settings"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            write_changes(self._database, number, changes)
+
+    def changes(self) -> list[SettingChange]:
+        """Every setting that changed when the run went on, by update and path."""
+        with report_damage(self._path):
+            return read_changes(self._database) if self._has("changes") else []
+
+    def states_before(self, number: int) -> list[StateBefore]:
+        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
+        with report_damage(self._path):
+            return read_states(self._database, number)
+
+    def read_pending(self, number: int) -> dict[int, PendingAttempts]:
+        """What was played ahead while an update was learnt, by the update that it is for."""
+        with report_damage(self._path):
+            return read_pending(self._database, number)
+
+    def list_pending(self, number: int) -> list[int]:
+        """The updates that something was played ahead for while an update was learnt."""
+        return list_pending(self._database, number)
+
+    def digest_pending(self, number: int) -> str | None:
+        """The digest of what was played ahead while an update was learnt; None where there is nothing."""
+        return digest_pending(self._database, number)
+
+    def _has(self, table: str) -> bool:
+        """Whether a journal that is only read was written when there was such a table."""
+        return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
+
+    def forget_after(self, number: int) -> None:
+        """Drop the updates after one: those that a resumed run will make again."""
+        with self._report_write_failure(f"what came after update {number}"), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for table in (*BY_UPDATE, *(["pending"] if has_pending(self._database) else [])):
+                self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
+
+    def find_damage(self) -> str | None:
+        """What SQLite finds wrong with the file, in words; None where it finds nothing."""
+        return find_damage(self._database)
+
+    def rewrite_up_to(self, number: int) -> None:
+        """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
+        with self._report_write_failure(f"the updates up to {number}"):
+            self._database = rewrite_up_to(self._database, number)
+
+    def last_number(self) -> int:
+        """Number of the last update; -1 where there is none."""
+        number = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
+        return -1 if number is None else int(number)
+
+    def update_numbers(self) -> list[int]:
+        """Numbers of all updates, in order."""
+        return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
+
+    def curve(self, name: str) -> list[tuple[int, float]]:
+        """A metric over the updates."""
+        rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
+        with report_damage(self._path):
+            return [(int(number), float(value)) for number, value in rows if value is not None]
+
+    def metrics(self, number: int) -> dict[str, float]:
+        """The metrics of an update, by name; none where there is no such update."""
+        rows = self._database.execute("SELECT name, value FROM metrics WHERE number = ?", (number,))
+        with report_damage(self._path):
+            return {str(name): float(value) for name, value in rows if value is not None}
+
+    def metric_names(self) -> list[str]:
+        """Every metric that some update has."""
+        return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
+        names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+        rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
+        with report_damage(self._path):
+            return [name_cells(names, row) for row in rows]
+
+    def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
+        """What was sampled for an update: ids, outcome, the rows of its steps and their credit."""
+        cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
+        names = [column[0] for column in cursor.description]
+        for row in cursor:
+            with report_damage(self._path):
+                cells = name_cells(names, row)
+                cells["steps"], cells["credit"] = unpack_blob(cells["steps"]), unpack_blob(cells["credit"])
+            yield cells
+
+
+def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
+    total = sum(step.reward for step in trajectory.steps)
+    return (
+        number,
+        trajectory.task.id,
+        trajectory.attempt,
+        trajectory.stop.value,
+        total if trajectory.outcome is None else trajectory.outcome,
+        trajectory.scores.get("success"),
+        trajectory.origin.value,
+        trajectory.error,
+        pack_blob(list(make_rows(trajectory))),
+        pack_blob(list(credit)),
+        trajectory.parent,
+    )
+
+
+def _set_aside_values(number: int, attempt: SetAside) -> tuple[Any, ...]:
+    *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
+    return (*about, origin, attempt.by, steps)
+
+
+# Alarms of a run, as the journal keeps them: which one was raised after which update, and what it said.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """Something that a run is watched for, and that was seen."""
+
+    number: int
+    """After which update."""
+    name: str
+    """Which alarm: its name in the section [alarms] of a run file."""
+    action: str
+    """What was to be done about it: warn, or stop the run."""
+    sentence: str
+    """What was seen, why it matters, and what to do next."""
+
+    @property
+    def line(self) -> str:
+        """The alarm as a line of its own."""
+        verb = "stopped by" if self.action == "stop" else "alarm"
+        return f"{verb} {self.name} after update {self.number}: {self.sentence}"
+
+
+ALARM_COLUMNS = ", ".join(field.name for field in fields(Alarm))
+
+
+def write_alarms(database: JournalDatabase, alarms: Sequence[Alarm]) -> None:
+    """Write alarms, in a transaction of their own; one that stands there already is written over."""
+    database.executemany(
+        f"INSERT OR REPLACE INTO alarms ({ALARM_COLUMNS}) VALUES (?, ?, ?, ?)", [astuple(alarm) for alarm in alarms]
+    )
+
+
+def read_alarms(database: JournalDatabase) -> list[Alarm]:
+    """Every alarm, by update and name; TypeError where a row is none."""
+    alarms = [
+        Alarm(number=number, name=name, action=action, sentence=sentence)
+        for number, name, action, sentence in database.execute(
+            f"SELECT {ALARM_COLUMNS} FROM alarms ORDER BY number, name"
+        )
+    ]
+    for alarm in alarms:
+        if type(alarm.number) is not int or not all(
+            isinstance(text, str) for text in (alarm.name, alarm.action, alarm.sentence)
+        ):
+            raise TypeError(f"a row of the alarms is {alarm!r}")
+    return alarms
+
+
+# Settings that changed when a run went on, as the journal keeps them: which, after which update, from what to what.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingChange:
+    """A setting that is another from some update on."""
+
+    number: int
+    """After which update: the next one is the first with the new value."""
+    path: str
+    """Which setting, such as `training.learner.learning_rate`."""
+    before: Any
+    """Its value up to then; None = it was not set."""
+    after: Any
+    """Its value from then on; None = it is not set."""
+
+    @property
+    def line(self) -> str:
+        """The change as a line of its own."""
+        return f"from update {self.number + 1} on: {self.path} was {self.before!r}, is {self.after!r}"
+
+
+def write_changes(database: JournalDatabase, number: int, changes: Sequence[SettingChange]) -> None:
+    """Write all that changed after an update, in the place of what was written for it before."""
+    database.execute("DELETE FROM changes WHERE number = ?", (number,))
+    database.executemany(
+        "INSERT INTO changes (number, path, before, after) VALUES (?, ?, ?, ?)",
+        [(number, change.path, json.dumps(change.before), json.dumps(change.after)) for change in changes],
+    )
+
+
+def read_changes(database: JournalDatabase) -> list[SettingChange]:
+    """Every change, by update and path; TypeError or ValueError where a row is none."""
+    changes = []
+    for number, path, before, after in database.execute(
+        "SELECT number, path, before, after FROM changes ORDER BY number, path"
+    ):
+        if type(number) is not int or not isinstance(path, str):
+            raise TypeError(f"a row of the changes is for {path!r} after update {number!r}")
+        changes.append(SettingChange(number=number, path=path, before=json.loads(before), after=json.loads(after)))
+    return changes
+
+
+# Evaluations of a run, as the journal keeps them: a row an attempt.
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedAttempt:
+    """One attempt of an evaluation, as the journal keeps it."""
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    seed: int
+    """Which repetition of the evaluation."""
+    task: str
+    """The task's id."""
+    attempt: int
+    """Number of the attempt at the task."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tags: str
+    """The task's labels, such as its family, joined by commas."""
+    stop: str
+    """Why the attempt ended."""
+    success: float | None
+    """1 = solved, 0 = not; None where the environment does not say."""
+    outcome: float
+    """The attempt's outcome, or the sum of its rewards."""
+    steps: int
+    """How many steps it took."""
+    tokens: int | None = None
+    """How many tokens it sampled; None in a journal that was written before they were counted."""
+
+
+EVALUATION_COLUMNS = [field.name for field in fields(EvaluatedAttempt)]
+
+
+def write_evaluations(database: JournalDatabase, attempts: Sequence[EvaluatedAttempt]) -> None:
+    """Write the attempts of evaluations, in a transaction of the caller's; those of an update and a split go before."""
+    database.executemany(
+        "DELETE FROM evaluations WHERE number = ? AND split = ?",
+        {(attempt.number, attempt.split) for attempt in attempts},
+    )
+    database.executemany(
+        f"INSERT INTO evaluations ({', '.join(EVALUATION_COLUMNS)}) VALUES ({', '.join('?' * len(EVALUATION_COLUMNS))})",
+        [astuple(attempt) for attempt in attempts],
+    )
+
+
+def read_evaluations(database: JournalDatabase, number: int | None = None) -> list[EvaluatedAttempt]:
+    """The attempts of the evaluations after an update (None = of all), by update, split, seed and task."""
+    which, values = ("", ()) if number is None else ("WHERE number = ? ", (number,))
+    order = "ORDER BY number, split, seed, task, attempt"
+    cursor = database.execute(f"SELECT * FROM evaluations {which}{order}", values)
+    names = [column[0] for column in cursor.description]
+    return [EvaluatedAttempt(**name_cells(names, row)) for row in cursor]
+
+
+# What stateful parts remembered when an update began, as the journal keeps it beside the update's attempts.
+
+
+def has_states(database: JournalDatabase) -> bool:
+    """Whether a journal that is only read was written when parts could have a state."""
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'part_states'").fetchone())
+
+
+def write_states(database: JournalDatabase, number: int, states: Sequence[StateBefore]) -> None:
+    """Write what parts remembered when an update began, within the update's transaction."""
+    database.executemany(
+        "INSERT INTO part_states VALUES (?, ?, ?, ?, ?)",
+        [(number, state.path, state.kind, pack_blob(state.state), pack_blob(state.columns)) for state in states],
+    )
+
+
+def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
+    """What parts remembered when an update began, by path; TypeError or ValueError where that is not what it says."""
+    if not has_states(database):
+        return []
+    rows = database.execute(
+        "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path", (number,)
+    )
+    return [
+        StateBefore(path=_text(path), kind=_text(kind), state=_object(state), columns=_read_columns(columns))
+        for path, kind, state, columns in rows
+    ]
+
+
+def _read_columns(blob: Any) -> dict[str, dict[str, Remembered]]:
+    columns = _object(blob)
+    for name, by_task in columns.items():
+        if not isinstance(by_task, dict) or not all(_is_remembered(value) for value in by_task.values()):
+            raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
+    return columns
+
+
+def _is_remembered(value: Any) -> bool:
+    numbers = value if isinstance(value, list) and value else [value]
+    return all(type(number) in (int, float) for number in numbers)
+
+
+def _object(blob: Any) -> dict[str, Any]:
+    value = unpack_blob(blob)
+    if not isinstance(value, dict):
+        raise TypeError(f"a part's state is a {type(value).__name__}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a part's path is {value!r}")
+    return value
+
+
+# Attempts that were played ahead, for an update that is still to be made, as the journal keeps them.
+#
+# They are written with the update during which they were played, in its transaction, so that a run that goes on from
+# there need not play them again, with weights that nobody has any more. They stay as long as a run may go on from
+# there:
+# for the newest update, and for those that have a checkpoint. They are no part of the chain of digests, since the
+# update
+# that learns from them writes them down again; a digest of their own stands in the checkpoint.
+
+CLOCK = -1
+"""The place of what the clock said, which differs between two runs of the same seed and is in no digest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingAttempts:
+    """The attempts for one update that is still to be made, as blobs."""
+
+    contents: Sequence[bytes]
+    """All that two runs of the same seed have alike."""
+    clock: bytes
+    """What playing them took."""
+
+
+def write_pending(
+    database: JournalDatabase,
+    number: int,
+    pending: Mapping[int, PendingAttempts],
+    *,
+    checkpoints: Collection[int],
+) -> None:
+    """Write what was played ahead during an update, within its transaction; what nobody can go on from goes."""
+    if pending:
+        database.execute(PENDING_TABLE)
+    elif not has_pending(database):
+        return
+    database.executemany(
+        "INSERT INTO pending VALUES (?, ?, ?, ?)",
+        [
+            (number, following, place, content)
+            for following, attempts in pending.items()
+            for place, content in enumerate([attempts.clock, *attempts.contents], start=CLOCK)
+        ],
+    )
+    earlier = database.execute("SELECT DISTINCT number FROM pending WHERE number < ?", (number,)).fetchall()
+    database.executemany(
+        "DELETE FROM pending WHERE number = ?", [(before,) for (before,) in earlier if before not in checkpoints]
+    )
+
+
+def read_pending(database: JournalDatabase, number: int) -> dict[int, PendingAttempts]:
+    """What was played ahead during an update, by the update that it is for; TypeError where a row is none of those."""
+    if not has_pending(database):
+        return {}
+    contents: dict[int, list[bytes]] = {}
+    rows = database.execute(
+        "SELECT following, content FROM pending WHERE number = ? ORDER BY following, place", (number,)
+    )
+    for following, content in rows:
+        if type(following) is not int or not isinstance(content, bytes):
+            raise TypeError(f"a row of what is pending is for update {following!r}")
+        contents.setdefault(following, []).append(content)
+    return {following: PendingAttempts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()}
+
+
+def list_pending(database: JournalDatabase, number: int) -> list[int]:
+    """The updates that something was played ahead for while an update was learnt."""
+    if not has_pending(database):
+        return []
+    query = "SELECT DISTINCT following FROM pending WHERE number = ? ORDER BY following"
+    return [int(following) for (following,) in database.execute(query, (number,))]
+
+
+def digest_pending(database: JournalDatabase, number: int) -> str | None:
+    """The digest of what was played ahead during an update, from the rows as they stand; None where there are none."""
+    if not has_pending(database):
+        return None
+    rows = database.execute(
+        "SELECT following, place, content FROM pending WHERE number = ? AND place > ? ORDER BY following, place",
+        (number, CLOCK),
+    ).fetchall()
+    digest = hashlib.sha256(b"groupwise pending")
+    for following, place, content in rows:
+        is_blob = isinstance(content, bytes)
+        digest.update(f"\0{following} {place} {len(content) if is_blob else repr(content)}\0".encode())
+        digest.update(content if is_blob else b"")
+    return digest.hexdigest() if rows else None

@@ -1,0 +1,342 @@
+"""Rows of anybody's JSON Lines or Parquet, by a map from the keys of a row to that file's columns.
+
+A row of the file is an attempt, or a step of one:
+
+- without a column for `attempt`, every row is an attempt of its own, numbered within its task (or group);
+- without one for `index`, the rows of an attempt are its steps in the order of the file;
+- a column for `group` (the update, say) divides the attempts at each task: tasks that share its value stay apart.
+
+Values are read for what they must mean: true and false as the rewards 1 and 0; lists and objects (a chat's messages) as
+their canonical JSON text where text is wanted, and as its digest where an id is. Null and absent are the same; the
+columns of ids and rewards must have a value in every row, every other column in some row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from groupwise.data import field_kinds as kinds
+from groupwise.data.field_kinds import Kind
+from groupwise.data.step_fields import RESERVED_NAMES
+from groupwise.store.foreign_record import Record, make_id
+from groupwise.store.parquet import ParquetFile
+from groupwise.store.rollout_lines import Progress
+from groupwise.store.rollout_rows import KEYS, Row, quote_json, quote_key, to_json_value
+from groupwise.system.errors import ConfigError, FileError, nearest
+from groupwise.system.json_text import to_canonical_json
+
+_IN_EVERY_ROW = ("task", "group", "attempt", "index", "reward")
+
+
+class RecordsFile(Protocol):
+    """A file of objects, one a line or a row."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def unit(self) -> str:
+        """What its objects are numbered by: "line" or "row"."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+
+    def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
+        """Every object with its number."""
+
+
+@dataclass(frozen=True)
+class MappedSource:
+    """The rows of anybody's file."""
+
+    file: RecordsFile
+    columns: Mapping[str, str]
+    """Key of a row to column."""
+
+    @classmethod
+    def of(cls, file: RecordsFile, columns: ColumnMap) -> MappedSource:
+        """A reader of a file; of a Parquet file only the mapped columns are read, and those must be there."""
+        if isinstance(file, ParquetFile):
+            file = ParquetFile(file.path, columns=_choose_columns(file, columns))
+        return cls(file, columns.columns)
+
+    @property
+    def unit(self) -> str:
+        """What rows are numbered by."""
+        return self.file.unit
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+        return self.file.is_compressed
+
+    def meta(self) -> Mapping[str, Any]:
+        """Where the rows come from."""
+        return {"read_as": "mapped columns", "columns": dict(self.columns)}
+
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every row."""
+        numbering = _Numbering(counts_steps="attempt" in self.columns)
+        unseen = dict(self.columns)
+        last: dict[str, Any] = {}
+        for number, value in self.file.values(progress):
+            if not isinstance(value, dict):
+                raise self._make_error(number, f"found {quote_json(value)} instead of an object with columns")
+            row = self._make_row(number, value, unseen)
+            if "group" in row:
+                row["group"] = _name_group(row["task"], row["group"])
+            numbering.complete(row)
+            last = value
+            yield number, cast(Row, row)
+        for key, column in unseen.items():
+            if last:
+                raise FileError(
+                    f"{self.file.path}: no {self.unit} has a column {column!r}, which {key!r} is mapped to; "
+                    f"{point_to_nearest(last, column)}"
+                )
+
+    def _make_row(self, number: int, fields: dict[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for key, column in self.columns.items():
+            value = find_value(fields, column)
+            if is_missing(value):
+                if key in _IN_EVERY_ROW:
+                    raise self._make_error(number, f"no column {column!r}; {point_to_nearest(fields, column)}")
+                continue
+            unseen.pop(key, None)
+            if value is None and key in _IN_EVERY_ROW:
+                raise self._make_error(number, f"column {column!r} is null; {_ask_for(key)}")
+            if value is None and not _takes_null(key):
+                continue
+            record = Record(self.file.path, number, {column: value}, unit=self.unit)
+            if key.startswith(EXTRA):
+                row.setdefault("extra", {})[key.removeprefix(EXTRA)] = to_json_value(value)
+            else:
+                row[key] = _READERS.get(KEYS[key], _read_as_it_is)(record, column)
+        return row
+
+    def _make_error(self, number: int, fault: str) -> FileError:
+        return FileError(f"{self.file.path}, {self.unit} {number}: {fault}", row=number)
+
+
+class _Numbering:
+    """Numbers attempts and steps for which a file has no column, in the order of its rows."""
+
+    def __init__(self, *, counts_steps: bool) -> None:
+        self._counts_steps = counts_steps
+        self._seen: Counter[Any] = Counter()
+
+    def complete(self, row: dict[str, Any]) -> None:
+        """Give a row the attempt and the index that it lacks."""
+        scope = row.get("group", row["task"])
+        if not self._counts_steps:
+            row["attempt"], row["index"] = self._count(scope), 0
+        elif "index" not in row:
+            row["index"] = self._count((scope, row["attempt"]))
+
+    def _count(self, place: Any) -> int:
+        self._seen[place] += 1
+        return self._seen[place] - 1
+
+
+def _name_group(task: str | int, group: str | int) -> str:
+    """An id for the attempts at a task that are compared, `TASK@GROUP` as in a run; no two pairs share one.
+
+    >>> _name_group("pears", 12)
+    'pears@12'
+    """
+    # Behind the last "@" stands the group, so it must have none itself: else ("a@b", "c") would be ("a", "b@c").
+    return f"{task}@{make_id(group) if '@' in str(group) else group}"
+
+
+def _choose_columns(file: ParquetFile, columns: ColumnMap) -> tuple[str, ...]:
+    """The columns of a Parquet file in which the mapped ones lie."""
+    names = file.names()
+    chosen: dict[str, None] = {}
+    for key, column in columns.columns.items():
+        outer = column if column in names else column.partition(".")[0]
+        if outer not in names:
+            raise FileError(
+                f"{file.path}: there is no column {column!r}, which {key!r} is mapped to; {nearest(outer, names)}"
+            )
+        chosen[outer] = None
+    return tuple(chosen)
+
+
+def _ask_for(key: str) -> str:
+    if key == "reward":
+        return "a missing score is not a zero: score the attempt or leave it out"
+    return f"every row needs {'an' if key[0] in 'ai' else 'a'} {key}: fill it in, or leave the row out"
+
+
+def _takes_null(key: str) -> bool:
+    return key.startswith(EXTRA) or KEYS[key].takes_null
+
+
+def _read_as_it_is(record: Record, column: str) -> Any:
+    return to_json_value(record.fields[column])
+
+
+def _read_id(record: Record, column: str) -> str | int:
+    value = to_json_value(record.fields[column])
+    if isinstance(value, list | dict):
+        return make_id(_write_json(record, column))
+    if isinstance(value, float) and value.is_integer():  # a data frame's integers, once some row had none
+        return int(value)
+    return record.id(column)
+
+
+def _read_number(record: Record, column: str) -> float:
+    value = record.fields[column]
+    return float(value) if isinstance(value, bool) else record.number(column)
+
+
+def _read_text(record: Record, column: str) -> str | None:
+    value = record.fields[column]
+    return value if value is None or isinstance(value, str) else _write_json(record, column)
+
+
+def _write_json(record: Record, column: str) -> str:
+    try:
+        return to_canonical_json(to_json_value(record.fields[column]))
+    except (TypeError, ValueError, RecursionError):
+        raise record.error(
+            column, f"is {quote_json(record.fields[column])}", "it takes text, or what JSON has"
+        ) from None
+
+
+_READERS: Mapping[Kind, Callable[[Record, str], Any]] = {
+    kinds.ID: _read_id,
+    kinds.NUMBER: _read_number,
+    kinds.COUNT: Record.integer,
+    kinds.INTEGER: Record.integer,
+    kinds.FLAG: Record.truth,
+    kinds.TEXT: _read_text,
+    kinds.TEXT_OR_NULL: _read_text,
+    kinds.INTEGERS: Record.integers,
+    kinds.NUMBERS: Record.numbers,
+}
+"""How a value of each kind is read; every other is taken as it is, and checked with its row."""
+
+
+# Which columns of anybody's file are which keys of a row: `task=prompt_id,reward=score`.
+
+EXTRA = "extra."
+"""What the name of a further column begins with."""
+REQUIRED = ("task", "reward")
+"""Keys that no file can do without; attempts and steps are otherwise numbered in the order of the file."""
+EXAMPLE = "task=prompt_id,reward=score"
+
+_MAPPED_KEYS = tuple(name for name in KEYS if name != "extra")
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """The columns of a file by the keys of a row that they are, checked.
+
+    Worked example: `ColumnMap.parse(["task=prompt_id,reward=reward_model.score"])` takes the task from the column
+    `prompt_id`, and the reward from the field `score` of the objects in the column `reward_model`.
+    """
+
+    columns: Mapping[str, str]
+    """Key of a row to a column of the file; dots lead into objects (`a.b`) and lists (`a.0`, `a.-1` for the last)."""
+
+    def __post_init__(self) -> None:
+        for key, column in self.columns.items():
+            _check_key(key)
+            if not column:
+                raise ConfigError(f"column map: key {key!r} has no column; write {key}=COLUMN")
+        for key in REQUIRED:
+            if key not in self.columns:
+                raise ConfigError(f"column map: no column for {key!r}; a map needs task and reward, such as {EXAMPLE}")
+        if "index" in self.columns and "attempt" not in self.columns:
+            raise ConfigError(
+                "column map: 'index' without 'attempt'; the position of a step needs the attempt it is a step of: "
+                "map the attempt's column too, or leave the index out"
+            )
+
+    @classmethod
+    def parse(cls, entries: Iterable[str]) -> ColumnMap:
+        """The map that texts such as `task=prompt_id,reward=score` write down."""
+        columns: dict[str, str] = {}
+        for entry in (part.strip() for text in entries for part in text.split(",")):
+            key, equals, column = (word.strip() for word in entry.partition("="))
+            if not equals or not key:
+                raise ConfigError(f"column map: {entry!r} is no KEY=COLUMN; write it as in {EXAMPLE}")
+            if key in columns:
+                raise ConfigError(
+                    f"column map: {key!r} stands twice, as {columns[key]!r} and {column!r}; leave one of the two out"
+                )
+            columns[key] = column
+        return cls(columns)
+
+
+def _check_key(key: str) -> None:
+    if key.startswith(EXTRA):
+        name = key.removeprefix(EXTRA)
+        if not name or name in RESERVED_NAMES:
+            fault = f"{name!r} is taken" if name else "it has no name"
+            raise ConfigError(f"column map: a further column cannot be {key!r} ({fault}); write extra.NAME=COLUMN")
+    elif key not in _MAPPED_KEYS:
+        advice = f"{nearest(key, _MAPPED_KEYS)} (further columns are extra.NAME)"
+        raise ConfigError(f"column map: unknown key {key!r}; {advice}")
+
+
+# Columns that lie in one another: `reward_model.score` is the field `score` of the object in `reward_model`.
+
+_MISSING = object()
+
+
+def find_value(fields: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path, and None where something on the way is null; see `is_missing` for a path that ends.
+
+    A column whose own name has dots in it comes first.
+
+    >>> find_value({"a": {"b": [1, 2]}, "c.d": 3}, "a.b.-1"), find_value({"c.d": 3}, "c.d")
+    (2, 3)
+    """
+    if path in fields:
+        return fields[path]
+    value: Any = fields
+    for word in path.split("."):
+        value = _enter(value, word)
+        if value is None or value is _MISSING:
+            return value
+    return value
+
+
+def is_missing(value: Any) -> bool:
+    """Whether `find_value` found nothing, not even null."""
+    return value is _MISSING
+
+
+def point_to_nearest(fields: Mapping[str, Any], path: str) -> str:
+    """Where a path that leads nowhere ends, and what there is instead."""
+    value: Any = fields
+    for count, word in enumerate(words := path.split(".")):
+        inner = _enter(value, word)
+        if inner is not _MISSING:
+            value = inner
+            continue
+        within = f"{quote_key('.'.join(words[:count]))} " if count else ""
+        if isinstance(value, Mapping):
+            return f"{within and f'within {within}'}{nearest(word, map(str, value))}"
+        if isinstance(value, list | tuple):
+            return f"{within}holds a list of {len(value)}: go on with a position, from 0, or -1 for the last"
+        return f"{within}holds {quote_json(value)}, and nothing within"
+    raise AssertionError("the path leads somewhere")
+
+
+def _enter(value: Any, word: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(word, _MISSING)
+    if isinstance(value, list | tuple) and word.removeprefix("-").isdecimal():
+        position = int(word)
+        return value[position] if -len(value) <= position < len(value) else _MISSING
+    return _MISSING

@@ -1,0 +1,237 @@
+"""The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line.
+
+Nothing in a file decides how much memory reading it takes: a line has a maximal length, also one that a gzip stream of
+a few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, TypeGuard, cast
+
+from groupwise.store.rollout_rows import KEYS, Row, quote_json, quote_key, to_json_value
+from groupwise.system.errors import FileError, nearest
+from groupwise.system.json_text import describe_strangeness, parse_json
+from groupwise.system.text import escape_surrogates
+
+Progress = Callable[[int], None]
+"""Called now and then with the number of bytes of the file that are done."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+
+MAX_LINE_BYTES = 64 << 20
+"""Of one line, unfolded: a step with a million tokens, their ids and their log-probabilities takes half of it."""
+
+_OTHER_MAGIC = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zX": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+"""How files begin that were compressed by another program than gzip."""
+_PROGRESS_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18
+"""Lines are a few kilobytes long: with Python's 8 KiB, half of them would be put together from two pieces."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_first_bytes(path: Path, count: int = 4) -> bytes:
+    """Read the first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
+    try:
+        if not path.exists():
+            raise FileError(f"{path}: there is no such file; check the path")
+        if path.is_dir():
+            raise FileError(f"{path}: this is a folder; give one rollouts file, or the folder of a run")
+        if not path.is_file():  # opening a pipe would wait for a writer, and a device may never end
+            raise FileError(f"{path}: this is a pipe or a device, and is read more than once; copy it into a file")
+        with path.open("rb") as file:
+            first = file.read(count)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    if not first:
+        raise FileError(f"{path}: the file is empty; check that the run that wrote it got as far as its first step")
+    for magic, name in _OTHER_MAGIC.items():
+        if first.startswith(magic):
+            raise FileError(f"{path}: the file is compressed by {name}; unpack it, or compress it with gzip")
+    return first
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """A JSON Lines file as a stream of (line number, value); blank lines are skipped, lines count from 1."""
+
+    path: Path
+    is_compressed: bool = False
+    unit: ClassVar[str] = "line"
+
+    @classmethod
+    def open(cls, path: Path) -> JsonLines:
+        """Look at a file's first bytes and say whether it is compressed."""
+        return cls(path, is_compressed=read_first_bytes(path).startswith(GZIP_MAGIC))
+
+    def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
+        """Every line's value, parsed."""
+        for number, line in self._read_lines(progress):
+            try:
+                value = parse_json(line.decode("utf-8"))
+            except ValueError as error:
+                raise self._make_line_error(number, line, error) from None
+            yield number, value
+
+    def first(self) -> Any:
+        """The first line's value, or None where there are only blank lines."""
+        return next((value for _, value in self.values()), None)
+
+    def _read_lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+        number = done = reported = 0
+        try:
+            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._unfold(file) as content:
+                for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
+                    number += 1
+                    if len(line) > MAX_LINE_BYTES:
+                        raise self._make_length_error(number)
+                    done += len(line)
+                    if progress is not None and done - reported >= _PROGRESS_BYTES:
+                        reported = done
+                        progress(file.tell() if self.is_compressed else done)
+                    if number == 1 and line.startswith(_BYTE_ORDER_MARK):
+                        line = line[len(_BYTE_ORDER_MARK) :]
+                    if not line.isspace():
+                        yield number, line
+                if progress is not None:
+                    progress(file.tell())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FileError(
+                f"{self.path}, after line {number}: the gzip stream is cut off or corrupt ({error}); "
+                "copy the file again, or repair it with `gzip -dc` as far as it goes"
+            ) from error
+        except OSError as error:
+            raise FileError(
+                f"{self.path}, after line {number}: cannot be read any further ({error.strerror}); check the disk"
+            ) from error
+
+    def _unfold(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+        # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
+        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_compressed else nullcontext(file)
+
+    def _make_length_error(self, number: int) -> FileError:
+        return FileError(
+            f"{self.path}, line {number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB; a line holds a step or "
+            "an episode: check the program that wrote it",
+            row=number,
+        )
+
+    def _make_line_error(self, number: int, line: bytes, error: Exception) -> FileError:
+        where = f"{self.path}, line {number}"
+        if isinstance(error, UnicodeDecodeError):
+            return FileError(
+                f"{where}: byte {error.start + 1} of the line is not UTF-8 ({quote_json(line[error.start])}); "
+                "the file must be UTF-8 text: convert it, for instance with `iconv -t utf-8`"
+            )
+        if not isinstance(error, json.JSONDecodeError):
+            return FileError(f"{where}: {error}; repair or drop the line", row=number)
+        if not line.endswith(b"\n"):
+            return FileError(
+                f"{where}: the file ends in the middle of this line; the writer was cut off: "
+                "drop the last line, or write the file again"
+            )
+        advice = "repair or drop the line"
+        if number == 1 and not line.lstrip().startswith(b"{"):
+            advice = "this is no rollouts file, which has a JSON object a line (docs/rollouts.md)"
+        return FileError(f"{where}: not valid JSON at column {error.colno} ({error.msg}); {advice}", row=number)
+
+
+# The header that names the format of a rollouts file and its version.
+
+FORMAT = "groupwise.rollouts"
+VERSION = 1
+"""Grows when a file of the old version would be read with another meaning; see docs/rollouts.md."""
+
+NOT_OURS = (
+    "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
+    'open_rollouts(path, format="...")) or its columns (`--map task=prompt_id,reward=score`), else put the header '
+    f'{{"format": "{FORMAT}", "version": {VERSION}, "meta": {{}}}} first'
+)
+
+_KEYS = ("format", "version", "meta", "json")
+
+
+def make_header(meta: Mapping[str, Any] | None, *, json_columns: tuple[str, ...] = ()) -> str:
+    """Write the header as JSON text; `json_columns` are those a Parquet file stores as JSON text."""
+    fields: dict[str, Any] = {"format": FORMAT, "version": VERSION, "meta": to_json_value(dict(meta or {}))}
+    if json_columns:
+        fields["json"] = list(json_columns)
+    return escape_surrogates(json.dumps(fields, ensure_ascii=False, allow_nan=False))
+
+
+def is_header(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value claims to be the header of a rollouts file, of whatever version."""
+    return isinstance(value, dict) and value.get("format") == FORMAT
+
+
+def find_header_fault(header: Mapping[str, Any]) -> str | None:
+    """Say what is wrong with a header, or None."""
+    version = header.get("version")
+    if version != VERSION:
+        advice = "update groupwise, or write the file again" if isinstance(version, int) else "write the file again"
+        return (
+            f"the file is of version {quote_json(version)} of the format, and this groupwise reads {VERSION}; {advice}"
+        )
+    for name in header:
+        if name not in _KEYS:
+            advice = f"{nearest(name, _KEYS)} (notes of your own go into 'meta')"
+            return f"unknown key {quote_key(name)} in the header; {advice}"
+    meta, coded = header.get("meta", {}), header.get("json", [])
+    if not isinstance(meta, dict):
+        return f"'meta' in the header is {quote_json(meta)}; it takes an object of notes"
+    if (inside := describe_strangeness(meta)) is not None:
+        return f"'meta' in the header {inside}; it takes text, finite numbers, lists and objects"
+    if not isinstance(coded, list) or not all(isinstance(name, str) and name in KEYS for name in coded):
+        return f"'json' in the header is {quote_json(coded)}; it takes a list of columns"
+    return None
+
+
+# Rollouts as JSON Lines: the header on the first line, then one object a step.
+
+
+@dataclass(frozen=True)
+class JsonlSource:
+    """The rows of a groupwise JSON Lines file, as they stand there."""
+
+    lines: JsonLines
+    unit = "line"
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+        return self.lines.is_compressed
+
+    def meta(self) -> Mapping[str, Any]:
+        """The notes in the header; a file without a proper header is an error."""
+        header = self.lines.first()
+        path = self.lines.path
+        if header is None:
+            raise FileError(f"{path}: the file holds only blank lines; check the run that wrote it")
+        if not is_header(header):
+            raise FileError(f"{path}, line 1: this is not the header of a groupwise rollouts file; {NOT_OURS}")
+        fault = find_header_fault(header)
+        if fault is not None:
+            raise FileError(f"{path}, line 1: {fault}")
+        meta: dict[str, Any] = header.get("meta", {})
+        return meta
+
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every row after the header, with its line."""
+        values = self.lines.values(progress)
+        next(values)
+        yield from values

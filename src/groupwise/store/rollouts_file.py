@@ -1,0 +1,508 @@
+"""A rollouts file to read: row by row, or in chunks that hold whole groups."""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import starmap
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+
+from groupwise.data.column_checks import Column
+from groupwise.data.field_kinds import KEPT, STATE
+from groupwise.data.step_fields import COLUMNS, FIRST_OBSERVATION, STEP_FIELDS
+from groupwise.data.step_table import OWN_FIELDS, StepTable
+from groupwise.store.parquet import ParquetSource
+from groupwise.store.rollout_lines import PARQUET_MAGIC, JsonLines, JsonlSource, Progress, read_first_bytes
+from groupwise.store.rollout_rows import KEYS, Id, Row, Uniformity, describe_value_fault, find_row_fault
+from groupwise.system.errors import FileError, RecordError
+from groupwise.system.json_text import is_shallow, to_canonical_json
+
+CHUNK_BYTES = 32 << 20
+COMPRESSION = 16
+"""How many times smaller than its content a compressed file may be; a guess too low only costs another split."""
+
+
+class Source(Protocol):
+    """Where the rows of a file come from: one per format."""
+
+    @property
+    def unit(self) -> str:
+        """What rows are numbered by: "line" or "row"."""
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file is smaller than its content."""
+
+    def meta(self) -> Mapping[str, Any]:
+        """Notes about the whole file."""
+
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        """Every row with its line, not yet checked; what the format records but no row can hold is counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutsFile:
+    """A rollouts file, opened: its format is known and its header was read, its rows were not.
+
+    Worked example: `for chunk in RolloutsFile.open("rollouts.jsonl").chunks(): algorithm.advantage(chunk.table())` goes
+    through a file of any size and holds one chunk at a time.
+    """
+
+    path: Path
+    """The file."""
+    meta: Mapping[str, Any]
+    """Notes that the writer left in the header."""
+    size: int
+    """Bytes of the file."""
+    source: Source
+    """The format's reader."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What the last pass found in a foreign format but could not make a row of, counted by reason."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> RolloutsFile:
+        """Open a groupwise rollouts file; JSON Lines (plain or gzip) and Parquet are told apart by their content."""
+        path = Path(path)
+        if read_first_bytes(path) == PARQUET_MAGIC:
+            return cls.of(path, ParquetSource(path))
+        return cls.of(path, JsonlSource(JsonLines.open(path)))
+
+    @classmethod
+    def of(cls, path: Path, source: Source) -> RolloutsFile:
+        """A file that `source` reads."""
+        return cls(path=path, meta=source.meta(), size=path.stat().st_size, source=source)
+
+    def rows(self, progress: Progress | None = None) -> Iterator[Row]:
+        """Stream the rows, each checked.
+
+        Args:
+            progress: called now and then with the bytes of the file that are done.
+        """
+        return (row for _, row in self._check_rows(progress, looks_inside=True))
+
+    def chunks(
+        self,
+        progress: Progress | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        *,
+        watch: Callable[[Row], None] | None = None,
+        keeps_tokens: bool = False,
+    ) -> Iterator[RolloutsChunk]:
+        """Stream the file in chunks that hold whole groups, whatever the order of its rows.
+
+        A file of up to twice `chunk_bytes` is one chunk. A larger one is first sorted into temporary files, reduced to
+        what credit reads, and then read chunk by chunk; the temporary files are removed at the end, also on an error.
+
+        Args:
+            progress: called now and then with the bytes of the file that are done.
+            chunk_bytes: about how much of the reduced rows to hold at a time.
+            watch: shown each row, checked and whole, in the order of the file, before it is reduced.
+            keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
+        """
+        expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
+        names = ColumnNames()
+        rows = self._reduce_rows(progress, names, watch, keeps_tokens=keeps_tokens)
+        if expected <= 2 * chunk_bytes:
+            yield self._build_chunk(rows, names)
+            return
+        with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
+            # Every row passes through the first split before the first chunk comes out, so the names are complete.
+            for buckets in split_into_whole_groups(
+                rows, Path(folder), expected_bytes=expected, chunk_bytes=chunk_bytes
+            ):
+                yield self._build_chunk((row for bucket in buckets for row in bucket.rows()), names)
+                for bucket in buckets:
+                    bucket.remove()
+
+    def _build_chunk(self, rows: Iterator[ReducedRow], names: ColumnNames) -> RolloutsChunk:
+        builder = RolloutsBuilder()
+        for row in rows:
+            builder.add(row)
+        return builder.build(str(self.path), self.source.unit, names.columns())
+
+    def _reduce_rows(
+        self,
+        progress: Progress | None,
+        names: ColumnNames,
+        watch: Callable[[Row], None] | None,
+        *,
+        keeps_tokens: bool,
+    ) -> Iterator[ReducedRow]:
+        for number, row in self._check_rows(progress, looks_inside=keeps_tokens):
+            if watch is not None:
+                watch(row)
+            try:
+                reduced = reduce_row(number, row, keeps_tokens=keeps_tokens)
+                names.add(reduced.columns)
+            except RecordError as error:
+                raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None
+            yield reduced
+
+    def _check_rows(self, progress: Progress | None, *, looks_inside: bool) -> Iterator[tuple[int, Row]]:
+        self.left_out.clear()
+        uniformity = Uniformity(self.source.unit)
+        number = 0
+        for number, row in self.source.read_rows(progress, self.left_out):
+            fault = find_row_fault(row, looks_inside=looks_inside) or uniformity.find_fault(number, row)
+            if fault is not None:
+                raise FileError(f"{self.path}, {self.source.unit} {number}: {fault}", row=number)
+            yield number, row
+        if not number:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+            raise FileError(
+                f"{self.path}: the file holds no rows{f' (left out: {reasons})' if reasons else ''}; "
+                "record at least one step"
+            )
+
+
+# What credit reads of a row, and nothing else: token lists become a count, texts that are only shown are dropped.
+
+_BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
+_STATES = tuple(name for name, kind in KEYS.items() if kind is STATE)
+_ABSENT: dict[str, Any] = {
+    field.name: field.absent
+    for field in STEP_FIELDS
+    if field.in_rows and not field.bulk and field.absent is not None and field.absent is not KEPT
+}
+"""What an absent key means, where it does not mean 'unknown'."""
+
+TOKEN_KEYS = ("response_ids", "logp_behaviour", "entropy", "forced", "segment")
+"""What a token table reads of a row."""
+
+
+class ReducedRow(NamedTuple):
+    """One row without its bulk."""
+
+    number: int
+    """Line (or row) of the file."""
+    task: Id
+    """Id of the task, where a group took its place as the scope."""
+    columns: dict[str, Any]
+    """Its entries in the columns of a step table; `task` holds the scope."""
+    tokens: dict[str, Any] | None = None
+    """What was recorded of its tokens, as a token table takes it; None where nobody asked for that."""
+
+
+def reduce_row(number: int, row: Row, *, keeps_tokens: bool = False) -> ReducedRow:
+    """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
+    columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
+    task = columns["task"]
+    tokens = {name: columns[name] for name in TOKEN_KEYS if name in columns} if keeps_tokens else None
+    if "group" in columns:
+        columns["task"] = columns.pop("group")
+    if "response_ids" in columns:
+        columns["tokens"] = len(columns.pop("response_ids")) - columns.pop("forced", 0)
+    for name in _BULK:
+        columns.pop(name, None)
+    if "observation" in columns:
+        text = columns.pop("observation")
+        if columns["index"] == 0:
+            columns[FIRST_OBSERVATION] = _digest(text)
+    for name in _STATES:
+        if type(columns.get(name)) in (list, dict):
+            columns[name] = _write_state(name, columns[name])
+    if "extra" in columns:
+        columns |= columns.pop("extra")
+    return ReducedRow(number, task, columns, tokens)
+
+
+def _write_state(name: str, value: Any) -> str:
+    """The canonical text of a state; NaN, infinities and nesting without end have none."""
+    try:
+        text = to_canonical_json(value, takes_nan=False)
+        if is_shallow(text, value):
+            return text
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise RecordError(describe_value_fault(name, value))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+MAX_COLUMNS = 1000
+"""Of a file: each costs an entry on every row, so names that are new on every row would grow with their square."""
+
+
+class ColumnNames:
+    """Every column that some row of the file has, and whether any row has a sampled token.
+
+    All chunks of a file have the same columns, also a chunk none of whose rows has an entry.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, None] = {}
+        self.has_tokens = False
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Note one row's columns; more than a file may have are an error."""
+        if not columns.keys() <= self.seen.keys():
+            self.seen |= dict.fromkeys(columns)
+            if len(self.seen) > MAX_COLUMNS:
+                raise RecordError(
+                    f"with this row the file has more than {MAX_COLUMNS} columns in 'extra'; keep the names few, and "
+                    "put what differs from row to row into values"
+                )
+        if not self.has_tokens and columns.get("tokens"):
+            self.has_tokens = True
+
+    def columns(self) -> list[str]:
+        """The columns of every chunk; lists of sampled tokens that are all empty were not recorded at all."""
+        return [name for name in self.seen if name != "tokens" or self.has_tokens]
+
+
+class RolloutsBuilder:
+    """Rows, one after another, as columns."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {}
+        self._tasks: list[Id] = []
+        self._tokens: list[dict[str, Any]] = []
+        self._numbers: list[int] = []
+        self._known: dict[Any, Any] = {}
+
+    def add(self, row: ReducedRow) -> None:
+        """Append one row."""
+        columns, known = self._columns, self._known
+        before = len(self._numbers)
+        for name, value in row.columns.items():
+            column = columns.get(name)
+            if column is None:
+                columns[name] = column = [None] * before
+            # Ids, states and actions repeat: one object for all of them keeps a chunk small.
+            column.append(known.setdefault(value, value) if type(value) is str else value)
+        if len(row.columns) < len(columns):
+            for column in columns.values():
+                if len(column) == before:
+                    column.append(None)
+        self._tasks.append(known.setdefault(row.task, row.task) if type(row.task) is str else row.task)
+        self._numbers.append(row.number)
+        if row.tokens is not None:
+            self._tokens.append(row.tokens)
+
+    def build(self, path: str, unit: str, names: list[str]) -> RolloutsChunk:
+        """The rows so far as one chunk with the given columns."""
+        num_rows = len(self._numbers)
+        columns = {name: self._columns.get(name) or [None] * num_rows for name in names}
+        for name, meaning in _ABSENT.items():
+            if name in columns:
+                columns[name] = [meaning if value is None else value for value in columns[name]]
+        return RolloutsChunk(
+            path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers, tokens=self._tokens
+        )
+
+
+# Rows in any order become whole groups within bounded memory: sorted into bucket files by a hash of their group.
+#
+# A bucket holds batches of reduced rows, written with `marshal`: they never leave this process and its private
+# folder,
+# and reading a row back must cost less than reading it from JSON did.
+
+MAX_BUCKETS = 128
+"""Open at a time; what does not fit into so many is split again."""
+
+_PENDING_BYTES = 96 << 10
+_ROW_BYTES = 300
+"""About what a reduced row takes beside its texts."""
+_TOKEN_BYTES = 9
+"""What a number of a token takes."""
+_REMEMBERED_SCOPES = 100_000
+_NUM_HASHES = 2**32
+
+
+class Bucket:
+    """A file of reduced rows, written in batches and read back in the order written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.scopes: set[Any] = set()
+        """Up to two of the scopes in it; a bucket of one scope cannot be split."""
+        self._batches: list[int] = []
+        self._file: BinaryIO | None = None
+        self._pending: list[tuple[int, Any, dict[str, Any], dict[str, Any] | None]] = []
+        self._pending_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(self._batches)
+
+    def add(self, row: ReducedRow) -> None:
+        """Append one row."""
+        self._pending.append((row.number, row.task, row.columns, row.tokens))
+        self._pending_bytes += _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
+        if row.tokens:
+            self._pending_bytes += sum(
+                [_TOKEN_BYTES * len(value) for value in row.tokens.values() if type(value) is list]
+            )
+        if self._pending_bytes >= _PENDING_BYTES:
+            self.flush()
+
+    def close(self) -> None:
+        """Close the file; what is pending is lost."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def rows(self) -> Iterator[ReducedRow]:
+        """Every row, in the order written."""
+        if not self._batches:
+            return
+        with self.path.open("rb") as file:
+            for size in self._batches:
+                yield from starmap(ReducedRow, marshal.loads(file.read(size)))
+
+    def remove(self) -> None:
+        """Give the disk space back."""
+        self.path.unlink(missing_ok=True)
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        if not self._pending:
+            return
+        batch = marshal.dumps(self._pending)
+        try:
+            if self._file is None:
+                self._file = self.path.open("wb")
+            self._file.write(batch)
+            self._file.flush()
+        except OSError as error:
+            raise FileError(
+                f"{self.path.parent}: cannot write temporary files ({error.strerror}); "
+                "make room there, or set TMPDIR to a folder with as much room as the rollouts file takes"
+            ) from error
+        self._batches.append(len(batch))
+        self._pending = []
+        self._pending_bytes = 0
+
+
+def sort_into_buckets(rows: Iterable[ReducedRow], folder: Path, *, num_buckets: int, divisor: int = 1) -> list[Bucket]:
+    """Sort rows into buckets, all rows of a scope into one.
+
+    Args:
+        rows: the rows, in any order.
+        folder: where the bucket files go; removed by the caller.
+        num_buckets: how many buckets.
+        divisor: product of the bucket counts of the splits before this one, so that each split uses other digits of
+            the hash.
+    """
+    folder.mkdir(exist_ok=True)
+    buckets = [Bucket(folder / f"{number:03d}") for number in range(num_buckets)]
+    bucket_of: dict[Any, Bucket] = {}
+    try:
+        for row in rows:
+            scope = row.columns["task"]
+            bucket = bucket_of.get(scope)
+            if bucket is None:
+                if len(bucket_of) >= _REMEMBERED_SCOPES:
+                    bucket_of.clear()
+                bucket = bucket_of[scope] = buckets[hash_scope(scope) // divisor % num_buckets]
+                if len(bucket.scopes) < 2:
+                    bucket.scopes.add(scope)
+            bucket.add(row)
+        for bucket in buckets:
+            bucket.flush()
+    finally:
+        for bucket in buckets:
+            bucket.close()
+    return buckets
+
+
+def hash_scope(scope: str | int) -> int:
+    """The same number for the same scope in every process."""
+    return zlib.crc32(str(scope).encode("utf-8", "surrogatepass"))
+
+
+def split_into_whole_groups(
+    rows: Iterable[ReducedRow], folder: Path, *, expected_bytes: int, chunk_bytes: int, divisor: int = 1
+) -> Iterator[list[Bucket]]:
+    """Spill rows and yield buckets to be read together: about `chunk_bytes` each, every scope within one of them.
+
+    A scope is never split, so one that is larger than `chunk_bytes` makes a chunk of its own size.
+    """
+    num_buckets = max(2, min(MAX_BUCKETS, -(-expected_bytes // chunk_bytes)))
+    together: list[Bucket] = []
+    size = 0
+    for bucket in sort_into_buckets(rows, folder, num_buckets=num_buckets, divisor=divisor):
+        next_divisor = divisor * num_buckets
+        if bucket.size > 2 * chunk_bytes and len(bucket.scopes) > 1 and next_divisor < _NUM_HASHES:
+            inner = folder / f"{bucket.path.name}-split"
+            yield from split_into_whole_groups(
+                bucket.rows(), inner, expected_bytes=bucket.size, chunk_bytes=chunk_bytes, divisor=next_divisor
+            )
+            bucket.remove()
+            continue
+        if together and size + bucket.size > chunk_bytes:
+            yield together
+            together, size = [], 0
+        if bucket.size:
+            together.append(bucket)
+            size += bucket.size
+    if together:
+        yield together
+
+
+# A chunk of a rollouts file: whole groups, as the columns of a step table.
+
+_ROWS_IN_MESSAGE = re.compile(r"\brow(s?) (\d+)(?: and (\d+))?")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RolloutsChunk:
+    """Rows that hold every step of each of their groups.
+
+    Worked example: a file of two tasks with two rows each gives one chunk with
+    `columns == {"task": ["t1", "t1", "t2", "t2"], "attempt": [0, 1, 0, 1], ...}` and `lines == [2, 3, 4, 5]`.
+    """
+
+    path: str
+    """The file, for messages."""
+    unit: str
+    """What `lines` counts: lines of a JSON Lines file, rows of a Parquet file."""
+    columns: dict[str, list[Any]]
+    """As `StepTable.from_columns` takes them. `task` holds the scope of comparison: the group where given."""
+    tasks: list[Id]
+    """Id of each row's task, also where a group took its place in `columns`."""
+    lines: list[int]
+    """Line of each row in the file, from 1."""
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+    """What was recorded of each row's tokens, where that was asked for; else empty."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def table(self) -> StepTable:
+        """The chunk as a step table; what is wrong with a row is told with its line."""
+        try:
+            return StepTable.from_columns(**{name: _pack_floats(name, column) for name, column in self.columns.items()})
+        except RecordError as error:
+            line = None if error.row is None else self.lines[error.row]
+            raise FileError(f"{self.path}: {self._name_lines(str(error), error.row)}", row=line) from error
+
+    def _name_lines(self, message: str, row: int | None) -> str:
+        """Say lines where the table said rows: the reader has the file, not the chunk."""
+        if row is None:
+            return message
+
+        def lines(match: re.Match[str]) -> str:
+            first = f"{self.unit}{match[1]} {self.lines[int(match[2])]}"
+            return first if match[3] is None else f"{first} and {self.lines[int(match[3])]}"
+
+        return _ROWS_IN_MESSAGE.sub(lines, message, count=1)
+
+
+def _pack_floats(name: str, column: list[Any]) -> Column:
+    """A further column of nothing but floats as the array that a stateful part gives in training."""
+    if name in COLUMNS or name in OWN_FIELDS or not all(type(value) is float for value in column):
+        return column
+    return np.array(column, dtype=np.float64)

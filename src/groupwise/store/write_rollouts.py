@@ -1,0 +1,148 @@
+"""Writing a rollouts file: whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, cast
+
+from groupwise.data.records import Trajectory
+from groupwise.data.step_columns import make_rows
+from groupwise.store.parquet import Shape, write_parquet
+from groupwise.store.rollout_lines import make_header
+from groupwise.store.rollout_rows import KEYS, Row, Uniformity, find_row_fault, to_json_value
+from groupwise.system.errors import FileError, RecordError
+from groupwise.system.json_text import parse_json
+
+
+def write_rollouts(
+    path: str | Path,
+    rows: Iterable[Row] | Iterable[Mapping[str, Any]] | Iterable[Trajectory],
+    *,
+    meta: Mapping[str, Any] | None = None,
+) -> int:
+    """Write a rollouts file and return the number of its rows.
+
+    The file is written beside its place under a temporary name, flushed to the disk and then renamed: a reader sees
+    the old file or the new one, and an error leaves nothing behind.
+
+    Args:
+        path: ends in `.jsonl`, `.jsonl.gz` or `.parquet`, which decides the format.
+        rows: rows, or trajectories (one row a step); any iterable, consumed once.
+        meta: notes for the header; JSON values.
+    """
+    path = Path(path)
+    write = _choose_writer(path)
+    try:
+        make_header(meta)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"meta cannot be written as JSON ({error}); use text, numbers, lists and objects") from None
+    with _replace_when_written(path) as target:
+        return write(target, _check_rows(rows), meta)
+
+
+_Write = Callable[[Path, Iterator[Row], Mapping[str, Any] | None], int]
+
+
+def _choose_writer(path: Path) -> _Write:
+    for suffix, write in _WRITERS.items():
+        if path.name.endswith(suffix):
+            return write
+    raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
+
+
+@contextmanager
+def _replace_when_written(path: Path) -> Iterator[Path]:
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: the folder {path.parent} does not exist; create it first")
+    target = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield target
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(target, path)
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def _check_rows(rows: Iterable[Any]) -> Iterator[Row]:
+    uniformity = Uniformity("row")
+    number = -1
+    for number, (where, row) in enumerate(_convert_rows(rows)):
+        fault = find_row_fault(row) or uniformity.find_fault(number, row)
+        if fault is not None:
+            raise RecordError(f"{where or f'row {number}'}: {fault}", row=number)
+        yield row
+    if number < 0:
+        raise RecordError("there are no rows to write; record at least one step")
+
+
+def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
+    """Convert every row to JSON values, with the name of the step where it came from a trajectory."""
+    for entry in rows:
+        if isinstance(entry, Trajectory):
+            for row in make_rows(entry):
+                yield f"trajectory {entry.id!r}, step {row['index']}", _order_keys(row)
+        else:
+            yield "", _order_keys(entry) if isinstance(entry, Mapping) else entry
+
+
+def _order_keys(row: Mapping[str, Any]) -> Row:
+    """Put the keys into the order of the format; unknown keys last, for the check to find."""
+    names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
+    try:
+        return cast(Row, {name: to_json_value(row[name]) for name in names})
+    except RecursionError:
+        return cast(Row, dict(row))  # a value that holds itself, say; the check finds it
+
+
+def _write_jsonl(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+    with target.open("wb") as file:
+        return sum(1 for _ in _write_lines(file, rows, meta))
+
+
+def _write_gzip(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+    # No name and no time inside: the same rows give the same bytes.
+    with target.open("wb") as raw, gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
+        return sum(1 for _ in _write_lines(cast(IO[bytes], file), rows, meta))
+
+
+def _write_parquet(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+    """Spool the rows first: a column's type is known only after the last row."""
+    shape = Shape()
+    with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
+        spool = Path(folder) / "rows.jsonl"
+        with spool.open("wb") as file:
+            num_rows = 0
+            for row in _write_lines(file, rows, None):
+                shape.add(row)
+                num_rows += 1
+        with spool.open("rb") as file:
+            next(file)
+            write_parquet(target, ((len(line), parse_json(line.decode())) for line in file), shape, meta)
+    return num_rows
+
+
+_WRITERS: dict[str, _Write] = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip, ".parquet": _write_parquet}
+
+
+def _write_lines(file: IO[bytes], rows: Iterator[Row], meta: Mapping[str, Any] | None) -> Iterator[Row]:
+    """Write the header and the rows, handing each row on once it is written."""
+    file.write(make_header(meta).encode() + b"\n")
+    for row in rows:
+        file.write(_encode_line(row))
+        yield row
+
+
+def _encode_line(row: Row) -> bytes:
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half a surrogate pair is no UTF-8, but its escape is JSON.
+        return json.dumps(row).encode() + b"\n"

@@ -1,0 +1,136 @@
+"""JSON from outside, read strictly: a key that stands twice is an error, half a character becomes text.
+
+Python's reader takes the last of two equal keys in silence, reads half of a surrogate pair into a string that no file
+or terminal can take, and reads NaN. The first two are settled here, at no price a reader of large files would notice;
+where NaN and infinities may not stand, `strangeness` finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from groupwise.system.text import escape_surrogates, quote_line
+
+MAX_NESTING = 100
+"""Lists and objects within one another; what is nested deeper is no state, and every walk through it would end."""
+
+LARGEST_FLOAT = 1.7976931348623157e308
+
+_MAX_SHOWN_KEY = 60
+_STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_STRICT_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+)
+_LEAVES = frozenset({str, int, bool, type(None)})
+_KEYS = _LEAVES | {float}
+"""What can be the key of an object: JSON writes numbers as text."""
+_WRITTEN_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_json(text: str) -> Any:
+    r"""The value of a JSON text; a ValueError says what is wrong with one that is none.
+
+    Half of a surrogate pair, which JSON can write and UTF-8 cannot, becomes the text of its escape.
+
+    >>> parse_json('{"a": [1, "half \\ud83d"]}')
+    {'a': [1, 'half \\ud83d']}
+    """
+    try:
+        value = _decode(text)
+        if "\\" in text and _WRITTEN_SURROGATE.search(text):
+            return _without_surrogates(value)
+    except RecursionError:
+        raise ValueError("its lists and objects are nested too deep") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        if "digits" in str(error):  # Python's own advice is of no use to whoever has the file
+            raise ValueError("a number in it has thousands of digits") from None
+        raise
+    return value
+
+
+def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
+    """The one JSON text of a value: keys sorted, no white space; NaN and infinities by name, or else a ValueError.
+
+    >>> to_canonical_json({"b": 1, "a": [2, 3]})
+    '{"a":[2,3],"b":1}'
+    """
+    return (_CANONICAL if takes_nan else _STRICT_CANONICAL).encode(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a list or an object can be written as JSON and is not nested deeper than anything that is meant."""
+    try:
+        return is_shallow(_STRICT.encode(value), value)  # many times as fast as to walk through it
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def is_shallow(text: str, value: Any) -> bool:
+    """Whether a value, of this JSON text, is not nested too deep; few brackets say so at once."""
+    return text.count("[") + text.count("{") <= MAX_NESTING or describe_strangeness(value) is None
+
+
+def describe_strangeness(value: Any) -> str | None:
+    """What in a value is no JSON, in words, or None: NaN, an infinity, another kind of value, nesting without end.
+
+    >>> describe_strangeness({"a": [1.5, float("nan")]}), describe_strangeness([1, "x", None, {"b": True}])
+    ('holds NaN', None)
+    """
+    waiting = [(value, 1)]
+    while waiting:
+        holder, depth = waiting.pop()
+        if depth > MAX_NESTING:
+            return f"is nested more than {MAX_NESTING} deep"
+        entries = holder.values() if type(holder) is dict else holder
+        if type(holder) is dict and not _KEYS.issuperset(map(type, holder)):
+            return "has a key that is no text"
+        kinds = set(map(type, entries))
+        if kinds <= _LEAVES:
+            continue
+        for entry in entries:
+            kind = type(entry)
+            if kind is list or kind is dict:
+                waiting.append((entry, depth + 1))
+            elif kind is float:
+                if not -LARGEST_FLOAT <= entry <= LARGEST_FLOAT:
+                    return f"holds {'NaN' if entry != entry else 'an infinity'}"
+            elif kind not in _LEAVES:
+                return f"holds a {kind.__name__}"
+    return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {quote_line(repr(twice), limit=_MAX_SHOWN_KEY)} stands twice in one object")
+    return by_key
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_raw_decode = _DECODER.raw_decode
+
+
+def _decode(text: str) -> Any:
+    """As the decoder's own `decode`; an object that begins with the text, as every row does, takes a shorter way."""
+    if text[:1] == "{":
+        value, end = _raw_decode(text)
+        if not text[end:].strip(" \t\r\n"):
+            return value
+    return _DECODER.decode(text)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(inner) for inner in value]
+    if isinstance(value, dict):
+        return _object([(escape_surrogates(key), _without_surrogates(inner)) for key, inner in value.items()])
+    return value

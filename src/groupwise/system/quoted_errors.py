@@ -1,0 +1,113 @@
+"""Somebody else's exception in one line: its class and what it says, without secrets, or the place it came from."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from groupwise.system.secrets import redact
+from groupwise.system.text import MAX_QUOTED_CHARACTERS, quote_line
+
+MAX_SEARCHED_CHARACTERS = 8 * MAX_QUOTED_CHARACTERS
+"""Of somebody else's text that is searched for secrets before it is cut."""
+
+
+def quote_error(error: BaseException) -> str:
+    r"""An exception in one line: its class and the first line of what it says, whatever that is.
+
+    >>> quote_error(RuntimeError("half \ud83d\nTraceback ..."))
+    'RuntimeError: half \\ud83d'
+    """
+    try:
+        message = str(error)
+    except Exception:  # somebody else's __str__
+        message = "its message cannot be shown"
+    # Secrets first: half of one, cut off, would no longer be known for what it is.
+    return quote_line(redact(f"{type(error).__name__}: {message[:MAX_SEARCHED_CHARACTERS]}"))
+
+
+def quote_error_with_place(error: Exception, module: str) -> str:
+    """An exception in one line, with the last place in the package of `module` that it came through."""
+    package = module.partition(".")[0]
+    places = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [place for place in places if str(place[0]).partition(".")[0] == package]
+    _, file, line = (own or places)[-1]
+    message = quote_line(str(error), limit=200)
+    return f"{type(error).__name__}{f': {message}' if message else ''} ({file}:{line})"
+
+
+def quote_line_in(error: Exception, function: Callable[..., Any]) -> str:
+    """The last line of a function's own file that an error came through, in brackets; empty where there is none."""
+    file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""
+
+
+# Rules that somebody's environment or engine is put to, and what became of each.
+#
+# A rule is a function of what is checked. It returns what it saw; it raises `BrokenRuleError` with what is wrong, or
+# `NotTestedError` where it could not be tried. Its docstring says why it matters, to whoever breaks it.
+
+Subject = TypeVar("Subject")
+Status = Literal["kept", "broken", "not tested"]
+
+
+class BrokenRuleError(Exception):
+    """A rule is broken; the message says what was found."""
+
+
+class NotTestedError(Exception):
+    """The rule could not be tried, or there is nothing to try it on; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleResult:
+    """What became of one rule."""
+
+    rule: str
+    """The rule's name."""
+    status: Status
+    """Not tested = the rule could not be tried, or there was nothing to try it on; `found` says why."""
+    why: str
+    """Why the rule matters."""
+    found: str
+    """What was seen."""
+
+
+def describe_result(rule: Callable[[Subject], str], status: Status, found: str) -> RuleResult:
+    """What became of a rule, with its name and its reason."""
+    return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)
+
+
+def try_rule(
+    rule: Callable[[Subject], str],
+    ask_subject: Callable[[], Subject],
+    *,
+    passing: type[Exception] | tuple[()] = (),
+) -> RuleResult:
+    """Put something to a rule; whatever it raises breaks the rule.
+
+    Args:
+        rule: the rule.
+        ask_subject: gives what is checked; what that raises counts as well.
+        passing: an error that is let through.
+    """
+    try:
+        return describe_result(rule, "kept", rule(ask_subject()))
+    except passing:
+        raise
+    except BrokenRuleError as broken:
+        return describe_result(rule, "broken", str(broken))
+    except NotTestedError as reason:
+        return describe_result(rule, "not tested", str(reason))
+    except KeyboardInterrupt:  # the user's
+        raise
+    except BaseException as error:  # it may raise anything, an exit too, and the report must say what
+        return describe_result(rule, "broken", f"it raised {quote_error(error)}")

@@ -1,1 +1,0 @@
-"""The attempts of an update: asked for by the plan, played, scored, admitted, measured, and joined by past ones."""

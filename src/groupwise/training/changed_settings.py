@@ -1,0 +1,182 @@
+"""What may be another when a run goes on, and what must not: a run whose past and future do not go together is none.
+
+A place where data, a model or a function lay may change if nothing is there any more: it was moved.
+
+How long it is, how fast it learns, how it is evaluated, kept and watched, and where it computes may change; that is
+written into the journal. What is learnt (model, environment, rewards, credit, loss, prompts, tasks, seed) must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from groupwise.envs.data_set import HUB
+from groupwise.parts.part import flatten_settings
+from groupwise.store.journal import SettingChange
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
+from groupwise.system.files import parse_toml, read_text_file
+from groupwise.system.text import quote_line
+from groupwise.training.config.run_config import RunConfig, undo_correction
+
+LAG = ("rollout.lag", "rollout.max_age", "rollout.corrects_lag")
+MAY_CHANGE = (
+    *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_transfer"),
+    *("checkpoints", "evaluation", "alarms", "trackers", "panel"),
+    *("device", "threads", "shares_cores", "engine", "env.url"),
+    *("rollout.max_tokens", "rollout.workers", "rollout.env_timeout"),
+    *LAG,
+)
+"""Settings, and sections whole, that may be others when a run goes on; a panel file is held against the run's tasks."""
+LEARNER = "training.learner"
+OF_LEARNER = (
+    *("learning_rate", "schedule", "weight_decay", "betas", "eps", "max_grad_norm"),
+    *("token_budget", "share_prefixes", "apply_gradients", "checkpoint_layers", "compile_layers", "ranks"),
+)
+"""The same of a learner, whichever it is, and of one that it wraps."""
+MODEL_PLACE = "model.path"
+ENV_PLACES = ("path", "test_path", "documents", "questions")
+"""Where an environment's data lie, also those of one that it is made of: the last word of such a setting.
+
+Another place is the same thing only where the place before is empty, since it was moved; `check_moved` asks the tasks.
+"""
+
+
+def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[SettingChange]:
+    """What changes if a run goes on with other settings than its own; the first that must not is an error.
+
+    Args:
+        recorded: the settings in the run's folder.
+        config: those that it is to go on with.
+        folder: the run's.
+    """
+    changes = compare_settings(flatten_config(recorded), flatten_config(config))
+    if any(_is_within(change.path, LAG) for change in changes):
+        before, after = _undo_corrections(recorded, config)
+        changes = compare_settings(flatten_config(before), flatten_config(after))
+    refused = [change for change in changes if not _may_change(change)]
+    if refused:
+        first = refused[0]
+        more = f" ({len(refused) - 1} more like it)" if len(refused) > 1 else ""
+        raise ConfigError(
+            f"{first.path} cannot change in a run that goes on: it was {_quote(first.before)}, is "
+            f"{_quote(first.after)}{more}; leave it as in {RunPaths(folder).config}, or begin another run in another "
+            "folder"
+        )
+    return changes
+
+
+def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse another place of an environment's data where other tasks lie than those that a run began with.
+
+    Args:
+        changes: what changes, as `check_changes` finds it.
+        named: the hash of each split's tasks as the run named it so far; a split that it never used has none.
+        now: the same of what lies there now.
+    """
+    moved = next((change for change in changes if _is_env_place(change.path)), None)
+    if moved is None:
+        return
+    refusal = f"{moved.path} cannot change in a run that goes on: it was {_quote(moved.before)}, and"
+    shared = [split for split in now if split in named]
+    if not shared:
+        raise ConfigError(
+            f"{refusal} whether the same tasks are at {_quote(moved.after)} cannot be said, since the journal names no "
+            "panel of the run; put the data back to where they were, or begin another run in another folder"
+        )
+    for split in shared:
+        if named[split] != now[split]:
+            raise ConfigError(
+                f"{refusal} at {_quote(moved.after)} are other tasks (the {split} panel was {named[split][:12]}, is "
+                f"{now[split][:12]}); give the place that the same data were moved to, or begin another run in another "
+                "folder"
+            )
+
+
+def read_recorded(folder: Path) -> RunConfig | None:
+    """The settings in a run's folder; None where there are none."""
+    path = RunPaths(folder).config
+    try:
+        content = parse_toml(read_text_file(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); put it back from a copy, or remove it") from None
+    try:
+        return RunConfig(**content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def flatten_config(config: RunConfig) -> dict[str, Any]:
+    """A run's settings by their paths; how its algorithm was written is none."""
+    return flatten_settings({name: value for name, value in config.config().items() if name != "made_by"})
+
+
+def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number: int = 0) -> list[SettingChange]:
+    """The settings that two flat run files do not share, by path; `number` is the update after which they differ."""
+    paths = [*before, *(path for path in after if path not in before)]
+    return [
+        SettingChange(number=number, path=path, before=before.get(path), after=after.get(path))
+        for path in paths
+        if before.get(path) != after.get(path)
+    ]
+
+
+def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], number: int) -> dict[str, Any]:
+    """Flat settings as they were when an update was made, from those of now and all changes since.
+
+    What changed right after it is undone too: a run that was killed there goes on from it once more.
+    """
+    then = dict(settings)
+    for change in sorted(changes, key=lambda change: -change.number):
+        if change.number >= number:
+            then[change.path] = change.before
+    return {path: value for path, value in then.items() if value is not None}
+
+
+def _may_change(change: SettingChange) -> bool:
+    if _is_within(change.path, ("rewards",)) and change.path.endswith(".function"):
+        return _was_function_moved(str(change.before), str(change.after))
+    if change.path == MODEL_PLACE or _is_env_place(change.path):
+        return isinstance(change.before, str) and _was_moved(change.before, is_model=change.path == MODEL_PLACE)
+    rest = change.path.removeprefix(f"{LEARNER}.").split(".") if change.path.startswith(f"{LEARNER}.") else ()
+    return _is_within(change.path, MAY_CHANGE) or any(name in OF_LEARNER for name in rest)
+
+
+def _is_env_place(path: str) -> bool:
+    return _is_within(path, ("env",)) and path.rpartition(".")[2] in ENV_PLACES
+
+
+def _was_moved(before: str, *, is_model: bool) -> bool:
+    """Whether a place is empty; a name on the hub is no place, and what it names cannot be moved."""
+    place = Path(before).expanduser()
+    if not before or before.startswith(HUB) or (is_model and not place.is_absolute()):
+        return False
+    return not place.exists() and not (has_magic(before) and glob(str(place)))
+
+
+def _was_function_moved(before: str, after: str) -> bool:
+    """Whether the file of a function is gone, and another one has a function of that name."""
+    file, _, name = before.rpartition(":")
+    return file.endswith(".py") and not Path(file).exists() and after.endswith(f".py:{name}")
+
+
+def _undo_corrections(recorded: RunConfig, config: RunConfig) -> list[RunConfig]:
+    """Settings of before and of now without what a lag of either has brought to the algorithm by itself."""
+    ages = {side.rollout.max_age for side in (recorded, config) if side.rollout.lag and side.rollout.corrects_lag}
+    return [
+        side.model_copy(update={"algorithm": undo_correction(side.algorithm, max_ages=ages)})
+        for side in (recorded, config)
+    ]
+
+
+def _is_within(path: str, sections: Iterable[str]) -> bool:
+    return any(path == section or path.startswith((f"{section}.", f"{section}[")) for section in sections)
+
+
+def _quote(value: Any) -> str:
+    return quote_line(repr(value), limit=60)

@@ -1,0 +1,235 @@
+"""Measuring an update's attempts before credit: parts ask the engine, the learner or the judge, and get facts back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from groupwise.credit import score_trajectory
+from groupwise.data.records import FAULTS, Origin, Step, Trajectory
+from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.segments import FloatArray
+from groupwise.data.step_fields import RESERVED_NAMES
+from groupwise.engines.engine import Generation, Request
+from groupwise.learner.protocol import read_hidden_states
+from groupwise.parts.part import name_of
+from groupwise.parts.slots import Draw, Measure
+from groupwise.rollout.environment_runner import Fault, InProcess, NoExpert
+from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.forks import Fork, play_forks
+from groupwise.rollout.judges.live_judge import JudgeCost
+from groupwise.rollout.judges.protocol import JudgeQuestion
+from groupwise.rollout.measures.tools import Continuation, GivesHidden
+from groupwise.system.errors import ConfigError, RecordError
+from groupwise.system.json_text import is_plain
+from groupwise.training.run import Run
+
+FORKS_AT_ONCE = 2048
+"""Continuations that are played together: each has a world of its own."""
+
+
+def measure_attempts(
+    run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
+) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
+    """Let the algorithm's measures add facts to the steps, one after the other; the groups with them, and the cost."""
+    parts = run.config.algorithm.measures or ()
+    if not parts:
+        return groups, {}
+    tools = RunTools(run, number)
+    for place, part in enumerate(parts):
+        tools.lend_to(part)
+        facts = part(groups, tools, draw=_draw_for(run, number, place))
+        groups = add_facts(part, groups, facts)
+    return groups, tools.cost()
+
+
+def _draw_for(run: Run, number: int, place: int) -> Draw:
+    draw = run.draw(number)
+    return lambda *path: draw("measure", place, *path)
+
+
+def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any) -> list[list[Trajectory]]:
+    """Put a measure's facts on the groups' steps; facts that do not fit are an error that names the measure."""
+    _check_lengths(part, "groups", groups, facts)
+    measured = []
+    for group, facts_of_group in zip(groups, facts, strict=True):
+        _check_lengths(part, "attempts of a group", group, facts_of_group)
+        members = []
+        for trajectory, facts_of_attempt in zip(group, facts_of_group, strict=True):
+            _check_lengths(part, "steps of an attempt", trajectory.steps, facts_of_attempt)
+            pairs = zip(trajectory.steps, facts_of_attempt, strict=True)
+            steps = [_add_facts_to_step(part, trajectory, step, step_facts) for step, step_facts in pairs]
+            members.append(replace(trajectory, steps=tuple(steps)))
+        measured.append(members)
+    return measured
+
+
+def _check_lengths(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> None:
+    if not isinstance(facts, list | tuple) or len(facts) != len(wanted):
+        num = len(facts) if isinstance(facts, list | tuple) else type(facts).__name__
+        raise RecordError(
+            f"the measure {name_of(part)} gave facts for {num} of {len(wanted)} {what}; give a list of groups of "
+            "attempts of steps, a mapping for each step"
+        )
+
+
+def _add_facts_to_step(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, Any]) -> Step:
+    where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
+    if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
+        raise RecordError(
+            f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
+            "and lists and maps of them"
+        )
+    for name in facts:
+        if name in RESERVED_NAMES or name in step.facts:
+            raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
+    return replace(step, facts={**step.facts, **facts}) if facts else step
+
+
+class RunTools:
+    """The tools of one update: the run's engine and learner, and the judge; it counts what they are asked."""
+
+    def __init__(self, run: Run, number: int) -> None:
+        self._run, self._number = run, number
+        self._read = self._sampled = 0
+        self._judge_cost = JudgeCost()
+        self._measure: Measure | None = None
+
+    def lend_to(self, part: Measure) -> None:
+        """Answer from here on only what a measure declares that it needs: what the run made ready for it."""
+        self._measure = part
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that responses were sampled at."""
+        return self._run.config.rollout.temperature
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The token that ends a response."""
+        return (self._run.prompter.frame.end_id,)
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Responses of the run's engine."""
+        self._check_declared("generate")
+        generations = self._run.engine.generate(requests)
+        self._read += sum(len(request.prompt_ids) for request in requests)
+        self._sampled += sum(len(generation.response_ids) for generation in generations)
+        return generations
+
+    def score(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
+        self._check_declared("score" if weights == "current" else "reference")
+        self._count(pairs)
+        divisor = self.temperature if temperature is None else temperature
+        if weights == "current":
+            return self._run.engine.score(pairs, temperature=divisor)
+        return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
+
+    def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
+        """Hidden states by the learner, in float64."""
+        self._check_declared("hidden")
+        self._count(pairs)
+        learner = self._run.learner
+        assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
+        return read_hidden_states(learner.hidden_states(pairs), pairs, f"the learner {type(learner).__name__}")
+
+    def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
+        """What the algorithm's judge says."""
+        self._check_declared("judge")
+        judge = self._run.judge
+        if judge is None:
+            raise ConfigError("a measure asked the judge without declaring it; add 'judge' to its `needs`")
+        return judge.ask(questions, self._judge_cost, update=self._number)
+
+    def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
+        """Attempts that begin as told, played with the run's engine and environments, and paid by its rewards."""
+        self._check_declared("play")
+        attempts = [
+            Attempt(task=begun.task, number=number, seed=begun.seed, forced=begun.forced, origin=Origin.GUIDED)
+            for number, begun in enumerate(continuations)
+        ]
+        player = replace(self._run.player, max_tokens=self._run.player.max_tokens + extra_tokens)
+        played = player.play(attempts, temperature=self.temperature)
+        steps = [step for trajectory in played for step in trajectory.steps]
+        self._read += sum(len(step.prompt_ids) + step.forced for step in steps)
+        self._sampled += sum(len(step.response_ids) - step.forced for step in steps)
+        return [
+            trajectory
+            if trajectory.stop in FAULTS or not trajectory.steps
+            else score_trajectory(trajectory, self._run.config.rewards, read_response=player.prompter.text)
+            for trajectory in played
+        ]
+
+    def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
+        """Attempts that go on from the middle of recorded ones, played with the run's engine and environments."""
+        self._check_declared("fork")
+        played = [
+            trajectory
+            for first in range(0, len(forks), FORKS_AT_ONCE)
+            for trajectory in play_forks(
+                forks[first : first + FORKS_AT_ONCE], self._run.player, temperature=self.temperature
+            )
+        ]
+        steps = [step for fork, trajectory in zip(forks, played, strict=True) for step in trajectory.steps[fork.kept :]]
+        self._read += sum(len(step.prompt_ids) for step in steps)
+        self._sampled += sum(len(step.response_ids) for step in steps)
+        return played
+
+    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+        """What the experts of the run's environments would have done; attempts are carried out again, here."""
+        self._check_declared("expert")
+        with InProcess(self._run.config.env) as host:
+            return [_advise_on(trajectory, host) for trajectory in attempts]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What ids say."""
+        return self._run.prompter.text(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id says by itself."""
+        return self._run.prompter.pieces(ids)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of a text."""
+        return self._run.prompter.encode(text)
+
+    def cost(self) -> dict[str, float]:
+        """What was asked, as metrics."""
+        judge, counted = self._judge_cost, dict[str, int]()
+        if self._run.judge is not None and self._run.judge.is_recorded:
+            counted = {"calls": judge.calls, "unreadable": judge.unreadable, "fallbacks": judge.fallbacks}
+        return {
+            "measures/read_tokens": float(self._read),
+            "measures/sampled_tokens": float(self._sampled),
+            "measures/questions": float(judge.questions),
+            **{f"judge/{what}": float(number) for what, number in counted.items()},
+        }
+
+    def _check_declared(self, need: str) -> None:
+        if self._measure is not None and need not in self._measure.needs:
+            raise ConfigError(
+                f"algorithm.measures: {name_of(self._measure)} asked for {need!r} without declaring it; add {need!r} "
+                "to its `needs`"
+            )
+
+    def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
+        self._read += sum(len(prompt) + len(response) for prompt, response in pairs)
+
+
+def _advise_on(trajectory: Trajectory, host: InProcess) -> list[str | None]:
+    """What the expert would have done in the place of each step."""
+    advice: list[str | None] = []
+    is_open = not isinstance(host.open({0: trajectory.task})[0], Fault)
+    for step in trajectory.steps:
+        advised = host.ask_experts([0])[0] if is_open else None
+        if isinstance(advised, NoExpert):
+            raise ConfigError("a measure asks the environment's expert, and it has none; leave the measure out")
+        advice.append(advised if isinstance(advised, str) else None)
+        is_open = is_open and not isinstance(advised, Fault)
+        is_open = is_open and not isinstance(host.act({0: step.action or ""})[0], Fault)
+    host.close([0])
+    return advice

@@ -1,0 +1,156 @@
+"""Attempts that are ready for an update still to be made, written out and read back exactly, without pickle.
+
+Everything that the update will read of them is here: trajectories with their facts, scores, spans of versions and
+unguided prompts, who takes part and who was set aside, what was recalled with which credit, and what stateful parts
+remembered. Steps that stand in several places (of an attempt as it was played, scored, chosen) are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.records import Origin, SetAside, Step, StopReason, Task, Trajectory
+from groupwise.parts.stateful import StateBefore
+from groupwise.rollout.environment_runner import Waiting
+from groupwise.store.journal import PendingAttempts
+from groupwise.store.journal_file import pack_blob, unpack_blob
+from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.exact_values import Reader, read_fields, read_value, write_fields, write_value
+
+_TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
+
+
+def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
+    """Write the attempts of an update: first who takes part in what, then the trajectories."""
+    trajectories = _TrajectoryWriter()
+    content = {
+        "played": trajectories.write(attempts.played),
+        "survivors": trajectories.write(attempts.survivors),
+        "chosen": trajectories.write(attempts.chosen),
+        "recalled": [_write_recalled(recalled, trajectories) for recalled in attempts.recalled],
+        "left_out": attempts.left_out,
+        "set_aside": [(*trajectories.write([aside.trajectory]), aside.by) for aside in attempts.set_aside],
+        "request_words": [(*attempt, words) for attempt, words in attempts.request_words.items()],
+        "share_not_admitted": attempts.share_not_admitted,
+        "states": [
+            (state.path, state.kind, write_value(state.state), write_value(state.columns)) for state in attempts.states
+        ],
+        "measures_cost": dict(attempts.measures_cost),
+        "tasks": trajectories.tasks,
+        "trajectories": trajectories.trajectories,
+    }
+    clock = {"steps": attempts.waiting.steps, "seconds": attempts.waiting.seconds, "played_in": attempts.played_in}
+    return PendingAttempts(contents=[pack_blob(content), *trajectories.pack_steps()], clock=pack_blob(clock))
+
+
+def read_pending(pending: PendingAttempts) -> UpdateAttempts:
+    """The attempts again; ValueError, TypeError or LookupError where they are not as `write_pending` writes them."""
+    content, *attempts = (unpack_blob(blob) for blob in pending.contents)
+    clock = unpack_blob(pending.clock)
+    tasks = [Task(**read_fields(task)) for task in content["tasks"]]
+    steps = [[Step(**read_fields(step)) for step in of_attempt] for of_attempt in attempts]
+    trajectories = [_read_trajectory(trajectory, tasks, steps) for trajectory in content["trajectories"]]
+    return UpdateAttempts(
+        played=[trajectories[place] for place in content["played"]],
+        survivors=[trajectories[place] for place in content["survivors"]],
+        chosen=[trajectories[place] for place in content["chosen"]],
+        recalled=[_read_recalled(recalled, trajectories) for recalled in content["recalled"]],
+        left_out=content["left_out"],
+        set_aside=[SetAside(trajectory=trajectories[place], by=by) for place, by in content["set_aside"]],
+        request_words={(task, attempt): words for task, attempt, words in content["request_words"]},
+        share_not_admitted=content["share_not_admitted"],
+        states=[
+            StateBefore(path=path, kind=kind, state=read_value(state), columns=read_value(columns))
+            for path, kind, state, columns in content["states"]
+        ],
+        measures_cost=content["measures_cost"],
+        waiting=Waiting(steps=clock["steps"], seconds=clock["seconds"]),
+        played_in=clock["played_in"],
+    )
+
+
+class _TrajectoryWriter:
+    """Writes trajectories into numbered places; the steps of an attempt together, each once, whoever holds them."""
+
+    def __init__(self) -> None:
+        self.tasks: list[dict[str, Any]] = []
+        self.trajectories: list[dict[str, Any]] = []
+        self._written: list[Trajectory] = []
+        self._place_of_object: dict[int, int] = {}  # the objects live on in `_written`, so that their ids stay theirs
+        self._steps: dict[str, dict[int, Step]] = {}
+        self._place_of_attempt: dict[str, int] = {}
+        self._place_of_task: dict[str, int] = {}
+
+    def write(self, trajectories: Iterable[Trajectory]) -> list[int]:
+        """The places of trajectories, in their order."""
+        return [self._write_one(trajectory) for trajectory in trajectories]
+
+    def pack_steps(self) -> list[bytes]:
+        """The steps of all that was written, a blob an attempt."""
+        return [pack_blob([write_fields(step) for step in steps.values()]) for steps in self._steps.values()]
+
+    def _write_one(self, trajectory: Trajectory) -> int:
+        if id(trajectory) not in self._place_of_object:
+            self._place_of_object[id(trajectory)] = len(self.trajectories)
+            self._written.append(trajectory)
+            known = self._steps.setdefault(trajectory.id, {})
+            for step in trajectory.steps:
+                known.setdefault(id(step), step)
+            places = {key: place for place, key in enumerate(known)}
+            self.trajectories.append(
+                write_fields(trajectory, skip=("task", "steps"))
+                | {
+                    "task": self._write_task(trajectory.task),
+                    "attempt_place": self._place_of_attempt.setdefault(trajectory.id, len(self._place_of_attempt)),
+                    "steps": [places[id(step)] for step in trajectory.steps],
+                }
+            )
+        return self._place_of_object[id(trajectory)]
+
+    def _write_task(self, task: Task) -> int:
+        if id(task) not in self._place_of_object:
+            content = write_fields(task)
+            place = self._place_of_task.setdefault(repr(content), len(self.tasks))  # 1 and 1.0 are equal, and two
+            self.tasks += [content] if place == len(self.tasks) else []
+            self._place_of_object[id(task)] = place
+        return self._place_of_object[id(task)]
+
+
+def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
+    """A recalled attempt; what the index of past attempts says of it in arrays goes as lists."""
+    past = recalled.past
+    return write_fields(recalled, skip=("past", "trajectory")) | {
+        "past": write_fields(past, skip=("states", "rewards"))
+        | {"states": past.states.tolist(), "rewards": past.rewards.tolist()},
+        "trajectory": None if recalled.trajectory is None else trajectories.write([recalled.trajectory])[0],
+    }
+
+
+def _read_recalled(content: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> RecalledAttempt:
+    readers: Mapping[str, Reader] = {
+        "past": lambda past: PastAttempt(**read_fields(past, _PAST_READERS)),
+        "trajectory": lambda place: None if place is None else trajectories[place],
+    }
+    return RecalledAttempt(**read_fields(content, readers))
+
+
+def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task], steps: Sequence[Sequence[Step]]) -> Trajectory:
+    of_attempt = steps[content["attempt_place"]]
+    readers: Mapping[str, Reader] = {
+        "task": tasks.__getitem__,
+        "steps": lambda places: tuple(of_attempt[place] for place in places),
+        "stop": StopReason,
+        "origin": Origin,
+    }
+    return Trajectory(**read_fields({name: content[name] for name in _TRAJECTORY_FIELDS}, readers))
+
+
+_PAST_READERS: Mapping[str, Reader] = {
+    "states": lambda states: np.array(states, dtype=np.int64),
+    "rewards": lambda rewards: np.array(rewards, dtype=np.float64),
+}

@@ -1,0 +1,1 @@
+"""What a run file says, decoded and checked before any work."""

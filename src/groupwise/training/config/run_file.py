@@ -1,0 +1,330 @@
+"""Run files: a run as TOML, with its algorithm by recipe or part by part.
+
+    seed = 0
+
+    [algorithm]
+    recipe = "hgpo"                # a recipe by name, with its options
+    depth = 4
+
+    [env]
+    kind = "household"
+
+    [model]
+    kind = "tiny"
+
+Beside its options, a recipe's parts can be changed one by one:
+
+    [algorithm.loss]
+    old = "engine"                 # the rest of the loss stays the recipe's
+
+An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints it:
+
+    [algorithm.advantage]
+    kind = "relative"
+    by = { kind = "by_task" }
+    of = { kind = "episode_return" }
+
+Order of truth: a recipe's defaults, then the run file, then `--set a.b.c=value`. `--unset a.b.c` takes a setting out of
+the file first.
+
+With `--set algorithm.recipe=NAME`, options of the file that the other recipe does not have are left out, with a note.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from groupwise import methods
+from groupwise.methods import build
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.path_settings import write_in
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError, find_near, nearest
+from groupwise.system.files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
+from groupwise.system.secrets import check_no_secret
+from groupwise.system.text import quote_line
+from groupwise.training.config.run_config import RunConfig
+
+Decoded = TypeVar("Decoded")
+Tell = Callable[[str], object]
+"""Is told what was left out, in a sentence."""
+
+MAX_MESSAGE = 2000
+"""Characters of an error: it may list every valid name, but not repeat a value of a megabyte."""
+
+
+def load_algorithm(path: Path) -> Algorithm:
+    """Read the algorithm of a run file; every error names the file."""
+    return _name_file(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
+
+
+def load_run(
+    path: Path | str, *, overrides: Sequence[str] = (), unset: Sequence[str] = (), tell: Tell = warnings.warn
+) -> RunConfig:
+    """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides.
+
+    Args:
+        path: a TOML file, or the folder of a run, whose own settings are read.
+        overrides: settings by their path, such as `training.updates=80`.
+        unset: paths of settings that the file has and that do not count, such as `training.learner`.
+        tell: is told what another recipe than the file's leaves out.
+    """
+    path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
+    content = _name_file(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
+    try:
+        return decode_run(content, overrides=overrides, unset=unset, tell=tell)
+    except ConfigError as error:
+        options = [*(("--unset", key) for key in unset), *(("--set", override) for override in overrides)]
+        changed = "".join(f" {option} {quote_line(text, limit=200)}" for option, text in options)
+        raise ConfigError(_shorten(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
+
+
+def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
+    """Turn a run file's content into its algorithm."""
+    return _decode_section(content)[0]
+
+
+def _decode_section(
+    content: Mapping[str, Any], *, of_other: Container[str] = (), tell: Tell = warnings.warn
+) -> tuple[Algorithm, Mapping[str, Any] | None]:
+    """The algorithm, and what was written for it: [algorithm] as far as it counts; None where it names no recipe.
+
+    Args:
+        content: what the file says.
+        of_other: keys of [algorithm] that were written for another recipe: what this one does not have is left out.
+        tell: is told what is left out.
+    """
+    _check_sections(content)
+    section = content.get("algorithm")
+    if not isinstance(section, Mapping):
+        raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
+    if "recipe" not in section:
+        _check_parts_only(section)
+        return Algorithm(**section), None
+    recipe = str(section["recipe"])
+    known = methods.summary(recipe).options
+    over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
+    options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
+    lacking = [key for key in options if key in of_other and key not in known]
+    options = {key: value for key, value in options.items() if key not in lacking}
+    _check_options(recipe, options)
+    algorithm = build(recipe, **options)
+    absent = [key for key in _list_absent(algorithm, over) if key in of_other]
+    if lacking or absent:
+        names = ", ".join(f"algorithm.{key}" for key in (*lacking, *absent))
+        tell(f"the recipe {recipe!r} does not have {names}: left out")
+    over = {key: value for key, value in over.items() if key not in absent}
+    _check_present(recipe, algorithm, over)
+    algorithm = Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
+    return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
+
+
+def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
+    """A slip in a part's name is no option that the recipe lacks; whatever is nearer to an option, the recipe says."""
+    known = methods.summary(recipe).options if options else {}
+    for key in (key for key in options if key not in known):
+        valid = [*Algorithm.model_fields, *known]
+        near = find_near(key, valid)
+        if near and near[0] not in known:
+            raise ConfigError(
+                f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}"
+            )
+
+
+def _check_parts_only(section: Mapping[str, Any]) -> None:
+    """An option of a recipe says nothing to parts."""
+    options = {option for name in methods.names() for option in methods.summary(name).options}
+    for key in section:
+        if key not in Algorithm.model_fields and key in options:
+            raise ConfigError(
+                f"algorithm.{key} is an option of a recipe, and here the algorithm is spelled out part by part; set "
+                "algorithm.recipe too, or change the part itself"
+            )
+
+
+def _check_present(recipe: str, algorithm: Algorithm, over: Mapping[str, Any]) -> None:
+    """Refuse settings of a part that the recipe, as it was asked for, does not have."""
+    for key in _list_absent(algorithm, over):
+        raise ConfigError(
+            f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
+            f"change; leave the settings out, or give them a `kind`"
+        )
+
+
+def _list_absent(algorithm: Algorithm, over: Mapping[str, Any]) -> list[str]:
+    """The parts whose settings would change, and that an algorithm does not have."""
+    return [
+        key
+        for key in ("replay", "guidance", "pairing")
+        if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
+    ]
+
+
+def _lay_over(parts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what the run file says on top of a recipe's parts: a table that keeps its kind is filled up."""
+    merged = dict(parts)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(before, value):
+            merged[key] = _lay_over(before, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _keeps_kind(before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    return "kind" not in changes or changes["kind"] == before.get("kind")
+
+
+def decode_run(
+    content: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    unset: Sequence[str] = (),
+    tell: Tell = warnings.warn,
+) -> RunConfig:
+    """Turn a run file's content into a run; `load_run` says what the others are."""
+    merged: dict[str, Any] = copy.deepcopy(dict(content))
+    given = [parse_setting(override, option="--set ")[0] for override in overrides]
+    if "algorithm.recipe" in given:
+        _make_room_for_recipe(merged)
+    for key in unset:
+        unset_setting(merged, key)
+    written = merged.get("algorithm")
+    written = dict(written) if isinstance(written, Mapping) else {}
+    for override in overrides:
+        override_setting(merged, override)
+    check_no_secret(merged)
+    algorithm, made_by = _decode_section(merged, of_other=_list_of_other(written, merged, given), tell=tell)
+    if made_by is None and merged["algorithm"] == content.get("algorithm"):
+        made_by = merged.get("made_by")  # a run's own settings, whose parts nobody changed
+    return RunConfig(**{**merged, "algorithm": algorithm, "made_by": made_by})
+
+
+def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:
+    """The keys that a file wrote into [algorithm] for its own recipe, where `--set` names another one.
+
+    A slip is none of them, and neither is what `--set` gives itself: these are errors as ever.
+    """
+    section, before = merged.get("algorithm"), str(written.get("recipe"))
+    if not isinstance(section, Mapping) or before not in methods.names() or section.get("recipe") == before:
+        return set()
+    known = {*Algorithm.model_fields, *methods.summary(before).options}
+    return known & {key for key in written if not any(f"{path}.".startswith(f"algorithm.{key}.") for path in given)}
+
+
+def _make_room_for_recipe(content: dict[str, Any]) -> None:
+    """Another recipe takes the place of an algorithm that is spelled out, as a run's own config has it.
+
+    Its parts would otherwise outweigh every one of the recipe's, and the run would be what it was. What it was made by
+    is what its run file said.
+    """
+    section = content.get("algorithm")
+    if isinstance(section, Mapping) and "recipe" not in section:
+        content["algorithm"] = content.pop("made_by", {})
+
+
+def _check_sections(content: Mapping[str, Any]) -> None:
+    for name in content:
+        if name not in RunConfig.model_fields:
+            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}")
+
+
+def _read(path: Path, wanted: str) -> dict[str, Any]:
+    try:
+        text = read_text_file(path)
+    except FileNotFoundError:
+        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
+        raise ConfigError(f"there is no such file; {meant} {wanted}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None
+    except ValueError as error:
+        raise ConfigError(f"cannot be read ({error}); give {wanted}") from None
+    try:
+        content: dict[str, Any] = write_in(parse_toml(text), path.parent)
+    except ValueError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    return content
+
+
+def _name_file(path: Path, read: Callable[[], Decoded]) -> Decoded:
+    try:
+        return read()
+    except ConfigError as error:
+        raise ConfigError(_shorten(f"{path}: {error}")) from None
+
+
+def _shorten(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+
+
+# Settings that are given as text, `KEY=VALUE`: one by one, or put on top of what a run file says.
+
+
+def parse_setting(text: str, *, option: str = "") -> tuple[str, Any]:
+    """Read `KEY=VALUE`; the value is TOML, or else plain text.
+
+    >>> parse_setting("depth=4"), parse_setting("scale=none")
+    (('depth', 4), ('scale', 'none'))
+
+    Args:
+        text: the setting.
+        option: how a message writes what comes before a setting, such as `--set `.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{quote_line(repr(text))} has no value; write {option}{quote_line(key, limit=200)}=VALUE")
+    return key.strip(), parse_value(value.strip())
+
+
+def parse_settings(texts: Iterable[str], *, option: str = "", prefix: str = "") -> dict[str, Any]:
+    """Read settings by key, less a prefix such as `env.` that a key may begin with; of one key the last counts."""
+    settings = [parse_setting(text, option=option) for text in texts]
+    return {key.removeprefix(prefix): value for key, value in settings}
+
+
+def override_setting(content: dict[str, Any], text: str) -> None:
+    """Put a setting such as `training.updates=80` into the content of a run file, in place of what stood there."""
+    path, value = parse_setting(text, option="--set ")
+    *sections, key = path.split(".")
+    if len(sections) > MAX_KEY_PARTS:
+        raise ConfigError(f"the key of {quote_line(repr(text), limit=60)} has too many parts; no setting is so deep")
+    for depth, section in enumerate(sections, start=1):
+        content = content.setdefault(section, {})
+        if isinstance(content, list):
+            name = quote_line(".".join(sections[:depth]), limit=200)
+            raise ConfigError(f"{quote_line(repr(section))} is a list; give it whole: --set '{name}=[...]'")
+        if not isinstance(content, dict):
+            raise ConfigError(f"{quote_line(repr(section))} is a value, not a section")
+    content[key] = value
+
+
+def unset_setting(content: dict[str, Any], path: str) -> None:
+    """Take a setting such as `training.learner` out of the content of a run file, so that its default counts."""
+    *sections, key = path.strip().split(".")
+    for section in sections:
+        content = _find_section(content, section, path)
+    if key not in content:
+        raise _report_unset(path, key, content)
+    del content[key]
+
+
+def _find_section(content: dict[str, Any], name: str, path: str) -> dict[str, Any]:
+    if name not in content:
+        raise _report_unset(path, name, content)
+    section = content[name]
+    if not isinstance(section, dict):
+        raise ConfigError(f"--unset {quote_line(path, limit=200)}: {quote_line(repr(name))} is no section")
+    return section
+
+
+def _report_unset(path: str, key: str, content: dict[str, Any]) -> ConfigError:
+    return ConfigError(
+        f"--unset {quote_line(path, limit=200)}: the file does not set {quote_line(repr(key), limit=200)}; "
+        f"{nearest(key, content)}"
+    )

@@ -1,0 +1,207 @@
+"""The JSON schema of run files, so that editors complete and check them.
+
+It is made from the models themselves: fields, bounds and defaults as they are decoded, sentences from under the fields.
+A slot is a choice by `kind` among its catalogue; a recipe is a choice by `recipe` with its own options. The dialect is
+draft 7, written so that tools which know draft 4 only (Taplo) understand all but the exclusive bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+
+from groupwise import methods
+from groupwise.parts.part import CATALOGUES, DEFAULT_KINDS, Part, load_catalogue
+from groupwise.training.config.run_config import RunConfig
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+TITLE = "groupwise run file"
+REFERENCE = "#/definitions/{model}"
+SLOT = "x-slot"
+"""Stands for a part of a slot until all definitions are there."""
+
+
+def make_run_schema() -> dict[str, Any]:
+    """The schema of a whole run file."""
+    kinds = {(slot, kind): part for slot in CATALOGUES for kind, part in load_catalogue(slot).items()}
+    chosen: list[tuple[type[Any], JsonSchemaMode]] = [(RunConfig, "validation")]
+    chosen += [(part, "validation") for part in dict.fromkeys(kinds.values())]
+    places, content = models_json_schema(chosen, ref_template=REFERENCE, schema_generator=_Generator)
+    definitions = content["$defs"]
+    for part, mode in chosen:
+        _describe(definitions[_read_name(places[part, mode])], part)
+        for inner in _list_sections(part):
+            _describe(definitions[inner.__name__], inner)
+    for (slot, kind), part in kinds.items():
+        entry = definitions[_read_name(places[part, "validation"])]
+        entry["properties"] = {
+            "kind": {"enum": [kind], "description": _read_sentence(part)},
+            **entry.get("properties", {}),
+        }
+        if DEFAULT_KINDS.get(slot) != kind:
+            entry["required"] = ["kind", *entry.get("required", [])]
+        definitions.setdefault(f"slot_{slot}", _describe_slot(slot))["oneOf"].append(places[part, "validation"])
+    definitions |= {f"recipe_{name}": _describe_recipe(name) for name in methods.names()}
+    definitions["Algorithm"] = _describe_algorithm(definitions["Algorithm"])
+    whole = definitions.pop("RunConfig")
+    tidied: dict[str, Any] = _tidy({"$schema": DIALECT, **whole, "title": TITLE, "definitions": definitions})
+    return tidied
+
+
+@cache
+def read_field_sentences(part: type[Part]) -> dict[str, str]:
+    """What stands under each field of a part, in one line; fields of the classes it derives from included."""
+    sentences: dict[str, str] = {}
+    for owner in reversed(part.__mro__):
+        if not (issubclass(owner, Part) and owner is not Part):
+            continue
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(tree, ast.ClassDef), "the source of a class is a class"
+        for field, below in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(field.target, ast.Name):
+                sentences[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return sentences
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator, which learns of slots and of parts as defaults."""
+
+    def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JsonSchemaValue:
+        """A field that a slot fills; there is no other plain validator in a part."""
+        fill: Any = schema["function"]["function"]
+        return {SLOT: fill.__self__.name}
+
+    def encode_default(self, dft: Any) -> Any:
+        """Parts as a run file would write them."""
+        if isinstance(dft, Part):
+            return dft.config()
+        if isinstance(dft, tuple):
+            return [self.encode_default(entry) for entry in dft]
+        return super().encode_default(dft)
+
+
+def _read_name(place: JsonSchemaValue) -> str:
+    return str(place["$ref"]).rpartition("/")[2]
+
+
+def _describe(entry: dict[str, Any], part: type[Part]) -> None:
+    """Put a part's sentences into its definition."""
+    entry["description"] = _read_sentence(part)
+    sentences = read_field_sentences(part)
+    for name, field in entry.get("properties", {}).items():
+        if name in sentences:
+            field["description"] = sentences[name]
+
+
+def _read_sentence(part: type[Part]) -> str:
+    return " ".join((inspect.getdoc(part) or "").partition("\n\n")[0].split())
+
+
+def _list_sections(part: type[Part]) -> list[type[Part]]:
+    """The parts without a slot that a part's fields hold by type, sections of a run file among them."""
+    sections: list[type[Part]] = []
+    waiting: list[Any] = [field.annotation for field in part.model_fields.values()]
+    while waiting:
+        hint = waiting.pop()
+        waiting += getattr(hint, "__args__", ())
+        if isinstance(hint, type) and issubclass(hint, Part):
+            sections += [hint, *_list_sections(hint)]
+    return sections
+
+
+def _describe_slot(slot: str) -> dict[str, Any]:
+    """What fills a slot: a kind by itself, a table of one of the kinds below, or a class from elsewhere."""
+    plain = {
+        "type": "string",
+        "description": f"Kind of the {slot}, with its defaults.",
+        "enum": sorted(load_catalogue(slot)),
+    }
+    elsewhere = {
+        "type": "object",
+        "description": f"A {slot} from another package, as package.module:Class.",
+        "properties": {"kind": {"type": "string", "pattern": ":"}},
+        "required": ["kind"],
+    }
+    named = {"type": "string", "description": "A class from another package.", "pattern": ":"}
+    return {"oneOf": [plain, named, elsewhere]}
+
+
+OVER: dict[str, Any] = {
+    "advantage": {"type": "object", "description": "Fields of the recipe's estimator to change."},
+    "filters": {"type": "array", "description": "Filters in place of the recipe's.", "items": {SLOT: "filter"}},
+    "admissions": {"type": "array", "description": "Which attempts are compared.", "items": {SLOT: "admission"}},
+    "shapers": {"type": "array", "description": "Shapers in place of the recipe's.", "items": {SLOT: "shaper"}},
+    "replay": {"type": ["object", "string"], "description": "Fields of the recipe's replay to change, or another one."},
+    "guidance": {"type": ["object", "string"], "description": "Fields of the recipe's guidance to change, or another."},
+    "channels": {
+        "type": "object",
+        "description": "Further credit that the loss reads, an estimator by name.",
+        "additionalProperties": {SLOT: "estimator"},
+    },
+    "measures": {"type": "array", "description": "Measures in place of the recipe's.", "items": {SLOT: "measure"}},
+    "judge": {SLOT: "judge"},
+    "pairing": {SLOT: "pairing"},
+    "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
+}
+"""What a run file may say about a recipe's parts: single fields, checked when the file is read."""
+
+
+def _describe_recipe(name: str) -> dict[str, Any]:
+    """A recipe by name, with its options."""
+    function = inspect.unwrap(methods.RECIPES[name])
+    hints = get_type_hints(function, include_extras=True)
+    options: Any = {key: (hints[key], value.default) for key, value in inspect.signature(function).parameters.items()}
+    model: Any = create_model(name, **options)
+    entry = model.model_json_schema(ref_template=REFERENCE, schema_generator=_Generator)
+    assert "$defs" not in entry, "a recipe's options are plain values"
+    summary = methods.summary(name)
+    chosen = {"enum": [name], "description": f"{summary.sentence} ({summary.citation})"}
+    return {
+        "type": "object",
+        "description": summary.sentence,
+        "properties": {"recipe": chosen, **entry.get("properties", {}), **OVER},
+        "required": ["recipe"],
+        "additionalProperties": False,
+    }
+
+
+def _describe_algorithm(parts: dict[str, Any]) -> dict[str, Any]:
+    """The section [algorithm]: a recipe by name, or its parts."""
+    named = [{"$ref": REFERENCE.format(model=f"recipe_{name}")} for name in methods.names()]
+    return {"description": parts["description"], "oneOf": [*named, parts]}
+
+
+def _tidy(value: Any) -> Any:
+    """Settle what the dialect and TOML ask for: slots as references, no titles of fields, no null, finite defaults."""
+    if isinstance(value, list):
+        return [_tidy(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    tidied = dict(value)
+    if SLOT in tidied:
+        tidied["$ref"] = REFERENCE.format(model=f"slot_{tidied.pop(SLOT)}")
+    if isinstance(tidied.get("title"), str) and tidied["title"] != TITLE:
+        del tidied["title"]
+    if "prefixItems" in tidied:
+        tidied["items"] = tidied.pop("prefixItems")
+    if "const" in tidied:
+        tidied["enum"] = [tidied.pop("const")]
+    if {"type": "null"} in tidied.get("anyOf", []):
+        tidied["anyOf"] = [entry for entry in tidied["anyOf"] if entry != {"type": "null"}]
+    if "default" in tidied and (tidied["default"] is None or _is_infinite(tidied["default"])):
+        del tidied["default"]
+    if "$ref" in tidied and len(tidied) > 1:  # in draft 7 nothing beside a reference counts
+        tidied["allOf"] = [{"$ref": tidied.pop("$ref")}]
+    return {key: _tidy(entry) for key, entry in tidied.items()}
+
+
+def _is_infinite(value: object) -> bool:
+    return isinstance(value, float) and math.isinf(value)

@@ -1,0 +1,195 @@
+"""A self-test of the trainer on this machine: a tiny model samples, scores, learns and hands its weights over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.data.samples import Sample, count_totals
+from groupwise.engines.engine import Request
+from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.envs.mixture import mean_max_steps
+from groupwise.learner.config import LearnerConfig
+from groupwise.learner.protocol import hash_weights
+from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_sync import InMemory
+from groupwise.losses import PolicyLoss
+from groupwise.models.outline import ModelPlan, plan_model
+from groupwise.models.pretrained import PretrainedModel
+from groupwise.models.tiny import TinyModel
+from groupwise.system.errors import TrainingError
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.doctor.memory import RunMemory, estimate_memory
+from groupwise.training.needed_memory import check_memory, count_moment_bytes, count_shares, find_local_learner
+
+WORDS = ("take", "the", "red", "mug", "from", "a", "shelf")
+TOLERANCE = 1e-5
+"""Largest difference in log-probability between sampling a token and scoring it."""
+TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """One check of the self-test."""
+
+    name: str
+    """What was checked."""
+    finding: str
+    """What came out."""
+    ok: bool
+    """Whether it is as it should be."""
+
+
+def self_test() -> Iterator[CheckResult]:
+    """Run the checks one after another; one that raises is reported as broken, and ends the test."""
+    bench = _Bench()
+    for name, check in (
+        ("the scorer agrees with the sampler", bench.sample_and_score),
+        ("a learner step changes the weights", bench.learn),
+        ("the engine takes the weights over", bench.hand_over),
+    ):
+        result = _run_check(name, check)
+        yield result
+        if not result.ok:
+            return
+
+
+def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
+    try:
+        return CheckResult(name=name, finding=check(), ok=True)
+    except (TrainingError, RuntimeError) as error:
+        return CheckResult(name=name, finding=str(error), ok=False)
+
+
+class _Bench:
+    """A tiny model, its engine and its learner."""
+
+    def __init__(self) -> None:
+        tiny = TinyModel(hidden=32, layers=2)
+        model, tokenizer = tiny.open(words=WORDS, seed=0)
+        self._prompt = tuple(tokenizer(" ".join(WORDS), add_special_tokens=False).input_ids)
+        self._engine = TransformersEngine(tiny.build(tokenizer, seed=0))
+        self._learner = LearnerConfig(learning_rate=1e-2).open(model, PolicyLoss(), temperature=TEMPERATURE)
+        self._samples: list[Sample] = []
+
+    def sample_and_score(self) -> str:
+        requests = [
+            Request(prompt_ids=self._prompt[: 2 + i % 5], seed=i, max_tokens=1 + i % 6, temperature=TEMPERATURE)
+            for i in range(16)
+        ]
+        sampled = self._engine.generate(requests)
+        pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(requests, sampled, strict=True)]
+        scored = self._engine.score(pairs, temperature=TEMPERATURE)
+        gap = max(
+            abs(a - b)
+            for answer, logps in zip(sampled, scored, strict=True)
+            for a, b in zip(answer.logp, logps, strict=True)
+        )
+        if not gap <= TOLERANCE:
+            raise TrainingError(f"log-probs differ by {gap:.2g} nats, more than {TOLERANCE:g}")
+        self._samples = [
+            Sample(
+                prompt_ids=prompt,
+                response_ids=response,
+                advantage=1.0 if number % 2 else -1.0,
+                logp_behaviour=answer.logp,
+                trajectory=number,
+                step=0,
+                group=0,
+            )
+            for number, ((prompt, response), answer) in enumerate(zip(pairs, sampled, strict=True))
+        ]
+        return f"largest difference {gap:.1g} nats over {sum(len(response) for _, response in pairs)} tokens"
+
+    def learn(self) -> str:
+        before = hash_weights(self._learner.weights())
+        learned = self._learner.learn(self._samples, count_totals(self._samples, max_tokens=6))
+        if hash_weights(self._learner.weights()) == before:
+            raise TrainingError("the weights are as they were")
+        return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"
+
+    def hand_over(self) -> str:
+        canary = Canary(self._prompt, self._prompt[:3])
+        InMemory().hand_over(self._learner.weights(), self._engine, version=1)
+        return f"largest difference {canary.check(self._engine, self._learner, version=1):.1g} nats"
+
+
+# How large a run is, before it is run: tokens of an update, memory, disk. Estimates, made without loading weights.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What a run takes."""
+
+    attempts: int
+    """Attempts of an update."""
+    tokens: int
+    """Most tokens sampled in an update: every attempt as long as the limits allow."""
+    parameters: int
+    """Weights of the model, without those of an adapter."""
+    trained: int
+    """Weights that train."""
+    memory: RunMemory
+    """Bytes that it holds, by part and stage."""
+    checkpoint: float
+    """Bytes of one checkpoint."""
+    checkpoints: int
+    """Checkpoints that are there at a time."""
+
+
+def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Sizes:
+    """Estimate what a run takes, without loading its weights.
+
+    A checkpoint holds what trains and its moments: of a model with an adapter the adapter alone, else all weights.
+
+    Args:
+        config: The run.
+        available: Bytes of memory; a run whose weights do not fit is refused. None = it need not fit here.
+    """
+    attempts = config.training.tasks * config.rollout.plan.attempts
+    plan, tokenizer = plan_run_model(config)
+    shares = count_shares(config)
+    if available is not None and shares is not None:
+        check_memory(config, plan, available=available, shares=shares)
+    outline = plan.sketch()
+    trained = sum(value.numel() for value in outline.parameters() if value.requires_grad)
+    learner = find_local_learner(config) or LearnerConfig()
+    stored = [
+        (value.numel(), value.element_size())
+        for value in outline.parameters()
+        if value.requires_grad or plan.lora is None
+    ]
+    return Sizes(
+        attempts=attempts,
+        tokens=round(attempts * mean_max_steps(config.env)) * config.rollout.max_tokens,
+        parameters=sum(value.numel() for name, value in outline.named_parameters() if ".lora_" not in name),
+        trained=trained,
+        memory=estimate_memory(config, plan, tokenizer),
+        checkpoint=sum(num * (width + count_moment_bytes(learner, width)) for num, width in stored),
+        checkpoints=_count_checkpoints(config),
+    )
+
+
+def plan_run_model(config: RunConfig) -> tuple[ModelPlan, Any]:
+    """What the run's model is made of, and its tokenizer."""
+    words = config.words()
+    if isinstance(config.model, PretrainedModel | TinyModel):
+        tokenizer, _ = config.model.open_tokenizer(words=words)
+        plan = plan_model(config.model, words=words)
+        assert plan is not None
+        return plan, tokenizer
+    model, tokenizer = config.model.open(words=words, seed=0)  # of others only the weights tell the shapes
+    return ModelPlan(config=model.config), tokenizer
+
+
+def _count_checkpoints(config: RunConfig) -> int:
+    """How many checkpoints a run has at the most, besides the one that it is about to remove."""
+    updates, keep, evaluation = config.training.updates, config.checkpoints.keep, config.evaluation
+    written = {*range(0, updates, config.training.checkpoint_every), updates}
+    if keep == "all":
+        return len(written)
+    if evaluation.tasks and evaluation.every:  # the best is also saved where no checkpoint was due
+        written |= set(range(0, updates, evaluation.every))
+    always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
+    return min(len(written), always)

@@ -1,1 +1,0 @@
-"""The engine of a run: its settings, what the run needs of it, and the check before training."""

@@ -1,0 +1,1 @@
+"""Evaluations on fixed tasks, and what can be concluded from them."""

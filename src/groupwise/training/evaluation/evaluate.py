@@ -1,0 +1,137 @@
+"""Playing a fixed panel with a policy's weights: success with a 95 % interval, over one or several seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from groupwise.credit import Reward, score_trajectory
+from groupwise.data.records import FAULTS, Task, Trajectory
+from groupwise.data.seeds import seed_of
+from groupwise.envs.kit.panel import panel_hash
+from groupwise.envs.part_queries import ask_panel
+from groupwise.rollout.episodes import Attempt, Player
+from groupwise.store.journal import EvaluatedAttempt
+from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.evaluation.summary import Evaluation
+from groupwise.training.run import Run
+
+
+def evaluate(
+    player: Player,
+    panel: Sequence[Task],
+    settings: EvaluationConfig,
+    *,
+    rewards: Sequence[Reward],
+    root: int,
+    seeds: Sequence[int] = (0,),
+    report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
+) -> Evaluation:
+    """Play the tasks of a panel with the engine's weights, once with each seed; nothing learns from it.
+
+    Args:
+        player: whose engine plays. The version of its weights is the update after which the evaluation counts.
+        panel: the tasks of the split; the first `settings.tasks` of them are played.
+        settings: how many tasks, how often and at which temperature.
+        rewards: what steps earn.
+        root: the run's own seed, which the attempts' seeds derive from.
+        seeds: repetitions; each draws other tokens at the same tasks.
+        report: called after each seed with what was played.
+    """
+    tasks = panel[: settings.tasks]
+    if not (tasks and seeds):
+        raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
+    digest, rows, trajectories = panel_hash(tasks), list[EvaluatedAttempt](), list[Trajectory]()
+    for seed in seeds:
+        played = _play_seed(player, settings, tasks, root, seed)
+        scored = [
+            trajectory
+            if trajectory.stop in FAULTS
+            else score_trajectory(trajectory, rewards, read_response=player.prompter.text)
+            for trajectory in played
+        ]
+        _check_success_known(scored, settings)
+        rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
+        trajectories += scored
+        report(seed, scored)
+    return Evaluation.from_rows(rows, trajectories)
+
+
+def _play_seed(
+    player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int
+) -> list[Trajectory]:
+    """Play every attempt of one seed."""
+    attempts = [
+        Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
+        for task in tasks
+        for number in range(settings.attempts)
+    ]
+    return player.play(attempts, temperature=settings.temperature)
+
+
+def _check_success_known(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
+    """Raise with the causes where no attempt, as rewards paid it, says whether it succeeded."""
+    if not any("success" in trajectory.scores for trajectory in played):
+        causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)
+        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+        raise TrainingError(
+            f"evaluation on split {settings.split!r}: none of {len(played)} attempts says whether it succeeded "
+            f"({listed}); mend the environment, which `groupwise check env` looks at"
+        )
+
+
+def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> EvaluatedAttempt:
+    total = sum(step.reward for step in trajectory.steps)
+    return EvaluatedAttempt(
+        number=number,
+        split=split,
+        seed=seed,
+        task=trajectory.task.id,
+        attempt=trajectory.attempt,
+        panel=panel,
+        tags=",".join(trajectory.task.tags),
+        stop=trajectory.stop.value,
+        success=trajectory.scores.get("success"),
+        outcome=total if trajectory.outcome is None else trajectory.outcome,
+        steps=len(trajectory.steps),
+        tokens=sum(len(step.response_ids) for step in trajectory.steps),
+    )
+
+
+# Evaluating a run: its panel, played with its engine's weights, and written into its journal.
+
+
+def evaluate_run(
+    run: Run,
+    *,
+    seeds: Sequence[int] = (0,),
+    settings: EvaluationConfig | None = None,
+    write: bool = True,
+    report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
+) -> Evaluation:
+    """Play a panel with the engine's weights, once with each seed; nothing learns from it.
+
+    Args:
+        run: whose engine plays. The version of its weights is the update after which the evaluation counts.
+        seeds: repetitions; each draws other tokens at the same tasks.
+        settings: which tasks and how; None = the run's own.
+        write: whether the run's journal keeps the attempts.
+        report: called after each seed with what was played.
+    """
+    config = run.config
+    settings = settings or config.evaluation
+    evaluation = evaluate(
+        run.player,
+        ask_panel(config.env, settings.split),
+        settings,
+        rewards=config.rewards,
+        root=config.seed,
+        seeds=seeds,
+        report=report,
+    )
+    if write:
+        with run.lock.hold():
+            run.lock.check()
+            run.journal.write_evaluation(evaluation.rows)
+    return evaluation

@@ -1,0 +1,421 @@
+"""What an evaluation says: success with a 95 % interval, by seed, family and task, and pass@k. It needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from groupwise.data.records import Trajectory
+from groupwise.store.journal import EvaluatedAttempt
+from groupwise.system.errors import TrainingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TasksSummary:
+    """Success over some tasks of a panel: all of them, a family, or one."""
+
+    name: str
+    """Whose success it is."""
+    tasks: int
+    """Tasks that were played."""
+    attempts: int
+    """Attempts that ended by themselves or at a limit."""
+    success: float
+    """Share of them that succeeded; every task counts the same."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind (`evaluation.intervals.mean_over_clusters`)."""
+    steps: float
+    """Mean steps of an attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassAt:
+    """Share of tasks that at least one of k attempts solves."""
+
+    k: int
+    """Attempts that a task is given."""
+    tasks: int
+    """Tasks with at least k attempts that count; the others say nothing of it."""
+    success: float
+    """The share, estimated without bias (`evaluation.intervals.pass_at`)."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How a policy did on a panel.
+
+    Worked example: three tasks, two seeds. The first is solved with both seeds, the second with one, the third with
+    neither: success 0.5, by seed 2/3 and 1/3, over an effective number of 4.5 tries.
+
+    Attempts that a fault of the environment ended are counted, and leave the shares: they say nothing of the policy.
+    """
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tasks: int
+    """Tasks that were played."""
+    attempts: int
+    """Attempts that count."""
+    faults: int
+    """Attempts that a fault ended."""
+    success: float
+    """Share of the attempts that succeeded, mean over seeds; every task counts the same."""
+    interval: tuple[float, float]
+    """95 % interval of that share for tasks of this kind."""
+    outcome: float
+    """Mean outcome of an attempt."""
+    steps: float
+    """Mean steps of an attempt."""
+    tokens: float | None
+    """Mean sampled tokens of an attempt; None where they were not counted."""
+    by_seed: Mapping[int, float]
+    """Success with each seed."""
+    rows: Sequence[EvaluatedAttempt]
+    """The attempts, as the journal keeps them."""
+    trajectories: Sequence[Trajectory] = field(default=(), repr=False)
+    """What was played, where it was played just now."""
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[EvaluatedAttempt], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
+        """Sum up the attempts of one evaluation, which are of one update and one panel, with any number of seeds."""
+        kinds = {(row.number, row.split, row.panel) for row in rows}
+        assert len(kinds) == 1, "an evaluation is of one update and one panel"
+        counted = [row for row in rows if row.success is not None]
+        if not counted:
+            raise TrainingError(
+                f"split {rows[0].split!r}: none of {len(rows)} attempts says whether it succeeded (stop: "
+                f"{', '.join(sorted({row.stop for row in rows}))}); `groupwise check env` shows what the environment "
+                "does wrong"
+            )
+        whole = _summarise("all", counted)
+        (number, split, panel), *_ = kinds
+        return cls(
+            number=number,
+            split=split,
+            panel=panel,
+            tasks=whole.tasks,
+            attempts=whole.attempts,
+            faults=len(rows) - len(counted),
+            success=whole.success,
+            interval=whole.interval,
+            outcome=math.fsum(row.outcome for row in counted) / len(counted),
+            steps=whole.steps,
+            tokens=_mean_tokens(counted),
+            by_seed={
+                seed: _summarise(str(seed), rows).success for seed, rows in group_rows(counted, lambda row: [row.seed])
+            },
+            rows=tuple(rows),
+            trajectories=trajectories,
+        )
+
+    def by_tag(self) -> list[TasksSummary]:
+        """Success of each family, in the order of their names; a task with two tags is in two families."""
+        by_tag = group_rows(self._counted_rows, tags_of)
+        return [_summarise(tag, rows) for tag, rows in by_tag]
+
+    def by_task(self) -> list[TasksSummary]:
+        """Success at each task, in the order of their ids."""
+        return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
+
+    @property
+    def attempts_per_task(self) -> int:
+        """The n of mean@n, which is `success`: the most attempts that count at a task, over all seeds."""
+        return max(tries for _, tries in self._count_wins())
+
+    def pass_at(self) -> list[PassAt]:
+        """pass@k for k = 1, 2, 4, ... and the number of attempts at a task; those of all seeds count alike."""
+        largest_k = self.attempts_per_task
+        shares = []
+        for k in sorted({2**power for power in range(largest_k.bit_length())} | {largest_k}):
+            counts = [(wins, tries) for wins, tries in self._count_wins() if tries >= k]
+            success, interval = mean_pass_at(k, counts)
+            shares.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
+        return shares
+
+    def _count_wins(self) -> list[tuple[int, int]]:
+        """Of each task: attempts that solved it, and attempts that count."""
+        by_task = group_rows(self._counted_rows, lambda row: [row.task])
+        return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
+
+    @property
+    def _counted_rows(self) -> list[EvaluatedAttempt]:
+        """The attempts that count: no fault of the environment ended them."""
+        return [row for row in self.rows if row.success is not None]
+
+
+def group_rows(
+    rows: Iterable[EvaluatedAttempt], keys_of: Callable[[EvaluatedAttempt], Iterable[Any]]
+) -> list[tuple[Any, list[EvaluatedAttempt]]]:
+    """Rows by key, keys in order; a row may have several."""
+    by_key: dict[Any, list[EvaluatedAttempt]] = {}
+    for row in rows:
+        for key in keys_of(row):
+            by_key.setdefault(key, []).append(row)
+    return sorted(by_key.items())
+
+
+def tags_of(row: EvaluatedAttempt) -> list[str]:
+    """The families that a row's task is in."""
+    return [tag for tag in row.tags.split(",") if tag]
+
+
+def scores_by_task(
+    rows: Iterable[EvaluatedAttempt], score_of: Callable[[EvaluatedAttempt], float]
+) -> list[list[float]]:
+    """The scores of the attempts at each task, tasks in the order of their ids: the clusters of an interval."""
+    return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
+
+
+def _success_of(row: EvaluatedAttempt) -> float:
+    assert row.success is not None, "only attempts that say how they ended are counted"
+    return row.success
+
+
+def _mean_tokens(rows: Sequence[EvaluatedAttempt]) -> float | None:
+    counted = [row.tokens for row in rows if row.tokens is not None]
+    return sum(counted) / len(counted) if counted else None
+
+
+def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
+    scores = scores_by_task(rows, _success_of)
+    success, interval = mean_over_clusters(scores)
+    return TasksSummary(
+        name=name,
+        tasks=len(scores),
+        attempts=len(rows),
+        success=success,
+        interval=interval,
+        steps=sum(row.steps for row in rows) / len(rows),
+    )
+
+
+# What a run achieved: how it did on a fixed panel at each evaluation, with intervals, and by family of tasks.
+
+ScoreKind = Literal["success", "outcome"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelScore:
+    """Success, or the mean outcome where the environment does not say what success is, with its 95 % interval."""
+
+    name: str
+    """Whose: a split, or a family of its tasks."""
+    number: int
+    """After which update."""
+    tasks: int
+    """Tasks that were played."""
+    attempts: int
+    """Attempts at them."""
+    value: float
+    """The mean over tasks."""
+    interval: tuple[float, float]
+    """Its 95 % interval: Wilson's, over the effective number of tries; for outcomes, 1.96 standard errors."""
+    panel: str
+    """Hash of the tasks of its evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyScores:
+    """A family of tasks, before and after."""
+
+    name: str
+    """The tasks' tag."""
+    before: PanelScore | None
+    """At the first evaluation; None where the family was not in it."""
+    after: PanelScore
+    """At the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunVerdict:
+    """The evaluations of one split, in the order of updates."""
+
+    split: str
+    """The panel's name."""
+    measure: ScoreKind
+    """What is reported: success, or the mean outcome where the environment does not say what success is."""
+    scores: tuple[PanelScore, ...]
+    """Every evaluation; at least one."""
+    families: tuple[FamilyScores, ...]
+    """The same by family, where tasks have tags."""
+    is_one_panel: bool
+    """Whether the first and the last evaluation played the same tasks."""
+
+    @property
+    def before(self) -> PanelScore | None:
+        """The first evaluation, where there are two."""
+        return self.scores[0] if len(self.scores) > 1 else None
+
+    @property
+    def after(self) -> PanelScore:
+        """The last evaluation."""
+        return self.scores[-1]
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the two intervals lie apart."""
+        if self.before is None:
+            return False
+        low, high = sorted((self.before, self.after), key=lambda score: score.value)
+        return low.interval[1] < high.interval[0]
+
+
+def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
+    """How a run did on one panel, from the rows of its evaluations."""
+    played = [row for row in rows if row.split == split]
+    measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
+    counted = [row for row in played if measure == "outcome" or row.success is not None]
+    evaluations = [rows for _, rows in group_rows(counted, lambda row: [row.number])]
+    first, last = evaluations[0], evaluations[-1]
+    first_by_tag = dict(group_rows(first, tags_of)) if len(evaluations) > 1 else {}
+    families = [
+        FamilyScores(
+            name=tag,
+            before=_score(tag, first_by_tag[tag], measure) if tag in first_by_tag else None,
+            after=_score(tag, tagged, measure),
+        )
+        for tag, tagged in group_rows(last, tags_of)
+    ]
+    return RunVerdict(
+        split=split,
+        measure=measure,
+        scores=tuple(_score(split, evaluation, measure) for evaluation in evaluations),
+        families=tuple(families),
+        is_one_panel={row.panel for row in first} == {row.panel for row in last},
+    )
+
+
+def describe_when(score: PanelScore) -> str:
+    """After which update a score was taken, in words."""
+    return f"after update {score.number}" if score.number else "before training"
+
+
+def _score(name: str, rows: Sequence[EvaluatedAttempt], measure: ScoreKind) -> PanelScore:
+    scores = scores_by_task(rows, lambda row: row.outcome if measure == "outcome" else row.success or 0.0)
+    value, interval = mean_over_clusters(scores) if measure == "success" else _mean_outcome(scores)
+    return PanelScore(
+        name=name,
+        number=rows[0].number,
+        tasks=len(scores),
+        attempts=len(rows),
+        value=value,
+        interval=interval,
+        panel=rows[0].panel,
+    )
+
+
+def _mean_outcome(outcomes: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float]]:
+    """Mean over tasks, and 1.96 standard errors either side; for one task the interval is the mean itself."""
+    means = [math.fsum(of_task) / len(of_task) for of_task in outcomes]
+    mean = math.fsum(means) / len(means)
+    variance = math.fsum((value - mean) ** 2 for value in means) / max(len(means) - 1, 1)
+    half = Z_95 * math.sqrt(variance / len(means))
+    return mean, (mean - half, mean + half)
+
+
+# Intervals for shares: how far an observed success rate can be trusted.
+
+Z_95 = 1.959963984540054
+"""Quantile of the normal distribution that leaves 2.5 % on either side."""
+
+
+def wilson_interval(wins: float, tries: float, z: float = Z_95) -> tuple[float, float]:
+    """Wilson's interval for a share: it stays within [0, 1] and is right at the ends.
+
+    >>> [round(bound, 3) for bound in wilson_interval(5, 10)]
+    [0.237, 0.763]
+    """
+    share, spread = wins / tries, z * z / tries
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / tries + spread / (4 * tries)) / (1 + spread)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def mean_over_clusters(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
+    """Mean share over clusters, such as a panel's tasks, and its 95 % interval.
+
+        p = mean_i p_i,   n = N p (1 - p) / mean_i (p_i - p)^2 * (z / t)^2,   Wilson's interval of p over n tries
+
+    `scores` holds a cluster's attempts, each from 0 to 1; p_i is their mean, N the number of clusters, and t Student's
+    quantile with N - 1 degrees of freedom, since the spread of few clusters is itself uncertain. Attempts at one task
+    are alike, so they count for less than as many tasks would: n, the effective number of tries, lies between the
+    number of clusters and the number of attempts. With one attempt a cluster this is Wilson's interval.
+
+    Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data", with Wilson's interval in place of the exact one.
+
+    Choices: the interval speaks of further tasks of the same kind, not of these tasks alone; two tasks say little,
+    however often they are tried. Clusters count the same, however many attempts they have. Where all attempts agree,
+    nothing tells how alike they are, and n is the number of clusters: more would not cover.
+
+    >>> share, (low, high) = mean_over_clusters([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> share, round(low, 3), round(high, 3)
+    (0.625, 0.219, 0.908)
+    """
+    means = [math.fsum(cluster) / len(cluster) for cluster in scores]
+    return _over_clusters(means, sum(len(cluster) for cluster in scores), z)
+
+
+def pass_at(k: int, *, wins: int, tries: int) -> float:
+    """Probability that at least one of k attempts succeeds, from `wins` successes in `tries` attempts at a task.
+
+        1 - C(tries - wins, k) / C(tries, k)
+
+    The share of all choices of k among the attempts that hold a success. It is unbiased, which 1 - (1 - wins/tries)^k
+    is not. Source: Chen et al. 2021, arXiv:2107.03374, equation 1.
+
+    >>> pass_at(2, wins=1, tries=4)
+    0.5
+    """
+    assert 1 <= k <= tries, "k attempts are chosen among those that were made"
+    return 1 - math.comb(tries - wins, k) / math.comb(tries, k)
+
+
+def mean_pass_at(k: int, counts: Sequence[tuple[int, int]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
+    """Mean of `pass_at` over tasks, each given as (wins, tries), and its 95 % interval.
+
+    Choices: the interval is that of `mean_over_clusters` with a task's pass@k in place of its mean, so it speaks of
+    further tasks of the same kind, and at k = 1 the two are the same. The effective number of tries is at most the
+    number of disjoint choices of k attempts.
+
+    >>> share, (low, high) = mean_pass_at(2, [(4, 4), (1, 4), (0, 4)])
+    >>> share, round(low, 3), round(high, 3)
+    (0.5, 0.125, 0.875)
+    """
+    estimates = [pass_at(k, wins=wins, tries=tries) for wins, tries in counts]
+    return _over_clusters(estimates, sum(tries // k for _, tries in counts), z)
+
+
+def _over_clusters(means: Sequence[float], max_tries: int, z: float) -> tuple[float, tuple[float, float]]:
+    """Mean over clusters and its interval; they stand for at most `max_tries` independent tries."""
+    share = math.fsum(means) / len(means)
+    between = math.fsum((mean - share) ** 2 for mean in means) / len(means)
+    tries = float(len(means))
+    if 0 < share < 1 and max_tries > len(means) > 1:
+        effective = min(tries * share * (1 - share) / between, max_tries) if between else max_tries
+        tries = max(tries, effective * (z / student_quantile(z, len(means) - 1)) ** 2)
+    return share, wilson_interval(share * tries, tries, z)
+
+
+def student_quantile(z: float, freedom: int) -> float:
+    """Student's quantile where the normal distribution has z, by its expansion in the degrees of freedom.
+
+    Source: Abramowitz and Stegun 26.7.5. Right to 1 % from 4 degrees of freedom on, too small below.
+
+    >>> round(student_quantile(Z_95, 10), 3), round(student_quantile(Z_95, 199), 3)
+    (2.228, 1.972)
+    """
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))

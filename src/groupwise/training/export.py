@@ -1,0 +1,298 @@
+"""Writing the exported folder: a checkpoint's model and tokenizer, or its adapter merged into its model; to a hub."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise import __version__
+from groupwise.models.folder import ADAPTER_CONFIG, BASE, find_adapter, load_adapter, load_model, load_tokenizer
+from groupwise.models.quietly import save_model
+from groupwise.store.checkpoint_files import find_latest_checkpoint, read_state
+from groupwise.store.run_folder import STATE, RunPaths
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.secrets import redact
+from groupwise.system.text import quote_line
+from groupwise.training.alarm_watch import find_best_number
+from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.evaluation.summary import Evaluation, group_rows
+from groupwise.training.run_reader import RunFolder
+
+OWN_FILES = (STATE, "optimiser.safetensors")
+"""What of a checkpoint only resuming needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    folder: Path
+    """Where."""
+    update: int
+    """After which update the policy is."""
+    is_adapter: bool
+    """Whether it is an adapter alone."""
+
+
+def export_run(
+    run: Path | str,
+    out: Path | str | None = None,
+    *,
+    update: int | None = None,
+    best: bool = False,
+    merge: bool = False,
+) -> Exported:
+    """Write a run's policy as a folder that transformers and vLLM load.
+
+    Args:
+        run: the run's folder.
+        out: where to; None = `NAME-UPDATE` beside the run. It must not be there yet.
+        update: after which update; None = the latest checkpoint.
+        best: whether to take the checkpoint with the highest held-out success.
+        merge: whether to merge an adapter into the model that it sits on.
+    """
+    run, out = Path(run), None if out is None else Path(out)
+    with RunFolder(run) as folder:
+        checkpoint = choose_checkpoint(folder, update=update, best=best)
+        number = int(checkpoint.name)
+        read_state(checkpoint)  # every file is as it was written
+        is_adapter = (checkpoint / ADAPTER_CONFIG).is_file()
+        if merge and not is_adapter:
+            raise ConfigError(
+                f"{checkpoint} holds a whole model, so there is no adapter to merge; leave --merge out, it can be "
+                "loaded as it is"
+            )
+        target = out or run.with_name(f"{run.resolve().name}-{number:04d}")
+        if target.exists():
+            raise FileError(f"{target} is there already; give another folder with --out, or move it away")
+        draft = target.with_name(f".{target.name}.tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            dtype = str(folder.setting("model.dtype") or "auto")
+            base = _write_weights(checkpoint, draft, merge=merge, dtype=dtype) or _find_start(folder)
+            write_card(draft, folder, update=number, base=base, is_adapter=is_adapter and not merge)
+            draft.rename(target)
+        except OSError as error:
+            raise FileError(
+                f"{target} could not be written ({error.strerror or error}); free some space, or give another folder "
+                "with --out"
+            ) from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return Exported(folder=target, update=number, is_adapter=is_adapter and not merge)
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether a folder is one that `export_run` wrote, and no run."""
+    return (folder / SETTINGS).is_file() and not RunPaths(folder).holds_run()
+
+
+def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
+    """Upload a folder as a model of a hub, which is made where it is not there; its address.
+
+    Whose account it is, the hub's own login says, or HF_TOKEN.
+
+    Args:
+        folder: as `export_run` wrote it.
+        repository: `account/name`.
+        private: whether a repository that is made now is seen by its account alone.
+    """
+    from huggingface_hub import HfApi  # it comes with transformers
+
+    api = HfApi()
+    try:
+        address = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=f"Export of {folder.name}")
+    except Exception as error:  # the hub's library and the network have no class in common
+        reason = quote_line(redact(str(error).strip()), limit=300) or type(error).__name__
+        raise FileError(
+            f"{repository} could not be pushed to the hub ({reason}); {folder} is whole: log in with `hf auth login`, "
+            f"or set HF_TOKEN, then `groupwise export {folder} --push {repository}` sends it as it is"
+        ) from None
+    return str(address)
+
+
+def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) -> str | None:
+    """Write weights and tokenizer; the name of the model that an adapter sits on, or None.
+
+    An adapter is merged in the precision that its model was trained in, so that the policy is the one of the run.
+    """
+    adapter = find_adapter(str(checkpoint))
+    if adapter is None or not merge:
+        shutil.copytree(checkpoint, draft, ignore=shutil.ignore_patterns(*OWN_FILES))
+        for file in draft.iterdir():
+            file.chmod(0o644)  # a server may run as somebody else
+        if adapter is not None:
+            _name_base(draft / ADAPTER_CONFIG, adapter.base)
+        return _name_model(adapter.base) if adapter is not None else None
+    draft.mkdir(parents=True)
+    merged = load_adapter(adapter, load_model(adapter.base, dtype=dtype)).merge_and_unload()
+    save_model(merged, draft)
+    has_tokenizer = (checkpoint / "tokenizer_config.json").is_file()
+    load_tokenizer(str(checkpoint) if has_tokenizer else adapter.base).save_pretrained(draft)
+    return _name_model(adapter.base)
+
+
+def _name_base(place: Path, base: str) -> None:
+    """Let the adapter name its model as it was found: a relative path would lead elsewhere from the new folder."""
+    content = json.loads(place.read_text(encoding="utf-8"))
+    place.write_text(json.dumps({**content, BASE: base}, indent=2), encoding="utf-8")
+
+
+def _find_start(run: RunFolder) -> str | None:
+    """The name of the model that the run began with, where a hub has it."""
+    path = run.setting("model.path")
+    return _name_model(str(path)) if path else None
+
+
+def _name_model(path: str) -> str | None:
+    """A model's name on the hub; None for a folder, which is nowhere else."""
+    is_folder = Path(path).expanduser().is_dir() or Path(path).is_absolute()
+    return None if is_folder or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) else path
+
+
+# Which checkpoint of a run is exported: the latest, that of an update, or the one that did best on held-out tasks.
+
+
+def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool = False) -> Path:
+    """The folder of a checkpoint.
+
+    Args:
+        run: the run.
+        update: after which update; None = the latest, or the best.
+        best: whether to take the one with the highest held-out success.
+    """
+    if best and update is not None:
+        raise ConfigError("an update and --best both say which checkpoint is meant; give one of them")
+    paths = RunPaths(run.path)
+    numbers = paths.checkpoint_numbers()
+    if best:
+        return paths.checkpoint(find_best_update(run))
+    if update is None:
+        latest = find_latest_checkpoint(paths.checkpoints)
+        if latest is None:
+            raise ConfigError(f"{run.path}: there is no checkpoint yet; let the run go on until it has written one")
+        return latest
+    if update not in numbers:
+        known = ", ".join(map(str, sorted(numbers))) or "none yet"
+        raise ConfigError(f"{run.path}: there is no checkpoint of update {update}; there are: {known}")
+    return paths.checkpoint(update)
+
+
+def find_best_update(run: RunFolder) -> int:
+    """The update that did best on the run's panel, of those whose checkpoint is there; of equals, the earliest."""
+    settings = EvaluationConfig(**(run.setting("evaluation") or {}))
+    among = set(RunPaths(run.path).checkpoint_numbers())
+    best = find_best_number(run.journal.evaluations(), settings, among)
+    if best is None:
+        raise ConfigError(
+            f"{run.path}: no checkpoint was evaluated, so none is the best; play one with `groupwise evaluate`, set "
+            "evaluation.every to a multiple of training.checkpoint_every, or name an update"
+        )
+    return best
+
+
+def read_evaluations(run: RunFolder) -> list[Evaluation]:
+    """The evaluations of the run's own panel, by update."""
+    split = run.setting("evaluation.split")
+    rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
+    return [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
+
+
+# The card of an exported policy: what it is, how it was trained, and how well it did on which tasks.
+
+CARD = "README.md"
+SETTINGS = "groupwise_run.toml"
+"""The run's settings, complete, beside the weights."""
+
+
+def write_card(folder: Path, run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> None:
+    """Write the card, and the run's settings beside it.
+
+    Args:
+        folder: the exported folder.
+        run: where the policy comes from.
+        update: after which update.
+        base: the model that it began as, by its name on the hub; None = one that no hub has.
+        is_adapter: whether the folder holds an adapter, which needs that model.
+    """
+    (folder / CARD).write_text(make_card(run, update=update, base=base, is_adapter=is_adapter), encoding="utf-8")
+    (folder / SETTINGS).write_text(run.config_text, encoding="utf-8")
+
+
+def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> str:
+    """The card's text: fields that a hub reads, then what a person reads."""
+    evaluations = [evaluation for evaluation in read_evaluations(run) if evaluation.number in (0, update)]
+    lines = [
+        "---",
+        *_list_fields(base, is_adapter=is_adapter),
+        "---",
+        "",
+        f"# {run.name}, update {update}",
+        "",
+        f"A policy trained with groupwise {__version__}: {run.describe_method()} in "
+        f"the environment `{_name_kind(run.setting('env'))}`, {update} of {run.setting('training.updates')} updates, "
+        f"seed {run.setting('seed') or 0}.",
+        "",
+        *_describe_evaluations(evaluations),
+        "## Load it",
+        "",
+        *_describe_loading(is_adapter=is_adapter),
+        "Prompts have to look as they did in training: "
+        f"`rollout` in `{SETTINGS}` has the template, the memory of past steps and the rule that reads actions, and "
+        f"`groupwise preview {SETTINGS} --set model.path=.`, called in this folder, shows them where the run had a "
+        "pretrained model.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _list_fields(base: str | None, *, is_adapter: bool) -> list[str]:
+    fields = [f"library_name: {'peft' if is_adapter else 'transformers'}", "pipeline_tag: text-generation"]
+    fields += [f"base_model: {json.dumps(base)}"] if base else []
+    return [*fields, "tags:", "- reinforcement-learning", "- groupwise"]
+
+
+def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:
+    if not evaluations:
+        return ["It was not evaluated on held-out tasks.", ""]
+    lines = [
+        "| update | success | 95 % interval | tasks | attempts | split | panel |",
+        "|---:|---:|---|---:|---:|---|---|",
+    ]
+    for evaluation in evaluations:
+        low, high = evaluation.interval
+        lines.append(
+            f"| {evaluation.number} | {100 * evaluation.success:.1f} % | {100 * low:.1f} to {100 * high:.1f} | "
+            f"{evaluation.tasks} | {evaluation.attempts} | {evaluation.split} | `{evaluation.panel}` |"
+        )
+    note = "The panel is the SHA-256 of its tasks: only evaluations of equal panels can be compared. One run, one seed."
+    trained = " These are tasks that it was trained on." if evaluations[0].split == "train" else ""
+    return [*lines, "", note + trained, ""]
+
+
+def _describe_loading(*, is_adapter: bool) -> list[str]:
+    if is_adapter:
+        code = [
+            "from peft import AutoPeftModelForCausalLM",
+            "from transformers import AutoTokenizer",
+            "",
+            'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")',
+            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        ]
+        return ["```python", *code, "```", "", "This is an adapter: it needs the model that it was trained on.", ""]
+    code = [
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'model = AutoModelForCausalLM.from_pretrained("FOLDER")',
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+    ]
+    return ["```python", *code, "```", "", "vLLM serves it: `vllm serve FOLDER`.", ""]
+
+
+def _name_kind(section: Any) -> str:
+    return str(section.get("kind", "unknown")) if isinstance(section, dict) else "unknown"

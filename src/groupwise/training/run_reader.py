@@ -1,0 +1,172 @@
+"""A run's folder as a reader sees it: its settings, its journal, and whatever can be decoded without the trainer."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from groupwise.envs.environment import EnvironmentPart
+from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.outside import WITHOUT_TRUST
+from groupwise.parts.part import Slot, check_may_open, flatten_settings
+from groupwise.store.journal import Journal
+from groupwise.store.run_folder import CONFIG, JOURNAL
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.files import parse_toml, read_text_file
+from groupwise.system.text import quote_line
+
+MAX_OPTIONS = 3
+"""How many options of a method are named; more are counted."""
+MAX_NAME = 80
+"""Characters of a method's name, and of its options."""
+OWN_PARTS = "own parts"
+"""What an algorithm is called that was written part by part."""
+WHAT_TO_GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
+
+
+class RunFolder:
+    """A run's folder, open for reading. Its journal is read-only: the run may go on, and the folder may be read-only.
+
+    Settings that cannot be decoded (a part of a package that is not installed here) cost only what needs them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        """The folder."""
+        journal = path / JOURNAL
+        if not journal.is_file():
+            raise FileError(f"{path}: {_describe_mistake(path)}; {WHAT_TO_GIVE}")
+        self.config_text = _read_config(path / CONFIG)
+        """The settings as they stand in the folder; empty where there are none."""
+        self.settings = _parse_config(path / CONFIG, self.config_text)
+        """The settings as plain data."""
+        self.journal = Journal(journal, read_only=True)
+        """Its updates, metrics, attempts and evaluations."""
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.journal.close()
+
+    @property
+    def name(self) -> str:
+        """What the folder is called."""
+        return self.path.resolve().name
+
+    def find_method(self) -> tuple[str, str]:
+        """What the run's method is called, and the options that were written for it."""
+        section = self.settings.get("algorithm")
+        written = self.settings.get("made_by", section)
+        if not isinstance(written, dict) or "recipe" not in written:
+            return OWN_PARTS if isinstance(section, dict) else "a run", ""
+        options = [f"{path} {value}" for path, value in flatten_settings(written).items() if path != "recipe"]
+        note = ", ".join(options) if len(options) <= MAX_OPTIONS else f"{len(options)} settings of its own"
+        return quote_line(str(written["recipe"]), limit=MAX_NAME), quote_line(note, limit=MAX_NAME)
+
+    def describe_method(self) -> str:
+        """What the run's method is called, with its options."""
+        name, note = self.find_method()
+        return f"{name} ({note})" if note else name
+
+    def read_algorithm(self) -> Algorithm:
+        """The algorithm that gave the credit; an error where it cannot be decoded here."""
+        section = self.settings.get("algorithm")
+        if not isinstance(section, dict):
+            raise ConfigError(f"{self.path / CONFIG}: there is no section [algorithm]; {WHAT_TO_GIVE}")
+        try:
+            return Algorithm(**section)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path / CONFIG}: {error}") from None
+
+    def find_algorithm(self) -> Algorithm | None:
+        """The algorithm, or None where it cannot be decoded here."""
+        try:
+            return self.read_algorithm()
+        except ConfigError:
+            return None
+
+    def find_env(self) -> EnvironmentPart | None:
+        """The environment, or None where it cannot be decoded here, or must not be opened."""
+        try:
+            return self._open_env()
+        except ConfigError:
+            return None
+
+    def list_untrusted(self, *, with_env: bool = True) -> list[str]:
+        """What was not loaded because nobody said that the run can be trusted, a sentence each."""
+        reasons = []
+        for load in (self.read_algorithm, self._open_env) if with_env else (self.read_algorithm,):
+            try:
+                load()
+            except ConfigError as error:
+                reasons += [str(error)] if WITHOUT_TRUST in str(error) else []
+        return reasons
+
+    def _open_env(self) -> EnvironmentPart:
+        part = Slot("env").fill(self.settings.get("env"))
+        check_may_open(part)
+        return part  # type: ignore[return-value] # the slot is filled by parts that follow this protocol
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[int, float]]:
+        """Every metric by name, and its value by update; an update without a finite value is left out."""
+        return {
+            name: {number: value for number, value in self.journal.curve(name) if math.isfinite(value)}
+            for name in self.journal.metric_names()
+        }
+
+    @cached_property
+    def updates(self) -> list[int]:
+        """Numbers of the updates, in order."""
+        return self.journal.update_numbers()
+
+    @cached_property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Every attempt of every update, without its steps."""
+        return self.journal.attempts()
+
+    @cached_property
+    def panels(self) -> dict[str, str]:
+        """Hash of each panel that the run named when it began, by split."""
+        return self.journal.panels()
+
+    def setting(self, path: str) -> Any:
+        """A setting by its path, such as `training.tasks`; None where there is none."""
+        value: Any = self.settings
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+
+def _describe_mistake(path: Path) -> str:
+    """What is wrong with a path that is no run's folder."""
+    if not path.exists():
+        return "there is no such folder"
+    if not path.is_dir():
+        return "not a folder"
+    runs = sorted(journal.parent.name for journal in path.glob(f"*/{JOURNAL}"))
+    if runs:
+        return f"holds runs, but is none itself ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
+    return f"not the folder of a run: it has no {JOURNAL}"
+
+
+def _read_config(path: Path) -> str:
+    try:
+        return read_text_file(path)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be read ({error}); {WHAT_TO_GIVE}") from None
+
+
+def _parse_config(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise FileError(f"{path}: not valid TOML: {error}; {WHAT_TO_GIVE}") from None

@@ -1,0 +1,462 @@
+"""What a sweep is: its arms with all their settings, its seeds, and where the runs lie.
+
+    FOLDER/
+        sweep.json          the plan
+        ARM/
+            seed0.toml      the run file of the arm and the seed, complete
+            seed0.log       what its process printed
+            seed0/          the run's folder, as `groupwise train` makes it
+        results.json        the table, as data
+        report.html         as `groupwise report` writes it
+
+The plan is written before the first run begins. A later command must ask for all that is in it, with the same
+settings; it may ask for more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from groupwise.store.run_folder import SWEEP_PLAN
+from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.files import parse_value, read_text_file
+from groupwise.system.text import quote_line
+from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_file import Tell, load_run, parse_setting
+from groupwise.training.differences import find_setting_differences
+
+RESULTS = "results.json"
+SCHEMA = 1
+MAX_PLAN_BYTES = 64 << 20
+MAX_SHOWN = 3
+"""How many arms a sentence names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Settings that all runs of an arm share."""
+
+    name: str
+    """What it is called, and its folder."""
+    choices: Mapping[str, str]
+    """What the command line chose for it, by the setting's path."""
+    settings: Mapping[str, Any]
+    """All settings, as a run's folder has them, without the seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run of a sweep."""
+
+    arm: str
+    """The arm that it belongs to."""
+    seed: int
+    """Its seed."""
+    folder: Path
+    """Where it is, or will be."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.arm} seed {self.seed}"
+
+    @property
+    def file(self) -> Path:
+        """Its run file."""
+        return self.folder.with_name(f"{self.folder.name}.toml")
+
+    @property
+    def log(self) -> Path:
+        """What its process printed."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """A sweep, whole."""
+
+    threads: int
+    """Threads of a run whose file does not say; the same on every machine, since it can change the last digits."""
+    seeds: tuple[int, ...]
+    """The seeds of every arm."""
+    arms: tuple[Arm, ...]
+    """The arms."""
+
+    def list_runs(self, folder: Path) -> list[PlannedRun]:
+        """Every run, first all arms with the first seed: a sweep that is stopped can be compared as far as it is."""
+        return [
+            PlannedRun(arm=arm.name, seed=seed, folder=folder / arm.name / f"seed{seed}")
+            for seed in self.seeds
+            for arm in self.arms
+        ]
+
+    def load_config(self, run: PlannedRun) -> RunConfig:
+        """The settings of a run."""
+        arm = next(arm for arm in self.arms if arm.name == run.arm)
+        return RunConfig(**{**arm.settings, "seed": run.seed})
+
+
+def plan_sweep(
+    file: Path,
+    settings: Sequence[str],
+    *,
+    num_seeds: int,
+    threads: int,
+    unset: Sequence[str] = (),
+    tell: Tell = warnings.warn,
+) -> SweepPlan:
+    """Make the plan of every combination of settings, each with so many seeds, counted from the run file's.
+
+    Args:
+        file: a run file, or the folder of a run.
+        settings: `a.b=1,2`, as the command line gives them.
+        num_seeds: how many runs an arm has.
+        threads: for run files that do not say how many.
+        unset: settings of the file that count in no arm.
+        tell: is told what the recipe of an arm leaves out, once.
+    """
+    choices = list_choices(settings)
+    notes: dict[str, None] = {}
+    configs = [
+        load_run(
+            file,
+            overrides=[f"{key}={value}" for key, value in choice.items()],
+            unset=unset,
+            tell=lambda line: notes.setdefault(line, None),
+        )
+        for choice in choices
+    ]
+    for line in notes:
+        tell(line)
+    names = name_arms(choices, otherwise=file.stem)
+    for name, config in zip(names, configs, strict=True):
+        if not config.evaluation.tasks:
+            raise ConfigError(f"{file}: evaluation.tasks is 0 in {name!r}, and a sweep compares evaluations; raise it")
+    arms = [
+        Arm(name=name, choices=choice, settings=_describe_settings(config, threads))
+        for name, choice, config in zip(names, choices, configs, strict=True)
+    ]
+    first = configs[0].seed
+    return SweepPlan(threads=threads, seeds=tuple(range(first, first + num_seeds)), arms=tuple(arms))
+
+
+def read_plan(folder: Path) -> SweepPlan | None:
+    """The plan of a sweep's folder; None where it is none."""
+    path = folder / SWEEP_PLAN
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(read_text_file(path, max_bytes=MAX_PLAN_BYTES))
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"schema {content['schema']!r} is not {SCHEMA}")
+        return SweepPlan(
+            threads=int(content["threads"]),
+            seeds=tuple(map(int, content["seeds"])),
+            arms=tuple(_read_arm(arm) for arm in content["arms"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileError(
+            f"{path}: cannot be read as the plan of a sweep ({error}); give the folder that `groupwise sweep --out "
+            "FOLDER` wrote"
+        ) from None
+
+
+def write_plan(plan: SweepPlan, folder: Path) -> None:
+    """Write a plan, whole or not at all."""
+    write_json(folder / SWEEP_PLAN, {"schema": SCHEMA, **asdict(plan)})
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write data as JSON, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror}); free some space, or give another folder"
+        ) from None
+
+
+def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
+    """Write the run file of a run, beside its folder."""
+    import tomli_w  # only who trains needs it
+
+    try:
+        run.file.parent.mkdir(parents=True, exist_ok=True)
+        run.file.write_text(tomli_w.dumps(plan.load_config(run).config()), encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"{run.file}: cannot be written ({error.strerror}); give a folder that you may write to, with space left"
+        ) from None
+
+
+def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[SweepPlan, str]:
+    """The plan to go on with, and what it adds to the recorded one in words; an error where it is another sweep.
+
+    Arms are the same where all their settings are, and keep the name that their folder has: with a second value for a
+    setting the arms that were there would be named after it too.
+    """
+    matches = {arm.name: _find_same(arm, recorded, wanted) for arm in recorded.arms}
+    asked = {arm.name: arm for arm in wanted.arms}
+    for arm in recorded.arms:
+        if matches[arm.name] is None and arm.name in asked:
+            raise _report_change(arm, asked[arm.name], recorded.threads, folder)
+    missing = [name for name, match in matches.items() if match is None] + [
+        f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
+    ]
+    if missing:
+        raise ConfigError(
+            f"{folder} holds a sweep that also has {_list_names(missing)}; ask for these too, or give another folder "
+            "with --out"
+        )
+    kept = [replace(arm, choices=match.choices) for arm in recorded.arms if (match := matches[arm.name]) is not None]
+    new = [arm for arm in wanted.arms if arm not in matches.values()]
+    for arm in new:
+        if arm.name in matches:
+            raise ConfigError(
+                f"{folder} holds a sweep in which another arm is called {arm.name!r}; give another folder with --out"
+            )
+    added = [arm.name for arm in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
+    return replace(recorded, seeds=wanted.seeds, arms=(*kept, *new)), _list_names(added) if added else ""
+
+
+def _find_same(arm: Arm, recorded: SweepPlan, wanted: SweepPlan) -> Arm | None:
+    """The arm of another plan that has the same settings."""
+    settings = _fill_up(arm, recorded.threads)
+    return next((other for other in wanted.arms if not find_setting_differences(settings, other.settings)), None)
+
+
+def _report_change(arm: Arm, now: Arm, threads: int, folder: Path) -> ConfigError:
+    change = find_setting_differences(_fill_up(arm, threads), now.settings)[0]
+    return ConfigError(
+        f"{folder} holds a sweep whose arm {arm.name!r} has {change.path} = {change.first!r}, but now it is "
+        f"{change.second!r}; put it back as it was, or give another folder with --out"
+    )
+
+
+def _fill_up(arm: Arm, threads: int) -> dict[str, Any]:
+    """The settings of a recorded arm; those that only a newer version knows have their defaults."""
+    return _describe_settings(RunConfig(**arm.settings), threads)
+
+
+def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
+    """All settings but the seed, as JSON gives them back."""
+    settings = {name: value for name, value in config.config().items() if name != "seed"}
+    plain: dict[str, Any] = json.loads(
+        json.dumps({**settings, "threads": config.threads or threads, "shares_cores": False})
+    )
+    return plain
+
+
+def _read_arm(content: Mapping[str, Any]) -> Arm:
+    name = str(content["name"])
+    if Path(name).name != name or name.startswith("."):
+        raise ValueError(f"the arm {name!r} is no name of a folder")
+    return Arm(name=name, choices=dict(content["choices"]), settings=dict(content["settings"]))
+
+
+def _list_names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + rest
+
+
+# The arms of a sweep: every combination of the values that settings are given on the command line.
+
+RECIPE = "algorithm.recipe"
+MAX_NAME = 80
+"""Characters of an arm's name, which its folder has too."""
+BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+Choice = dict[str, str]
+"""A value, as text, for each setting that was given."""
+
+
+def list_choices(settings: Sequence[str]) -> list[Choice]:
+    """Every combination of `a.b=1,2` settings, in the order in which they were given.
+
+    >>> list_choices(["depth=1,2", "scale=none"])
+    [{'depth': '1', 'scale': 'none'}, {'depth': '2', 'scale': 'none'}]
+    """
+    values: dict[str, list[str]] = {}
+    for setting in settings:
+        key, _ = parse_setting(setting, option="--set ")
+        if key in values:
+            raise ConfigError(f"--set {key} is given twice; give all of its values at once: --set {key}=1,2")
+        if key == "seed":
+            raise ConfigError("--set seed: a sweep's seeds are counted from the run file's; say how many with --seeds")
+        values[key] = _split_values(key, setting.partition("=")[2])
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
+    """What each arm is called, and its folder: by the settings in which the arms differ.
+
+    >>> name_arms([{"algorithm.recipe": "grpo", "a.b": "1"}, {"algorithm.recipe": "hgpo", "a.b": "1"}], otherwise="x")
+    ['grpo', 'hgpo']
+
+    Args:
+        choices: the values of each arm.
+        otherwise: the name of a single arm.
+    """
+    differing = [key for key in choices[0] if len({choice[key] for choice in choices}) > 1]
+    if not differing:
+        return [_make_folder_name(otherwise)]
+    short = {key: _shorten_key(key, differing) for key in differing}
+    names = [
+        _make_folder_name(",".join(f"{short[key]}{_describe_value(choice[key])}" for key in differing))
+        for choice in choices
+    ]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two arms of the sweep would both be called {name!r}; give the settings values that tell them apart"
+            )
+    return names
+
+
+def _split_values(key: str, text: str) -> list[str]:
+    """Values between commas; those within quotes and brackets belong to a value.
+
+    >>> _split_values("plan", '{ kind = "flat", attempts = 4 },flat')
+    ['{ kind = "flat", attempts = 4 }', 'flat']
+    """
+    values, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += 0 if quote else BRACKETS.get(character, 0)
+        if character == "," and not depth and not quote:
+            values.append("")
+        else:
+            values[-1] += character
+    values = [value.strip() for value in values]
+    if "" in values:
+        raise ConfigError(f"--set {quote_line(f'{key}={text}', limit=200)} lacks a value; write --set {key}=1,2")
+    if len(set(values)) < len(values):
+        raise ConfigError(f"--set {quote_line(f'{key}={text}', limit=200)} has a value twice; name each once")
+    return values
+
+
+def _shorten_key(key: str, keys: Sequence[str]) -> str:
+    """The last part of a setting's path where that tells it from the others; nothing for the recipe."""
+    if key == RECIPE:
+        return ""
+    last = key.rpartition(".")[2]
+    is_alone = sum(other.rpartition(".")[2] == last for other in keys) == 1
+    return f"{last if is_alone else key}="
+
+
+def _describe_value(text: str) -> str:
+    value: Any = parse_value(text)
+    if isinstance(value, Mapping):
+        rest = {key: inner for key, inner in value.items() if key != "kind"}
+        return f"{value.get('kind', '')}{json.dumps(rest) if rest else ''}"
+    return str(value)
+
+
+def _make_folder_name(text: str) -> str:
+    """A name that any file system and any shell takes as it is."""
+    plain = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", text).strip("-.,")
+    return plain[:MAX_NAME] or "run"
+
+
+# How many runs of a sweep train beside each other: as many as cores, memory and GPUs allow.
+
+MEMORY_SHARE = 0.9
+"""Share of the free memory that runs may take: estimates are estimates."""
+PROCESS_MEMORY = 0.8e9
+"""Bytes of a process that trains, beside its model: the interpreter, torch, transformers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a machine has to give."""
+
+    cores: int
+    """Cores that nobody else uses."""
+    memory: float | None
+    """Free bytes; None = the system does not say."""
+    gpus: Sequence[float]
+    """Free bytes of each GPU that the runs may compute on; none = they compute on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNeeds:
+    """What one run takes, the largest of a sweep."""
+
+    threads: int
+    """Threads that it computes with."""
+    memory: float
+    """Bytes of weights, gradients, optimiser and activations, on a GPU where there is one."""
+    alone_because: str = ""
+    """Why no other run may be beside it, in words; empty = others may."""
+    fills_gpu: bool = False
+    """Whether it has an engine that takes a GPU's memory for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where runs may train at the same time."""
+
+    gpus: tuple[int | None, ...]
+    """A place for each run that may train at a time: the number of its GPU, or None on the CPU."""
+    reason: str
+    """What sets the limit, in words."""
+
+
+def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
+    """Where at most `num_runs` runs can train at the same time; there is always one place.
+
+    A run on a GPU needs a core and the memory of that GPU; one on the CPU needs as many cores as it has threads.
+
+    >>> needs = RunNeeds(threads=2, memory=1e9)
+    >>> find_places(10, needs, Machine(cores=8, memory=64e9, gpus=()))
+    Places(gpus=(None, None, None, None), reason='8 free cores for 2 threads each')
+    """
+    if needs.alone_because:
+        return _take([*range(len(machine.gpus))] or [None], 1, needs.alone_because)
+    limits = {"no more runs": num_runs} | _limit_by_memory(needs, machine)
+    places: list[int | None] = [None] * num_runs
+    if machine.gpus:
+        rooms = [_count_room(free, needs) for free in machine.gpus]
+        places = [gpu for place in range(max(rooms)) for gpu, room in enumerate(rooms) if place < room]
+        limits[f"room on {_count(len(rooms), 'GPU')}"] = len(places)
+        limits[_count(machine.cores, "free core")] = machine.cores
+    else:
+        cores = f"{_count(machine.cores, 'free core')} for {_count(needs.threads, 'thread')} each"
+        limits[cores] = machine.cores // needs.threads
+    reason = min(limits, key=lambda words: limits[words])
+    return _take(places, limits[reason], reason)
+
+
+def _limit_by_memory(needs: RunNeeds, machine: Machine) -> dict[str, int]:
+    """How many processes the machine's own memory holds, with the words for it; nothing where nobody knows."""
+    if machine.memory is None:
+        return {}
+    of_run = PROCESS_MEMORY + (0.0 if machine.gpus else needs.memory)
+    return {f"{machine.memory / 1e9:.1f} GB of free memory": int(MEMORY_SHARE * machine.memory / of_run)}
+
+
+def _take(places: Sequence[int | None], limit: int, reason: str) -> Places:
+    return Places(gpus=tuple(places[: max(1, limit)]), reason=reason)
+
+
+def _count_room(free: float, needs: RunNeeds) -> int:
+    """How many runs a GPU holds; one that seems too small is tried all the same."""
+    return 1 if needs.fills_gpu else max(1, int(MEMORY_SHARE * free / max(needs.memory, 1.0)))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,492 @@
+"""Trackers: copies of a run's metrics for other people's dashboards. The journal is the original."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+import tomli_w
+
+from groupwise.parts.part import Part, Slot, kind_of
+from groupwise.parts.path_settings import make_absolute, resolve_by
+from groupwise.store.run_folder import RunPaths
+from groupwise.system.errors import ConfigError
+from groupwise.system.secrets import redact_all, resolve_references
+from groupwise.training.observer import RunObserver
+
+if TYPE_CHECKING:
+    from groupwise.store.journal import Update
+    from groupwise.training.evaluation.summary import Evaluation
+
+
+# A CSV file in the run's folder, for spreadsheets.
+
+
+class Csv(Part, slot="tracker"):
+    """A row an update, a column a metric; what was not measured is left empty."""
+
+    file: str = "metrics.csv"
+    """Name of the file in the run's folder."""
+
+    @property
+    def package(self) -> str:
+        """Nothing is needed."""
+        return ""
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> CsvFile:
+        """Go on with the file, or begin one."""
+        return CsvFile(folder / self.file, go_on=run_id is not None)
+
+
+class CsvFile:
+    """The file, whose columns grow as metrics appear."""
+
+    def __init__(self, path: Path, *, go_on: bool) -> None:
+        self._path = path
+        self._rows: dict[int, dict[str, str]] = {}
+        if go_on and path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                self._rows = {int(row["update"]): row for row in csv.DictReader(file)}
+        self._columns: dict[str, None] = dict.fromkeys(name for row in self._rows.values() for name in row)
+
+    @property
+    def run_id(self) -> str:
+        """The file's name."""
+        return self._path.name
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Add a row, or add to the last one."""
+        row = self._rows.setdefault(number, {"update": str(number)})
+        is_new = len(row) == 1
+        row |= {name: repr(float(value)) for name, value in sorted(metrics.items())}
+        if is_new and self._columns and row.keys() <= self._columns.keys():
+            with self._path.open("a", newline="", encoding="utf-8") as file:
+                csv.DictWriter(file, self._columns).writerow(row)
+            return
+        self._columns |= dict.fromkeys(row)
+        draft = self._path.with_name(f".{self._path.name}.tmp")
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns)
+            writer.writeheader()
+            writer.writerows(self._rows.values())
+        draft.replace(self._path)
+
+    def finish(self) -> None:
+        """Every row is on disk already."""
+
+
+# TensorBoard: event files in the run's folder.
+
+
+class Tensorboard(Part, slot="tracker"):
+    """Event files that `tensorboard --logdir runs` shows."""
+
+    folder: str = "tensorboard"
+    """Folder of the event files, in the run's folder."""
+
+    @property
+    def package(self) -> str:
+        """What must be installed."""
+        return "tensorboard"
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> TensorboardWriter:
+        """Open another event file beside those that are there; TensorBoard shows them as one."""
+        return TensorboardWriter(folder / self.folder, config, is_first=run_id is None)
+
+
+class TensorboardWriter:
+    """Writes scalars, an event each."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], *, is_first: bool) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._folder = folder
+        self._writer = SummaryWriter(str(folder))
+        if is_first:
+            # Four spaces make it a block of code in TensorBoard's Markdown.
+            text = "".join(f"    {line}\n" for line in tomli_w.dumps(dict(config)).splitlines())
+            self._writer.add_text("config", text, 0)
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name."""
+        return self._folder.name
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Write the scalars of an update."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, number)
+        self._writer.flush()
+
+    def finish(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+# MLflow.
+
+LONGEST_PARAMETER = 500
+"""Characters of a parameter that every MLflow store takes."""
+
+
+def resolve_store(uri: str) -> str:
+    """Where a store is, a folder by its absolute path; addresses and the names of Databricks stay.
+
+    >>> resolve_store("http://127.0.0.1:5000"), resolve_store("databricks")
+    ('http://127.0.0.1:5000', 'databricks')
+    """
+    return uri if ":" in uri or uri in ("databricks", "databricks-uc", "uc") else make_absolute(uri)
+
+
+class Mlflow(Part, slot="tracker"):
+    """A run in MLflow; a resumed run goes on with the same one."""
+
+    experiment: str = "groupwise"
+    """The experiment it belongs to."""
+    uri: Annotated[str, resolve_by(resolve_store)] | None = None
+    """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of
+    an environment variable."""
+    name: str | None = None
+    """Its name there; None = that of the run's folder."""
+
+    @property
+    def package(self) -> str:
+        """What must be installed."""
+        return "mlflow"
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> MlflowRun:
+        """Begin or go on."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=resolve_references(self.uri))
+        if run_id is not None:
+            client.set_terminated(run_id, status="RUNNING")
+            return MlflowRun(client, run_id)
+        known = client.get_experiment_by_name(self.experiment)
+        experiment = known.experiment_id if known else client.create_experiment(self.experiment)
+        run = MlflowRun(client, client.create_run(experiment, run_name=self.name or folder.resolve().name).info.run_id)
+        run.describe(config)
+        return run
+
+
+class MlflowRun:
+    """A run in MLflow."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client, self._run_id = client, run_id
+
+    @property
+    def run_id(self) -> str:
+        """Its id there."""
+        return self._run_id
+
+    def describe(self, config: Mapping[str, Any]) -> None:
+        """Say what the run is, a parameter a setting."""
+        for name, value in _settings("", config):
+            self._client.log_param(self._run_id, name, value[:LONGEST_PARAMETER])
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Hand the metrics over, at the update's number."""
+        for name, value in metrics.items():
+            self._client.log_metric(self._run_id, name, float(value), step=number)
+
+    def finish(self) -> None:
+        """Mark the run as over."""
+        self._client.set_terminated(self._run_id)
+
+
+def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Settings by path: `training.updates`, `rewards.0.kind`."""
+    if isinstance(value, Mapping | list):
+        entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, inner in entries:
+            yield from _settings(f"{path}.{name}" if path else str(name), inner)
+    else:
+        yield path, str(value)
+
+
+# Trackio: a dashboard on your own machine.
+
+
+class Trackio(Part, slot="tracker"):
+    """A run in Trackio; a resumed run goes on with the same one."""
+
+    project: str = "groupwise"
+    """The project it belongs to."""
+    name: str | None = None
+    """Its name there; None = that of the run's folder."""
+
+    @property
+    def package(self) -> str:
+        """What must be installed."""
+        return "trackio"
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> TrackioRun:
+        """Begin or go on."""
+        import trackio
+
+        run = trackio.init(
+            project=self.project,
+            name=run_id or self.name or folder.resolve().name,
+            resume="never" if run_id is None else "must",
+            config=dict(config),
+            embed=False,
+        )
+        return TrackioRun(run)
+
+
+class TrackioRun:
+    """A run in Trackio."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """Its name there; of several runs of one name, Trackio goes on with the latest."""
+        return str(self._run.name)
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Hand the metrics over, at the update's number."""
+        self._run.log(dict(metrics), step=number)
+
+    def finish(self) -> None:
+        """Write out what is left."""
+        self._run.finish()
+
+
+# Weights & Biases.
+
+
+class Wandb(Part, slot="tracker"):
+    """A run at Weights & Biases; a resumed run goes on with the same one."""
+
+    project: str = "groupwise"
+    """The project it belongs to."""
+    entity: str | None = None
+    """User or team; None = your own."""
+    name: str | None = None
+    """Its name there; None = that of the run's folder."""
+    mode: Literal["online", "offline"] = "online"
+    """Whether it is sent at once, or kept in the run's folder for `wandb sync`."""
+
+    @property
+    def package(self) -> str:
+        """What must be installed."""
+        return "wandb"
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> WandbRun:
+        """Begin or go on."""
+        import wandb
+
+        run = wandb.init(
+            project=self.project,
+            entity=self.entity,
+            name=self.name or folder.resolve().name,
+            id=run_id,
+            resume="allow",
+            dir=str(folder),
+            config=dict(config),
+            mode=self.mode,
+        )
+        return WandbRun(run)
+
+
+class WandbRun:
+    """A run at Weights & Biases."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """Its id there."""
+        return str(self._run.id)
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Hand the metrics over, at the update's number."""
+        self._run.log(dict(metrics), step=number)
+
+    def finish(self) -> None:
+        """Wait until everything is sent."""
+        self._run.finish()
+
+
+TRACKERS: dict[str, type[Part]] = {
+    "csv": Csv,
+    "tensorboard": Tensorboard,
+    "wandb": Wandb,
+    "trackio": Trackio,
+    "mlflow": Mlflow,
+}
+
+
+# A run's trackers as one observer: they are told everything once, and none of them can stop the run.
+
+
+def check_trackers(trackers: Sequence[Tracker]) -> None:
+    """Refuse what cannot work, before anything is loaded: a package that is not there, a tracker named twice."""
+    kinds = [_kind(tracker) for tracker in trackers]
+    for kind, tracker in zip(kinds, trackers, strict=True):
+        if kinds.count(kind) > 1:
+            raise ConfigError(f"trackers: {kind!r} is named twice; name each tracker once")
+        if tracker.package and find_spec(tracker.package) is None:
+            raise ConfigError(
+                f"the tracker {kind!r} needs the package {tracker.package}, which is not installed: "
+                f"pip install 'groupwise[{tracker.package}]'"
+            )
+
+
+@contextmanager
+def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
+    """Track a run as long as the context lasts."""
+    live = Trackers(trackers, config, folder)
+    try:
+        yield live
+    finally:
+        live.finish()
+
+
+class Trackers(RunObserver):
+    """Hands a run's metrics to its trackers.
+
+    What a tracker has been told is bookmarked in the run's folder. A resumed run makes some updates again, the same to
+    the bit; they are not told again. A tracker that fails is left out from there on: the journal has everything.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> None:
+        self._path = RunPaths(folder).bookmarks
+        self._marks = _read_bookmarks(self._path)
+        self._live: dict[str, LiveTracker] = {}
+        for tracker in trackers:
+            kind = _kind(tracker)
+            mark = self._marks.setdefault(kind, {})
+            try:
+                self._live[kind] = tracker.start(redact_all(config), folder, run_id=mark.get("run_id"))
+            except Exception as error:  # whatever a dashboard's client raises, now is the time to say it
+                raise ConfigError(
+                    f"the tracker {kind!r} cannot be started ({type(error).__name__}: {error}); mend that, or leave "
+                    "it out"
+                ) from error
+            mark["run_id"] = self._live[kind].run_id
+        self._bookmark()
+
+    def on_update(self, update: Update) -> None:
+        """Hand on the metrics of an update."""
+        self._tell("update", update.number, update.metrics)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Hand on what an evaluation found."""
+        low, high = evaluation.interval
+        metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}
+        self._tell("evaluation", evaluation.number, {f"evaluation/{name}": value for name, value in metrics.items()})
+
+    def finish(self) -> None:
+        """Finish them all."""
+        for kind, tracker in list(self._live.items()):
+            self._call_tracker(kind, tracker.finish)
+        self._live.clear()
+
+    def _tell(self, what: str, number: int, metrics: Mapping[str, float]) -> None:
+        for kind, tracker in list(self._live.items()):
+            if number > self._marks[kind].get(what, -1):
+                self._call_tracker(kind, lambda tracker=tracker: tracker.log(number, metrics))
+                self._marks[kind][what] = number
+        self._bookmark()
+
+    def _call_tracker(self, kind: str, call: Any) -> None:
+        """Call a tracker. The one place where whatever it raises is caught: a dashboard out of reach ends no run."""
+        try:
+            call()
+        except Exception as error:
+            self._live.pop(kind, None)
+            warnings.warn(
+                f"the tracker {kind!r} failed ({type(error).__name__}: {error}) and is left out from here on; "
+                "the journal has everything",
+                stacklevel=2,
+            )
+
+    def _bookmark(self) -> None:
+        if self._marks:
+            draft = self._path.with_suffix(".tmp")
+            draft.write_text(json.dumps(self._marks, indent=2))
+            draft.replace(self._path)
+
+
+def _kind(tracker: Tracker) -> str:
+    assert isinstance(tracker, Part), "a tracker is a part"
+    return kind_of(type(tracker))
+
+
+def _read_bookmarks(path: Path) -> dict[str, dict[str, Any]]:
+    """What each tracker was told before; nothing where that cannot be read, and a warning."""
+    try:
+        marks: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        marks = None
+    if isinstance(marks, dict) and all(isinstance(mark, dict) for mark in marks.values()):
+        return marks
+    warnings.warn(f"{path} cannot be read; trackers begin anew, and may be told some updates twice", stacklevel=2)
+    return {}
+
+
+# The tracker protocol: it is started for a run's folder, told numbers, and finished.
+
+
+class LiveTracker(Protocol):
+    """A tracker at work on one run."""
+
+    @property
+    def run_id(self) -> str:
+        """What the dashboard calls the run, so that a resumed run goes on with the same one."""
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of an update, or of the evaluation after it; numbers grow, and may come twice in a row."""
+
+    def finish(self) -> None:
+        """Write out what is left."""
+
+
+class Tracker(Protocol):
+    """Fills the slot `tracker`: sends the numbers of a run to a dashboard or a file."""
+
+    @property
+    def package(self) -> str:
+        """The package it needs, which the extra of the same name installs; empty = none."""
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
+        """Begin to track a run.
+
+        Args:
+            config: the resolved run file.
+            folder: the run's folder.
+            run_id: what the dashboard calls the run, where it was tracked before.
+        """
+
+
+TrackerSlot = Annotated[Tracker, Slot("tracker")]
+"""A field of a run file that a tracker fills."""
+
+
+__all__ = [
+    "TRACKERS",
+    "Csv",
+    "LiveTracker",
+    "Mlflow",
+    "Tensorboard",
+    "Tracker",
+    "TrackerSlot",
+    "Trackers",
+    "Trackio",
+    "Wandb",
+    "check_trackers",
+    "track_run",
+]

@@ -1,0 +1,332 @@
+"""The warm start of a run: its expert plays training tasks, and the model learns to say what the expert did.
+
+The expert may know more than the agent sees (where things are hidden); what cannot be known from the prompt averages
+out into a search over what is possible, which is the exploration that the comparison of attempts then sharpens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from random import Random
+
+from groupwise.data.records import Task
+from groupwise.data.samples import Sample
+from groupwise.data.seeds import seed_of
+from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.kit.panel import SPLITS
+from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.learner.protocol import ReportEpoch
+from groupwise.rollout.environment_runner import Advice, Fault, NoExpert
+from groupwise.rollout.prompts import Exchange
+from groupwise.store.rollout_rows import Row
+from groupwise.system.errors import ConfigError, RecordError, TrainingError
+from groupwise.system.text import quote_line
+from groupwise.training.config.checks import NO_EXPERT
+from groupwise.training.config.run_config import WarmStartConfig
+from groupwise.training.run import Run
+
+ReportFaults = Callable[[Mapping[str, int], int], None]
+"""Called with the number of attempts that a fault ended, by cause, and with the number of all attempts."""
+MAX_AT_ONCE = 64
+"""Expert attempts that are played in step with one another, so that workers have work and none holds too many."""
+
+
+def warm_start(
+    run: Run,
+    config: WarmStartConfig,
+    *,
+    report_epoch: ReportEpoch | None = None,
+    report_faults: ReportFaults | None = None,
+) -> list[float]:
+    """Let the learner imitate expert attempts; mean loss of each epoch. The engine takes the weights over."""
+    samples = make_expert_samples(run, run.tasks[: config.tasks], config, report_faults=report_faults)
+    return imitate_samples(run, samples, config, report_epoch=report_epoch)
+
+
+def imitate_samples(
+    run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, report_epoch: ReportEpoch | None = None
+) -> list[float]:
+    """Let the run's learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
+
+    The engine takes the weights over.
+
+    Args:
+        run: Whose learner.
+        samples: What to say.
+        config: Epochs and step sizes.
+        report_epoch: Called after each epoch with the losses so far, and how many epochs there will be.
+    """
+    losses = run.learner.imitate(samples, config, seed=run.config.seed, report=report_epoch)
+    run.hand_over(0)
+    return losses
+
+
+def make_expert_samples(
+    run: Run, tasks: Sequence[Task], config: WarmStartConfig, *, report_faults: ReportFaults | None = None
+) -> list[Sample]:
+    """What the expert says at every step of its attempts, put exactly as a rollout would put it.
+
+    The environments run where those of rollouts do. One that raises, hangs or dies costs its own attempt, of which
+    nothing is learnt; too few attempts without a fault stop the run.
+
+    Args:
+        run: Whose environments, prompts and seeds.
+        tasks: One attempt at each.
+        config: How the teacher strays.
+        report_faults: Called where a fault ended some attempts: how many by cause, and how many attempts there were.
+    """
+    lessons = [_Lesson(run, task, number, config) for number, task in enumerate(tasks)]
+    for first in range(0, len(lessons), MAX_AT_ONCE):
+        _play_lessons(run, lessons[first : first + MAX_AT_ONCE])
+    causes = Counter(lesson.fault.message for lesson in lessons if lesson.fault is not None)
+    _check_enough(len(lessons), causes, run.config.training.min_survivors)
+    if causes and report_faults is not None:
+        report_faults(causes, len(lessons))
+    samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
+    if not samples:
+        raise ConfigError(f"the expert says nothing at any of {len(lessons)} tasks; leave out [warm_start]")
+    return samples
+
+
+def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
+    """Play the teacher's attempts to their ends, in step with one another."""
+    shown = run.host.open({number: lesson.task for number, lesson in enumerate(lessons)})
+    for number, lesson in enumerate(lessons):
+        lesson.begin(shown[number])
+    active = [number for number, lesson in enumerate(lessons) if not lesson.has_ended]
+    for _ in range(ask_max_steps(run.config.env)):
+        advice = run.host.ask_experts(active)
+        actions = {number: action for number in active if (action := lessons[number].teach(advice[number])) is not None}
+        run.host.close([number for number in active if number not in actions])
+        outcomes = run.host.act(actions)
+        for number, outcome in outcomes.items():
+            lessons[number].take(outcome)
+        run.host.close([number for number in actions if lessons[number].has_ended])
+        active = [number for number in actions if not lessons[number].has_ended]
+        if not active:
+            break
+    run.host.close(active)
+
+
+class _Lesson:
+    """An attempt of the teacher: the expert, or what noise and sloppiness put in its place; each step is a sample."""
+
+    def __init__(self, run: Run, task: Task, number: int, config: WarmStartConfig) -> None:
+        self.task, self.samples = task, list[Sample]()
+        self.has_ended = False
+        self.fault: Fault | None = None
+        self._run, self._number, self._config = run, number, config
+        self._draws = Random(seed_of(run.config.seed, "warm start", task.id))
+        self._offered: dict[str, None] = {}  # actions in the order they came up
+        self._past = list[Exchange]()
+
+    def begin(self, shown: Observation | Fault) -> None:
+        """See what the environment shows first."""
+        if isinstance(shown, Fault):
+            self._fail(shown)
+            return
+        self._seen = shown
+        self._opening = self._run.prompter.for_task(self.task).encode_opening(shown.goal)
+
+    def teach(self, advice: Advice) -> str | None:
+        """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""
+        if isinstance(advice, NoExpert):
+            raise ConfigError(NO_EXPERT)
+        if isinstance(advice, Fault) or advice is None:
+            self.has_ended = True
+            self.fault = advice
+            return None
+        seen, config, prompter = self._seen, self._config, self._run.prompter
+        action, strays = self._choose(advice)
+        observation_ids = prompter.encode_observation(seen)
+        response_text = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
+        self._response = (*prompter.encode(response_text), prompter.frame.end_id)
+        self._action = action
+        prompt = prompter.prompt(self._opening, self._past, seen)
+        # Within a single message the observation has no place of its own to be weighed at.
+        shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response) if observation_ids else 0
+        weight, index = 0.0 if strays else 1.0, len(self.samples)
+        self.samples.append(
+            _make_sample(prompt, self._response, shown, weight, config.observation_weight, self._number, index)
+        )
+        return action
+
+    def take(self, outcome: Outcome | Fault) -> None:
+        """Move on to what the environment shows next."""
+        if isinstance(outcome, Fault):
+            self._fail(outcome)
+        elif outcome.ended:
+            self.has_ended = True
+        else:
+            self._past.append(self._run.prompter.make_exchange(self._seen, self._response, self._action))
+            self._seen = outcome.observation
+
+    def _choose(self, advice: str) -> tuple[str, bool]:
+        """What the teacher does, and whether that is a stray."""
+        seen, draws = self._seen, self._draws
+        self._offered |= dict.fromkeys(seen.admissible or ())
+        if self._offered and draws.random() < self._config.noise:
+            return draws.choice(list(self._offered)), True
+        if seen.admissible and draws.random() < self._config.sloppiness:
+            return draws.choice(seen.admissible), False
+        return advice, False
+
+    def _fail(self, fault: Fault) -> None:
+        self.has_ended, self.fault = True, fault
+
+
+def _check_enough(attempts: int, causes: Counter[str], min_share: float) -> None:
+    """Stop the run, with the causes, where too few attempts ended without a fault."""
+    survivors = attempts - causes.total()
+    if survivors < max(min_share * attempts, 1):
+        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+        raise TrainingError(
+            f"warm start: only {survivors} of {attempts} expert attempts survived ({listed}); mend the environment"
+        )
+
+
+def _make_sample(
+    prompt: tuple[int, ...],
+    response: tuple[int, ...],
+    shown: int,
+    weight: float,
+    observation_weight: float,
+    trajectory: int,
+    step: int,
+) -> Sample:
+    """A step to imitate; with a weight on observations, what the environment showed last is said too."""
+    cut = shown if observation_weight and shown > 0 else len(prompt)
+    return Sample(
+        prompt_ids=prompt[:cut],
+        response_ids=(*prompt[cut:], *response),
+        advantage=(*[observation_weight] * (len(prompt) - cut), *[weight] * len(response)),
+        trajectory=trajectory,
+        step=step,
+        group=trajectory,
+        trains=bool(weight or cut < len(prompt)),
+    )
+
+
+# Recorded attempts as samples to imitate: from a rollouts file, with its tokens or from its text.
+
+
+def make_recorded_samples(
+    run: Run, rows: Iterable[Row], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
+) -> list[Sample]:
+    """Make a sample of each recorded step, attempt by attempt; only of attempts that earned enough.
+
+    Where rows hold `prompt_ids` and `response_ids`, these are used as they are: they must come from this model's
+    tokenizer. Elsewhere prompts are put together from `observation` and `action`, as a rollout of this run would put
+    them; the goal is the environment's, where it knows the task by its id. Attempts at a task whose environment fails
+    to say its goal are left out.
+
+    Args:
+        run: whose tokenizer, template and memory put the prompts together.
+        rows: the rows of a rollouts file, in any order; all of them are held in memory.
+        min_earned: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
+        report_faults: called where attempts were left out for a fault: how many by cause, and how many there were.
+    """
+    attempts: dict[tuple[object, object], list[Row]] = {}
+    for row in rows:
+        attempts.setdefault((row.get("group", row["task"]), row["attempt"]), []).append(row)
+    good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
+    if not good:
+        bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
+        raise RecordError(
+            f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
+        )
+    openings = _ask_openings(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
+    samples: list[Sample] = []
+    causes: Counter[str] = Counter()
+    for number, steps in enumerate(good):
+        ordered = sorted(steps, key=lambda row: (row["index"], row.get("segment", 0)))
+        if _has_tokens(ordered):
+            samples += _make_from_tokens(run, ordered, number)
+            continue
+        opening = openings.get(str(ordered[0]["task"]), run.prompter.encode_opening(""))
+        if isinstance(opening, Fault):
+            causes[opening.message] += 1
+        else:
+            samples += _make_from_text(run, ordered, number, opening)
+    if not samples:
+        cause, count = causes.most_common(1)[0]
+        raise RecordError(
+            f"no goal of {len(good)} recorded attempts can be had ({count} x {cause}); mend the environment"
+        )
+    if causes and report_faults is not None:
+        report_faults(causes, len(good))
+    return samples
+
+
+def _has_earned_enough(steps: Sequence[Row], min_earned: float | None) -> bool:
+    earned = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
+    return earned > 0 if min_earned is None else earned >= min_earned
+
+
+def _has_tokens(steps: Sequence[Row]) -> bool:
+    return all(row.get("prompt_ids") and row.get("response_ids") for row in steps)
+
+
+def _make_from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
+    size = run.learner.vocabulary_size
+    for row in steps:
+        ids = (*row["prompt_ids"], *row["response_ids"])
+        strange = next((number for number in (max(ids), min(ids)) if not 0 <= number < size), None)
+        if strange is not None:
+            raise RecordError(
+                f"{_place_of(row)}: token id {strange} is not among the model's {size}; the ids come from another "
+                "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text"
+            )
+    return [_make_recorded_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
+
+
+def _make_from_text(run: Run, steps: Sequence[Row], number: int, opening: tuple[int, ...]) -> list[Sample]:
+    prompter = run.prompter
+    if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
+        raise RecordError(
+            f"{_place_of(steps[0])}: recorded text has no list of possible actions, which this run's prompts show; "
+            'record prompt_ids and response_ids, or take the prompt_template with show_admissible = "no"'
+        )
+    past, samples = list[Exchange](), list[Sample]()
+    for row in steps:
+        observation, action = row.get("observation"), row.get("action")
+        if observation is None or not action:
+            raise RecordError(
+                f"{_place_of(row)}: it has neither prompt_ids and response_ids nor an observation and an action; "
+                "record the one or the other"
+            )
+        seen = Observation(text=observation)
+        response = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
+        samples.append(_make_recorded_sample(prompter.prompt(opening, past, seen), response, number, row))
+        past.append(prompter.make_exchange(seen, response, action))
+    return samples
+
+
+def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Row) -> Sample:
+    return Sample(
+        prompt_ids=tuple(prompt),
+        response_ids=tuple(response),
+        advantage=1.0,
+        trajectory=number,
+        step=row["index"],
+        group=number,
+    )
+
+
+def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fault]:
+    """What prompts of tasks begin with, by id, where the environment knows them: it says what they ask for."""
+    panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
+    known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
+    openings: dict[str, tuple[int, ...] | Fault] = {}
+    for first in range(0, len(known), MAX_AT_ONCE):
+        tasks = dict(enumerate(known[first : first + MAX_AT_ONCE]))
+        for number, shown in run.host.open(tasks).items():
+            task, prompter = tasks[number], run.prompter.for_task(tasks[number])
+            openings[task.id] = shown if isinstance(shown, Fault) else prompter.encode_opening(shown.goal)
+        run.host.close(list(tasks))
+    return openings
+
+
+def _place_of(row: Row) -> str:
+    return quote_line(f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}")

@@ -1,6 +1,0 @@
-"""Tests of groupwise.batching; without torch every module of the package is skipped."""
-
-import pytest
-
-torch = pytest.importorskip("torch", reason="batching makes torch tensors")
-torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other

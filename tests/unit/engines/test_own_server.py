@@ -1,0 +1,224 @@
+"""Our own server: answers to the bit, weights that arrive whole or not at all, and refusals in one sentence."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import save_file
+
+from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.engines.scripted import ScriptedEngine
+from groupwise.engines.server.http_server import MAX_BODY
+from groupwise.engines.transformers.engine import TransformersEngine
+from tests.unit.engines.own_server import call, move_weights, open_client, serve_model
+from tests.unit.engines.small_models import VOCABULARY, family, requests
+
+IN_BATCH = {"prompt_ids": [5, 6], "seed": 1, "max_tokens": 2}
+SINGLE = {"model": "policy", "token_ids": [5, 6], "sampling_params": {"seed": 1, "max_tokens": 2}}
+
+
+def test_a_batch_is_answered_as_the_engine_answers_it_to_the_bit() -> None:
+    asked = requests(session=True)
+    pairs = [(request.prompt_ids, (7, 8)) for request in asked]
+    local = TransformersEngine(family("llama"))
+    with serve_model() as url, open_client(url) as engine:
+        assert engine.generate(asked) == local.generate(asked)
+        assert engine.score(pairs, temperature=0.7) == local.score(pairs, temperature=0.7)
+        for served in (engine, local):
+            served.load(move_weights(family("llama")), version=7)
+        following = [replace(request, prompt_ids=(*request.prompt_ids, 9)) for request in asked]
+        assert engine.generate(following) == local.generate(following)
+        assert engine.version == 7
+
+
+def test_what_is_asked_together_is_one_batch_and_sessions_pass_through() -> None:
+    batches: list[list[str | None]] = []
+
+    class Recorder(ScriptedEngine):
+        def generate(self, requests: Any) -> list[Generation]:
+            batches.append([request.session for request in requests])
+            return super().generate(requests)
+
+    asked = [Request(prompt_ids=(5,), seed=i, max_tokens=1, session=f"attempt {i}") for i in range(3)]
+    with serve_model(engine=Recorder(lambda request: [7])) as url, open_client(url) as engine:
+        engine.generate(asked)
+        assert batches == [["attempt 0", "attempt 1", "attempt 2"]]
+        body = SINGLE | {"session": "attempt 9", "sampling_params": {"max_tokens": 1}}
+        assert call(url, "POST", "/inference/v1/generate", body)[0] == 200
+        assert batches[1:] == [["attempt 9"]]
+
+
+def test_vllms_route_says_what_it_says_with_entropies_beside() -> None:
+    [local] = TransformersEngine(family("llama")).generate([Request(prompt_ids=(5, 6), seed=1, max_tokens=2)])
+    sampling = {"seed": 1, "max_tokens": 2, "prompt_logprobs": 0, "logprob_token_ids": [9, 9], "logprobs": 2}
+    with serve_model() as url:
+        status, answer = call(url, "POST", "/inference/v1/generate", SINGLE | {"sampling_params": sampling})
+    [choice] = answer["choices"]
+    assert status == 200
+    assert tuple(choice["token_ids"]) == local.response_ids
+    assert [entry["logprob"] for entry in choice["logprobs"]["content"]] == list(local.logp)
+    assert choice["entropies"] == list(local.entropy)
+    assert choice["finish_reason"] == "length"
+    assert choice["weight_versions"] == [{"version": "0", "start": 0, "end": 2}]
+    [named] = choice["logprobs"]["content"][0]["top_logprobs"]
+    [[expected]] = TransformersEngine(family("llama")).score([((5, 6), (9,))])
+    assert (named["token_id"], named["logprob"]) == (9, expected)
+    [[scored]] = TransformersEngine(family("llama")).score([((5,), (6,))])
+    assert answer["prompt_logprobs"] == [None, {"6": {"logprob": scored}}]
+
+
+def test_facts_of_the_server() -> None:
+    with serve_model() as url:
+        assert call(url, "GET", "/health") == (200, {"status": "healthy"})
+        assert call(url, "GET", "/v1/models")[1]["data"] == [
+            {"id": "policy", "object": "model", "root": "a/folder", "max_model_len": 256}
+        ]
+        info = call(url, "GET", "/groupwise/v1/info")[1]
+        assert info["gives"] == ["entropy", "scores", "versions"]
+        assert (info["vocabulary"], info["context"], info["precision"]) == (VOCABULARY, 256, "float32")
+        checksums = call(url, "POST", "/weight_checker", {"action": "checksum"})[1]["checksums"]
+        assert set(checksums) == {name for name, _ in family("llama").named_parameters()}
+    with serve_model(takes_batches=False) as url:
+        assert call(url, "GET", "/groupwise/v1/info") == (404, "there is no /groupwise/v1/info here")
+
+
+def test_weights_of_another_model_are_refused_whole(tmp_path: Path) -> None:
+    weights = {name: value.contiguous() for name, value in move_weights(family("llama")).items()}
+    name = max(weights)
+    save_file(weights | {name: weights[name][:1].clone()}, tmp_path / "narrow.safetensors")
+    save_file({"nobody": torch.zeros(2)}, tmp_path / "other.safetensors")
+    (tmp_path / "text.safetensors").write_text("no weights")
+    with serve_model() as url:
+        before = call(url, "POST", "/weight_checker", {"action": "checksum"})
+        assert call(url, "POST", "/start_weight_update")[0] == 200
+        for file, words in (
+            ("narrow", f"it serves another model, whose {name} has the shape ("),
+            ("other", "it serves another model, which has no weight 'nobody'; start it with the run's own"),
+            ("text", "cannot be read here"),
+            ("nowhere", "cannot be read here (No such file or directory"),
+        ):
+            path = str(tmp_path / f"{file}.safetensors")
+            status, message = call(url, "POST", "/update_weights", {"update_info": {"path": path}})
+            assert status == 400
+            assert words in message
+        assert call(url, "POST", "/weight_checker", {"action": "checksum"}) == before
+
+
+def test_an_update_has_an_order_and_a_version(tmp_path: Path) -> None:
+    save_file({name: v.contiguous() for name, v in move_weights(family("llama")).items()}, tmp_path / "w.safetensors")
+    update = {"update_info": {"path": str(tmp_path / "w.safetensors")}}
+    with serve_model() as url:
+        not_started = "no update of the weights was started; call /start_weight_update first"
+        assert call(url, "POST", "/update_weights", update) == (409, not_started)
+        assert call(url, "POST", "/finish_weight_update", {"weight_version": "3"}) == (409, not_started)
+        assert call(url, "POST", "/start_weight_update")[0] == 200
+        assert call(url, "POST", "/update_weights", update)[0] == 200
+        assert call(url, "GET", "/weight_info") == (200, {"weight_version": "0"})
+        assert call(url, "POST", "/finish_weight_update", {"weight_version": "v3"}) == (
+            400,
+            "weight_version is 'v3'; give a whole number as text, such as '3'",
+        )
+        assert call(url, "POST", "/finish_weight_update", {"weight_version": "3"})[0] == 200
+        assert call(url, "GET", "/weight_info") == (200, {"weight_version": "3"})
+        assert call(url, "POST", "/reset_prefix_cache")[0] == 200
+
+
+def test_requests_wait_while_it_is_paused() -> None:
+    answers: list[Any] = []
+    with serve_model() as url:
+        assert call(url, "POST", "/pause?mode=abort")[0] == 400
+        assert call(url, "POST", "/pause?mode=keep")[0] == 200
+        asking = threading.Thread(
+            target=lambda: answers.append(call(url, "POST", "/groupwise/v1/generate", {"requests": [IN_BATCH]}))
+        )
+        asking.start()
+        asking.join(0.2)
+        assert asking.is_alive()
+        assert call(url, "POST", "/resume")[0] == 200
+        asking.join(60)
+    assert answers[0][0] == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompt_ids": []}, "prompt_ids is []; give a list of at least 1 token ids"),
+        ({"prompt_ids": [5, 120]}, "prompt_ids has 120; give token ids from 0 up below 120, the size of the model's"),
+        ({"prompt_ids": [5, 1.0]}, "prompt_ids has 1.0"),
+        ({"prompt_ids": [5, True]}, "prompt_ids has True"),
+        ({"seed": -1}, "seed is -1; give a whole number from 0 up, below 18446744073709551616"),
+        ({"max_tokens": 0}, "max_tokens is 0; give a whole number from 1 up"),
+        ({"temperature": -1.0}, "temperature is -1.0; give a number, 0 or more"),
+        ({"session": 5}, "session is 5; give text, or leave it out"),
+        ({"top_p": 0.5}, "a request has 'top_p', which this server does not know; leave it out"),
+        ({"max_tokens": 255}, "257 tokens were asked for, but the model's context is 256"),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], words: str) -> None:
+    with serve_model() as url:
+        status, message = call(url, "POST", "/groupwise/v1/generate", {"requests": [IN_BATCH, IN_BATCH | change]})
+    assert status == 400
+    assert message.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ({"top_p": 0.9}, "sampling_params.top_p is 0.9, which this engine does not sample with; leave it out, or give"),
+        ({"ignore_eos": False}, "sampling_params.ignore_eos is False"),
+        ({"stop": ["x"]}, "sampling_params.stop is not supported by this engine; leave it out"),
+        ({"logit_bias": {"5": 1.0}}, "sampling_params.logit_bias is {'5': 1.0}"),
+        ({"logit_bias": {"120": 0.0}}, "logit_bias has 120"),
+        ({"prompt_logprobs": 5}, "sampling_params.prompt_logprobs is 5; give 0"),
+    ],
+)
+def test_settings_that_bend_the_distribution_are_refused_by_name(sampling: dict[str, Any], words: str) -> None:
+    with serve_model() as url:
+        status, message = call(url, "POST", "/inference/v1/generate", SINGLE | {"sampling_params": sampling})
+    assert status == 400
+    assert message.startswith(words)
+
+
+def test_http_that_is_not_meant_for_it_is_refused() -> None:
+    with serve_model() as url:
+        route = "/groupwise/v1/generate"
+        assert call(url, "POST", "/health") == (405, "/health is called with GET, not POST")
+        assert call(url, "GET", "/nowhere") == (404, "there is no /nowhere here")
+        assert call(url, "POST", route, b"{")[0] == 400
+        assert call(url, "POST", route, b"[]") == (400, "the body is not an object of JSON; give one")
+        assert call(url, "POST", route, headers={"Content-Type": "text/plain"})[0] == 415
+        assert call(url, "POST", route, b"", headers={"Content-Length": str(MAX_BODY + 1)})[0] == 413
+        assert call(url, "POST", route, b"", headers={"Content-Length": "many"})[0] == 411
+        assert call(url, "POST", "/inference/v1/generate", SINGLE | {"model": "other"}) == (
+            404,
+            "there is no model 'other' here, only 'policy'",
+        )
+
+
+def test_what_the_engine_raises_or_computes_wrongly_is_said() -> None:
+    class Broken(ScriptedEngine):
+        def generate(self, requests: Any) -> list[Generation]:
+            if requests[0].seed:
+                raise IndexError("a kernel failed")
+            return [
+                Generation(
+                    response_ids=(1,), logp=(float("nan"),), entropy=(), stopped=False, versions=(VersionSpan(0, 1),)
+                )
+            ]
+
+    with serve_model(engine=Broken(lambda request: [1])) as url:
+        route = "/groupwise/v1/generate"
+        assert call(url, "POST", route, {"requests": [IN_BATCH]}) == (
+            500,
+            "/groupwise/v1/generate failed (IndexError: a kernel failed)",
+        )
+        status, message = call(url, "POST", route, {"requests": [IN_BATCH | {"seed": 0}]})
+        assert status == 500
+        assert "not JSON compliant" in message

@@ -1,1 +1,0 @@
-"""Tests of worlds that hide what was revealed before."""

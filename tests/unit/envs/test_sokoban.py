@@ -1,0 +1,137 @@
+"""Sokoban: rooms in signs, the package's moves and rewards, and panels by content."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupwise import ConfigError, RecordError, Task
+from groupwise.envs import SPLITS, Household, Sokoban, sokoban
+from groupwise.envs.small.boxes import Level, Position
+from groupwise.envs.sokoban import read_room, write_room
+
+SMALL = {"num_train": 6, "num_validation": 1, "num_test": 2}
+ROOM = (
+    "######",
+    "#@$_.#",
+    "#____#",
+    "#____#",
+    "#____#",
+    "######",
+)
+
+
+def open_room(*rows: str, **fields: Any) -> Any:
+    part = Sokoban(**fields)
+    return part.open(Task.create(env="sokoban", split="train", payload={"room": list(rows)}))
+
+
+def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    sokoban._import_module.cache_clear()
+    monkeypatch.setattr(sokoban, "import_module", raise_missing)
+    with pytest.raises(ConfigError) as raised:
+        Sokoban(num_train=3).panel("train")
+    assert str(raised.value) == (
+        "the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'"
+    )
+
+
+def test_a_task_of_another_environment() -> None:
+    with pytest.raises(RecordError, match="belongs to the environment 'household'"):
+        Sokoban().open(Household().panel("test")[0])
+
+
+def test_rooms_that_could_not_be_solved_in_time_are_refused() -> None:
+    with pytest.raises(ConfigError, match="max_moves is 20, more than max_steps, 10"):
+        Sokoban(max_steps=10)
+
+
+def test_a_room_in_signs() -> None:
+    level, position = read_room(ROOM)
+    assert (position.at, position.boxes, level.targets) == ((1, 1), {(1, 2)}, {(1, 4)})
+    assert len(level.walls) == 20
+
+
+@given(st.data())
+def test_signs_say_all_of_a_room(data: st.DataObject) -> None:
+    size = data.draw(st.integers(5, 8))
+    free = [(row, column) for row in range(1, size - 1) for column in range(1, size - 1)]
+    drawn = data.draw(st.permutations(free))
+    number = data.draw(st.integers(1, 3))
+    boxes, rest = frozenset(drawn[:number]), drawn[number:]
+    targets = frozenset(data.draw(st.permutations(free))[:number])
+    edge = {(row, column) for row in range(size) for column in range(size)} - set(free)
+    level, position = Level(size, frozenset(edge), targets), Position(rest[0], boxes)
+    assert read_room(write_room(level, position)) == (level, position)
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestWithThePackage:
+    @pytest.fixture(autouse=True)
+    def _gym_sokoban(self) -> None:
+        pytest.importorskip("gym_sokoban", reason="pip install 'groupwise[sokoban]' to push its boxes")
+        sokoban._import_module.cache_clear()
+
+    def test_pushing_a_box_home(self) -> None:
+        environment = open_room(*ROOM)
+        first = environment.observe()
+        assert first.text.splitlines()[1] == "# @ $ _ . #"
+        assert first.admissible == ("down", "right")
+        assert first.state_key == "row 1 column 1; row 1 column 2"
+        assert environment.expert() == "right"
+        pushed = environment.act("right")
+        assert (pushed.reward, pushed.success) == (pytest.approx(-0.1), None)
+        assert pushed.observation.text.splitlines()[1] == "# _ @ $ . #"
+        last = environment.act("right")
+        assert (last.reward, last.success) == (pytest.approx(10.9), True)
+        assert last.observation.text.splitlines()[1] == "# _ _ @ * #"
+
+    def test_off_a_target_and_against_a_wall(self) -> None:
+        environment = open_room("######", "#@*_.#", "#_$__#", "#____#", "#____#", "######", num_boxes=2)
+        assert environment.act("right").reward == pytest.approx(-1.1)
+        assert environment.observe().text.splitlines()[1] == "# _ + $ . #"
+        wall = environment.act("up")
+        assert (wall.accepted, wall.reward) == (False, pytest.approx(-0.1))
+        assert environment.act("sing").reward == pytest.approx(-0.1), "nothing is cheaper than a move"
+        assert wall.observation.text.splitlines()[0] == "Nothing happens."
+
+    def test_what_is_shown_is_what_the_package_holds(self) -> None:
+        part = Sokoban(**SMALL, num_boxes=2, size=7, max_moves=30, max_steps=40)
+        for task in part.panel("train"):
+            environment = part.open(task)
+            while (action := environment.expert()) is not None:
+                outcome = environment.act(action)
+                state = environment._world.room_state
+                assert tuple(np.argwhere(state == 5)[0]) == environment._position.at
+                boxes = {(int(r), int(c)) for r, c in np.argwhere((state == 3) | (state == 4))}
+                assert boxes == environment._position.boxes
+            assert outcome.success is True
+
+    def test_drawing_rooms_leaves_the_process_wide_generators_alone(self) -> None:
+        sokoban._build_panels.cache_clear()
+        random.seed(3)
+        np.random.seed(3)
+        expected = random.random(), np.random.random()
+        random.seed(3)
+        np.random.seed(3)
+        Sokoban(**SMALL).panel("train")
+        assert (random.random(), np.random.random()) == expected
+
+    def test_no_room_is_in_two_panels(self) -> None:
+        part = Sokoban(**SMALL)
+        rooms = {split: {tuple(task.payload["room"]) for task in part.panel(split)} for split in SPLITS}
+        assert {split: len(rooms_there) for split, rooms_there in rooms.items()} == {
+            "train": 6,
+            "validation": 1,
+            "test": 2,
+        }
+        assert len(set().union(*rooms.values())) == 9
+        assert all(len(room) == 6 for rooms_there in rooms.values() for room in rooms_there)

@@ -1,1 +1,0 @@
-"""Little worlds, data and servers that tests play with."""

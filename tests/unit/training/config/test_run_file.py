@@ -1,0 +1,316 @@
+"""Run files: an algorithm as TOML, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from groupwise import Algorithm, ConfigError, methods
+from groupwise.credit import ByTask, EpisodeReturn, Relative
+from groupwise.learner.config import LearnerConfig
+from groupwise.methods.r3 import CrossContextReplay
+from groupwise.training.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run, override_setting
+
+RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_by_name_with_its_options(tmp_path: Path) -> None:
+    path = write(tmp_path, '[algorithm]\nrecipe = "hgpo"\ndepth = 4\nscale = "none"\n')
+    assert load_algorithm(path) == methods.hgpo(depth=4, scale="none")
+
+
+def test_the_parts_themselves(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        [algorithm.advantage]
+        kind = "relative"
+        by = { kind = "by_task" }
+        of = "episode_return"
+        """,
+    )
+    assert load_algorithm(path).advantage == Relative(by=ByTask(), of=EpisodeReturn())
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, tomli_w.dumps({"algorithm": methods.build(name).config()}))
+    assert load_algorithm(path) == methods.build(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`"),
+        (
+            'algorithm = "hgpo"',
+            "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`",
+        ),
+        ("[algorithm]\n", "Algorithm: field 'advantage' is missing; give it"),
+        ('[algorithm]\nrecipe = "hgop"', f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+        (
+            '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
+            "hgpo: unknown option 'dpth'; did you mean 'depth'? "
+            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
+        ),
+        (
+            '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',
+            "algorithm.los is no part and no option of the recipe 'grpo'; did you mean 'loss'? Valid: "
+            "loss, admissions, advantage, alone, average, ... (16 in all)",
+        ),
+        (
+            '[algorithm]\nrecipe = "hgpo"\ndepth = -3',
+            "hgpo: depth: input should be greater than or equal to 0, found -3",
+        ),
+        (
+            '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
+            "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
+            "Valid: by_task, by_state, among_solved, by_attempt, by_branch, ... (9 in all)",
+        ),
+        (
+            '[algorithm]\nadvantag = "sum"',
+            "Algorithm: field 'advantage' is missing; give it; "
+            "unknown field 'advantag'; did you mean 'advantage'? Valid: advantage, admissions, channels, filters, "
+            "guidance, ... (12 in all)",
+        ),
+        ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
+        ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
+    ],
+)
+def test_a_wrong_run_file_is_an_error_that_names_the_file(text: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_an_unknown_section_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "[algoritm]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    message, _, valid = str(caught.value).partition(" Valid: ")
+    assert message == f"{path}: unknown section 'algoritm'; did you mean 'algorithm'?"
+    assert "algorithm" in valid.split(", ")
+
+
+def test_a_run_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == f"{path}: there is no such file; give a recipe's name or a TOML file"
+
+
+def test_a_file_of_nearly_that_name_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "household.toml").touch()
+    with pytest.raises(ConfigError) as caught:
+        load_run(tmp_path / "houshold.toml")
+    wanted = f"did you mean {tmp_path / 'household.toml'}? Give a run file (TOML) or the folder of a run"
+    assert str(caught.value) == f"{tmp_path / 'houshold.toml'}: there is no such file; {wanted}"
+
+
+def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError) as caught:
+        load_algorithm(path)
+    assert str(caught.value) == (
+        f"{path}: cannot be read (byte 1 is not UTF-8 (0xff)); give a recipe's name or a TOML file"
+    )
+
+
+def test_parts_of_a_recipe_can_be_changed_one_by_one() -> None:
+    plain = decode_algorithm({"algorithm": {"recipe": "hgpo", "depth": 1}})
+    changed = decode_algorithm(
+        {
+            "algorithm": {
+                "recipe": "hgpo",
+                "depth": 1,
+                "loss": {"old": "engine", "penalties": []},
+                "filters": ["zero_spread"],
+            }
+        }
+    )
+    assert changed.advantage == plain.advantage
+    assert plain.loss is not None
+    assert changed.loss == plain.loss.model_copy(update={"old": "engine", "penalties": ()})  # type: ignore[attr-defined]
+    assert [type(part).__name__ for part in changed.filters] == ["ZeroSpread"]
+
+
+def test_a_part_of_another_kind_replaces_the_recipes() -> None:
+    surrogate = {"kind": "clip", "low": 0.1, "high": 0.3}
+    changed = decode_algorithm({"algorithm": {"recipe": "cispo", "loss": {"surrogate": surrogate}}})
+    made = changed.config()["loss"]["surrogate"]
+    assert (made["kind"], made["low"], made["high"]) == ("clip", 0.1, 0.3)
+
+
+def test_a_wrong_part_of_a_recipe_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"unknown field 'odl'.*'old'"):
+        decode_algorithm({"algorithm": {"recipe": "hgpo", "loss": {"odl": "engine"}}})
+
+
+def test_another_recipe_takes_the_place_of_an_algorithm_that_is_spelled_out() -> None:
+    """A run's own config names every part: asked for another recipe, the run must become another one."""
+    content = {"algorithm": methods.dr_grpo().config(), "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+    assert decode_run(content).algorithm == methods.dr_grpo()
+    assert decode_run(content, overrides=["algorithm.recipe=hgpo"]).algorithm == methods.hgpo()
+    changed = decode_run(content, overrides=["algorithm.recipe=hgpo", "algorithm.depth=1"])
+    assert changed.algorithm == methods.hgpo(depth=1)
+    with pytest.raises(ConfigError) as caught:
+        decode_run(content, overrides=["algorithm.with_reflection=false"])
+    assert str(caught.value) == (
+        "algorithm.with_reflection is an option of a recipe, and here the algorithm is spelled out part by part; set "
+        "algorithm.recipe too, or change the part itself"
+    )
+
+
+def test_settings_of_a_part_that_was_switched_off_are_refused() -> None:
+    section = {"recipe": "r3", "with_reflection": False, "guidance": {"prompt": "terse"}}
+    with pytest.raises(ConfigError) as caught:
+        decode_algorithm({"algorithm": section})
+    assert str(caught.value) == (
+        "algorithm.guidance: the recipe 'r3', with the options given, has no guidance whose settings could change; "
+        "leave the settings out, or give them a `kind`"
+    )
+    given = {"recipe": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
+    assert decode_algorithm({"algorithm": given}).replay == CrossContextReplay(k=3)
+
+
+RUN = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+
+
+def decode_telling(
+    algorithm: dict[str, Any], *overrides: str, unset: Sequence[str] = ()
+) -> tuple[Algorithm, list[str]]:
+    notes: list[str] = []
+    config = decode_run(RUN | {"algorithm": algorithm}, overrides=overrides, unset=unset, tell=notes.append)
+    return config.algorithm, notes
+
+
+def test_options_that_another_recipe_lacks_are_left_out_with_a_note() -> None:
+    """`sweep --set algorithm.recipe=grpo,hgpo` failed on the options of the file's own recipe."""
+    written = {"recipe": "hgpo", "depth": 4, "scale": "none", "loss": {"old": "engine"}}
+    assert decode_telling(written) == (decode_algorithm({"algorithm": written}), [])
+    algorithm, notes = decode_telling(written, "algorithm.recipe=dr_grpo")
+    assert algorithm == decode_algorithm({"algorithm": {"recipe": "dr_grpo", "loss": {"old": "engine"}}})
+    assert notes == ["the recipe 'dr_grpo' does not have algorithm.depth, algorithm.scale: left out"]
+    kept, notes = decode_telling(written, "algorithm.recipe=gigpo")
+    assert kept == decode_algorithm({"algorithm": {"recipe": "gigpo", "scale": "none", "loss": {"old": "engine"}}})
+    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
+
+
+def test_settings_of_a_part_that_another_recipe_lacks_are_left_out_too() -> None:
+    written = {"recipe": "r3", "guidance": {"prompt": "terse"}}
+    algorithm, notes = decode_telling(written, "algorithm.recipe=grpo")
+    assert algorithm == methods.grpo()
+    assert notes == ["the recipe 'grpo' does not have algorithm.guidance: left out"]
+
+
+def test_without_anyone_to_tell_what_is_left_out_is_a_warning() -> None:
+    with pytest.warns(UserWarning, match="the recipe 'grpo' does not have algorithm.depth: left out"):
+        decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}, overrides=["algorithm.recipe=grpo"])
+
+
+@pytest.mark.parametrize(
+    ("written", "overrides", "message"),
+    [
+        ({"recipe": "hgpo"}, ["algorithm.recipe=grpo", "algorithm.depth=3"], "grpo: unknown option 'depth'"),
+        (
+            {"recipe": "hgpo", "depth": 1},
+            ["algorithm.recipe=grpo", "algorithm.depth=3"],
+            "grpo: unknown option 'depth'",
+        ),
+        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'dpth'"),
+        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=hgpo"], "hgpo: unknown option 'dpth'"),
+        ({"recipe": "hgop", "depth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'depth'"),
+        (
+            {"recipe": "r3"},
+            ["algorithm.recipe=grpo", "algorithm.guidance.prompt=terse"],
+            "algorithm.guidance: the recipe",
+        ),
+    ],
+)
+def test_what_was_given_for_the_other_recipe_itself_or_was_never_an_option_is_an_error(
+    written: dict[str, Any], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        decode_telling(written, *overrides)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "overrides", "made_by"),
+    [
+        ({"recipe": "hgpo", "depth": 4}, [], {"recipe": "hgpo", "depth": 4}),
+        ({"recipe": "hgpo", "depth": 2}, ["algorithm.depth=3"], {"recipe": "hgpo", "depth": 3}),
+        ({"recipe": "hgpo", "depth": 4, "gamma": 0.5}, ["algorithm.recipe=gigpo"], {"recipe": "gigpo", "gamma": 0.5}),
+        ({"recipe": "grpo"}, ["algorithm.loss.old=engine"], {"recipe": "grpo", "loss": {"old": "engine"}}),
+        (methods.hgpo().config(), [], None),
+    ],
+)
+def test_what_was_written_for_the_algorithm_is_kept_beside_its_parts(
+    algorithm: dict[str, Any], overrides: list[str], made_by: dict[str, Any] | None
+) -> None:
+    config = decode_run(RUN | {"algorithm": algorithm}, overrides=overrides, tell=str)
+    assert config.made_by == made_by
+    assert config.config().get("made_by") == made_by
+    again = decode_run(tomllib.loads(tomli_w.dumps(config.config())))
+    assert again == config, "a run's own settings carry it on"
+
+
+def test_of_stored_settings_the_parts_count_and_what_they_were_made_by_is_a_name() -> None:
+    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}).config()
+    assert decode_run(stored | {"made_by": {"recipe": "grpo"}}).algorithm == methods.hgpo(depth=4)
+    same = decode_run(stored, overrides=["algorithm.loss.old=learner", "seed=3"])
+    assert (same.algorithm, same.made_by) == (methods.hgpo(depth=4), {"recipe": "hgpo", "depth": 4})
+    changed = decode_run(stored, overrides=["algorithm.loss.old=engine"])
+    assert changed.made_by is None, "these are nobody's parts"
+
+
+def test_another_recipe_takes_the_options_that_stored_settings_were_made_by() -> None:
+    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4, "gamma": 0.5}}).config()
+    notes: list[str] = []
+    config = decode_run(stored, overrides=["algorithm.recipe=gigpo"], tell=notes.append)
+    assert config == decode_run(RUN | {"algorithm": {"recipe": "gigpo", "gamma": 0.5}})
+    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
+    assert decode_run(stored, overrides=["algorithm.recipe=hgpo"]).config() == stored
+
+
+def test_a_setting_that_is_unset_has_its_default_before_others_are_set() -> None:
+    content = RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}, "training": {"learner": {"eps": 1e-5}, "tasks": 3}}
+    config = decode_run(content, unset=["algorithm.depth", "training.tasks"])
+    assert (config.algorithm, config.training.tasks) == (methods.hgpo(), 16)
+    whole = decode_run(content, unset=["training.learner"], overrides=["training.learner.learning_rate=0.5"])
+    assert whole.training.learner == LearnerConfig(learning_rate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("training.updtes", "the file does not set 'updtes'; did you mean 'updates'? Valid: updates"),
+        ("trainin.updates", "the file does not set 'trainin'; did you mean 'training'? Valid: algorithm, training"),
+        ("training.updates.more", "'updates' is no section"),
+    ],
+)
+def test_what_the_file_does_not_set_cannot_be_unset(tmp_path: Path, key: str, message: str) -> None:
+    path = write(tmp_path, '[algorithm]\nrecipe = "grpo"\n[training]\nupdates = 3\n')
+    with pytest.raises(ConfigError) as caught:
+        load_run(path, unset=[key], overrides=["seed=1"])
+    assert str(caught.value) == f"{path} with --unset {key} --set seed=1: --unset {key}: {message}"
+
+
+def test_an_entry_of_a_list_is_not_set_alone() -> None:
+    content = {"env": {"kind": "mixture", "members": [{"weight": 1.0}]}}
+    with pytest.raises(ConfigError) as raised:
+        override_setting(content, "env.members.0.weight=-1")
+    assert str(raised.value) == "'members' is a list; give it whole: --set 'env.members=[...]'"

@@ -1,1 +1,0 @@
-"""The learner in shares, on several processes of this machine."""
