@@ -118,7 +118,7 @@ faults: $(READY)  ## the long campaign: kills, spoilt files, wrong run files, un
 conformance: $(READY)  ## regenerate docs/conformance.md against installed peers (downloads them into .peers)
 	$(BIN)/python -m conformance.with_peers
 
-mutation:  ## plant bugs in groups/, advantages/, losses/ and rewards/; fails on one that no test notices and no list explains (about 6 minutes)
+mutation:  ## plant bugs in credit/, losses/ and methods/; fails on one that no test notices and no list explains (about 6 minutes)
 	$(PYTHON) -m venv .mutation
 	grep -v '^pytest==' constraints.txt > .mutation/constraints.txt
 	.mutation/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)

@@ -7,7 +7,7 @@ It reads what `mutmut run` left in the folder `mutants`, so it runs where mutmut
 planted bug is known by its function and the lines that it put there, not by a number, so that an edit elsewhere in a
 function moves nothing:
 
-    groups.filters.SmallCredit.__call__: return np.abs(credit.values) > self.min_size
+    credit.filters.SmallCredit.__call__: return np.abs(credit.values) > self.min_size
 
 Where the bug is a line that was taken away, that line stands there after the word "without".
 """
@@ -81,7 +81,7 @@ def spell_bug(name: str, diff: str) -> str:
     """A planted bug by its function and what was planted, from mutmut's name and its unified diff.
 
     >>> spell_bug("groupwise.credit.filters.xǁDropSolvedǁ__call____mutmut_3", "--- a\\n+++ b\\n-x = 1\\n+x = 2")
-    'groups.filters.DropSolved.__call__: x = 2'
+    'credit.filters.DropSolved.__call__: x = 2'
     """
     function = re.sub(r"__mutmut_\d+$", "", name.removeprefix("groupwise."))
     module, _, function = function.rpartition(".")

@@ -125,9 +125,9 @@ def test_the_public_names_are_these() -> None:
         "__version__",
         "export_run",
         "load_run",
+        "methods",
         "open_run",
         "read_run",
-        "recipes",
         "train",
     ]
     assert all(hasattr(groupwise, name) for name in groupwise.__all__)

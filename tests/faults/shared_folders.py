@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 PROCESS = """
 import fcntl, sys, time
 from pathlib import Path
-from groupwise.core import file_system, run_lease
+from groupwise.store import lock as run_lease
+from groupwise.system import files as file_system
 from groupwise.store.lock import RunLock
 from groupwise.system.errors import TrainingError
 file_system.MOUNTS = Path(MOUNTS)

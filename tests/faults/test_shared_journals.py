@@ -24,7 +24,7 @@ from tests.unit.training.runs import small_config
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from groupwise.core import file_system
+from groupwise.system import files as file_system
 from groupwise.store.journal_file import connect
 file_system.MOUNTS = Path(sys.argv[2])
 database = connect(Path(sys.argv[1]))

@@ -18,14 +18,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli import doctor as machine
 from groupwise.cli.arguments import Unset, need_trainer, print_note
 from groupwise.cli.screen import errors, format_plain_percent, output, print_finite_json, print_line
 from groupwise.cli.train import STOPPED
 from groupwise.store.lock import RunLock
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, FileError
-from groupwise.system.processes import drop_torchrun_variables, read_thread_limit
+from groupwise.system.memory import read_free_memory
+from groupwise.system.processes import count_usable_cores, drop_torchrun_variables, read_load, read_thread_limit
 from groupwise.training.sweep import PlannedRun
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _make_plan(
 
 def _choose_threads(num_runs: int) -> int:
     """Threads of each run: its share of the cores, and no more than OMP_NUM_THREADS says."""
-    share = max(1, machine.count_usable_cores() // num_runs)
+    share = max(1, count_usable_cores() // num_runs)
     return min(share, read_thread_limit() or share)
 
 
@@ -133,8 +133,8 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
         alone_because=next(filter(None, map(_find_obstacle, configs)), ""),
         fills_gpu=any(not isinstance(config.engine, LocalEngine) for config in configs),
     )
-    cores = max(1, machine.count_usable_cores() - round(machine.read_load()))
-    return find_places(len(waiting), needs, Machine(cores=cores, memory=machine.read_free_memory(), gpus=gpus))
+    cores = max(1, count_usable_cores() - round(read_load()))
+    return find_places(len(waiting), needs, Machine(cores=cores, memory=read_free_memory(), gpus=gpus))
 
 
 def _find_obstacle(config: RunConfig) -> str:

@@ -70,7 +70,7 @@ def start_own_servers(
     return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
 
 
-def start_vllm_servers(  # noqa: PLR0913 - what servers are started with
+def start_vllm_servers(
     source: ModelSource,
     *,
     replicas: int,

@@ -15,7 +15,7 @@ from groupwise.parts.algorithm import Algorithm
 
 
 @recipe
-def hgpo(  # noqa: PLR0913 - the options of the method
+def hgpo(
     *,
     depth: Annotated[int, Field(ge=0)] = 2,
     alpha: Annotated[float, Field(ge=0, le=64)] = 1.0,

@@ -390,7 +390,7 @@ def _compute_returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
 # Reflection: a task that keeps failing is attempted again with a failed attempt in the prompt.
 
 PROMPTS = ("answer", "attempt", "terse")
-"""The prompts that come with groupwise: files of `rollout/plans/reflection_prompts`."""
+"""The prompts that come with groupwise: files of `methods/reflection_prompts`."""
 GAP = " ... "
 """What stands for the middle of an attempt that is too long to show."""
 

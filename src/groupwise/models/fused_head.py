@@ -20,7 +20,7 @@ class FusedHeadLogps(torch.autograd.Function):
     """Log-probability of each target (T) and entropy of each row (U), from hidden states."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any,
         hidden_UH: torch.Tensor,
         weight_VH: torch.Tensor,
@@ -53,9 +53,7 @@ class FusedHeadLogps(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(  # noqa: D102
-        ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, into_logp_T: torch.Tensor, into_entropy_U: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U = ctx.saved_tensors
         work: Work = ctx.work
         head, scaling = _cast_head(replace(work.head, weight=weight_VH, bias=bias_V), hidden_UH), _read_scaling(work)

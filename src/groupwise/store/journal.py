@@ -495,7 +495,8 @@ def write_evaluations(database: JournalDatabase, attempts: Sequence[EvaluatedAtt
         {(attempt.number, attempt.split) for attempt in attempts},
     )
     database.executemany(
-        f"INSERT INTO evaluations ({', '.join(EVALUATION_COLUMNS)}) VALUES ({', '.join('?' * len(EVALUATION_COLUMNS))})",
+        f"INSERT INTO evaluations ({', '.join(EVALUATION_COLUMNS)})"
+        f" VALUES ({', '.join('?' * len(EVALUATION_COLUMNS))})",
         [astuple(attempt) for attempt in attempts],
     )
 

@@ -539,7 +539,7 @@ def check_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
             raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
         if find_metric(name) is None and not name.startswith(EXTRA):
             raise TrainingError(
-                f"metric {name!r} is not in the table of training/metrics/table.py; {nearest(name, METRICS)}. A part "
+                f"metric {name!r} is not in the table of training/metrics.py; {nearest(name, METRICS)}. A part "
                 f"from elsewhere names its own {EXTRA}..."
             )
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in metrics.items()}

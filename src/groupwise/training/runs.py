@@ -88,7 +88,7 @@ def read_settings(config: Settings) -> RunConfig:
         return load_run(config)
     raise ConfigError(
         f"the settings of a run are {describe_value(config)}; give a dict as in a run file, such as "
-        "{'algorithm': {'recipe': 'hgpo'}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
+        "{'algorithm': {'recipe': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
         "the path of a run file"
     )
 

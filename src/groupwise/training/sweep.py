@@ -301,8 +301,8 @@ def list_choices(settings: Sequence[str]) -> list[Choice]:
 def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
     """What each arm is called, and its folder: by the settings in which the arms differ.
 
-    >>> name_arms([{"algorithm.recipe": "grpo", "a.b": "1"}, {"algorithm.recipe": "hgpo", "a.b": "1"}], otherwise="x")
-    ['grpo', 'hgpo']
+    >>> name_arms([{"algorithm.recipe": "one", "a.b": "1"}, {"algorithm.recipe": "two", "a.b": "1"}], otherwise="x")
+    ['one', 'two']
 
     Args:
         choices: the values of each arm.

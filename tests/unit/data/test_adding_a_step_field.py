@@ -70,25 +70,25 @@ print("all of it")
 
 
 def test_one_entry_and_one_field_are_all_it_takes(tmp_path: Path) -> None:
-    core = tmp_path / "groupwise" / "core"
-    core.mkdir(parents=True)
+    data = tmp_path / "groupwise" / "data"
+    data.mkdir(parents=True)
     for entry in PACKAGE.iterdir():
-        if entry.name not in ("core", "__pycache__"):
-            (core.parent / entry.name).symlink_to(entry)
+        if entry.name not in ("data", "__pycache__"):
+            (data.parent / entry.name).symlink_to(entry)
     changed = {
         "records.py": ("    role: str | int | None = None\n", ON_STEP),
-        "step_fields/table.py": ('    StepField(\n        name="role",\n', IN_THE_TABLE),
+        "step_fields.py": ('    StepField(\n        name="role",\n', IN_THE_TABLE),
     }
-    for entry in (PACKAGE / "core").rglob("*.py"):
-        name = entry.relative_to(PACKAGE / "core")
-        (core / name).parent.mkdir(exist_ok=True)
+    for entry in (PACKAGE / "data").rglob("*.py"):
+        name = entry.relative_to(PACKAGE / "data")
+        (data / name).parent.mkdir(exist_ok=True)
         if str(name) in changed:
             before, after = changed[str(name)]
             text = entry.read_text(encoding="utf-8")
             assert text.count(before) == 1
-            (core / name).write_text(text.replace(before, after), encoding="utf-8")
+            (data / name).write_text(text.replace(before, after), encoding="utf-8")
         else:
-            (core / name).symlink_to(entry)
+            (data / name).symlink_to(entry)
     ran = subprocess.run(
         [sys.executable, "-B", "-c", SCRIPT, str(tmp_path), str(REPOSITORY / "docs" / "build_step_fields.py")],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},

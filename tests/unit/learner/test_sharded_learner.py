@@ -22,9 +22,8 @@ from groupwise.learner.protocol import hash_weights
 from groupwise.learner.ranks import check_same_places
 from groupwise.losses import PolicyLoss
 from groupwise.system.errors import ConfigError, TrainingError
-from tests.unit.learner import rank_jobs
+from tests.unit.learner import rank_jobs, small_learners
 from tests.unit.learner.several_ranks import run_on_ranks, run_whole
-from tests.unit.training.learner.sharded import small_learners
 
 EVEN, UNEVEN, SINGLE = (3, 3), small_learners.UNEVEN, (1,)
 """Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""

@@ -16,8 +16,8 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
 from groupwise.training.config.run_config import RunConfig, WarmStartConfig
 from groupwise.training.follow_run import is_follower
+from tests.unit.learner import rank_jobs
 from tests.unit.learner.several_ranks import run_on_ranks, run_whole
-from tests.unit.training.learner.sharded import rank_jobs
 from tests.unit.training.runs import small_config
 
 

@@ -345,6 +345,6 @@ def test_losses_and_recipes_load_without_torch() -> None:
         "import sys; sys.modules['torch'] = None\n"
         "from groupwise import losses, methods\n"
         "needs = {name: methods.build(name).loss.needs for name in methods.names()}\n"
-        "configs = [recipes.build(name).config() for name in methods.names()]"
+        "configs = [methods.build(name).config() for name in methods.names()]"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -28,7 +28,7 @@ from tests.unit.report import token_runs
 from tests.unit.report.outline import Outline
 from tests.unit.report.token_runs import CHANNELLED, PAIRED, answer, write_token_run
 
-CSS = resources.files("groupwise.reports.run.page")
+CSS = resources.files("groupwise.report")
 
 
 def page_of(folder: Path) -> str:

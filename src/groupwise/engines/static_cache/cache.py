@@ -408,9 +408,9 @@ class LaneState:
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Put the state of some lanes into others; sources are read before anything is written."""
-        for field in fields(self):
-            if field.name not in ("draws", "next_draw"):
-                column = getattr(self, field.name)
+        for column_field in fields(self):
+            if column_field.name not in ("draws", "next_draw"):
+                column = getattr(self, column_field.name)
                 column[targets] = column[sources]
 
 

@@ -79,7 +79,7 @@ def _make_contiguous(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _attend_part(  # noqa: PLR0913, PLR0917
+def _attend_part(
     query: tl.tensor, key: tl.tensor, value: tl.tensor, attended: tl.tensor, weight: tl.tensor,
     last: tl.tensor, width: tl.tensor,
     query_row: tl.tensor, query_head: tl.tensor, key_row: tl.tensor, key_head: tl.tensor, key_column: tl.tensor,

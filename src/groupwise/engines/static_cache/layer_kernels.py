@@ -75,7 +75,7 @@ def gate(gate_NF: torch.Tensor, up_NF: torch.Tensor) -> torch.Tensor:
     return gated
 
 
-def _add_and_norm(  # noqa: PLR0913, PLR0917
+def _add_and_norm(
     new: tl.tensor, total: tl.tensor, weight: tl.tensor, normed: tl.tensor, epsilon: tl.tensor,
     new_row: tl.tensor, total_row: tl.tensor, E: tl.constexpr, WIDE_E: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -93,7 +93,7 @@ def _add_and_norm(  # noqa: PLR0913, PLR0917
     tl.store(normed + row * E + e, (scaled.to(tl.float32) * w.to(tl.float32)).to(x.dtype), mask=e < E)
 
 
-def _rotate_heads(  # noqa: PLR0913, PLR0917
+def _rotate_heads(
     heads: tl.tensor, weight: tl.tensor, epsilon: tl.tensor,
     low_cosine: tl.tensor, high_cosine: tl.tensor, low_sine: tl.tensor, high_sine: tl.tensor,
     NUM: tl.constexpr, WIDE: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, WIDE_HALF: tl.constexpr,
@@ -118,7 +118,7 @@ def _rotate_heads(  # noqa: PLR0913, PLR0917
     return turned_low.to(dtype), turned_high.to(dtype)
 
 
-def _rotate_and_store(  # noqa: PLR0913, PLR0917
+def _rotate_and_store(
     query: tl.tensor, key: tl.tensor, value: tl.tensor,
     query_row: tl.tensor, key_row: tl.tensor, value_row: tl.tensor,
     cosine: tl.tensor, sine: tl.tensor, angle_row: tl.tensor,

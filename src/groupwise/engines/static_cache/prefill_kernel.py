@@ -47,7 +47,7 @@ def attend_rows(
     return attended
 
 
-def _attend_rows(  # noqa: PLR0913, PLR0917
+def _attend_rows(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, attended: tl.tensor,
     tile_rows: tl.tensor, tile_numbers: tl.tensor, firsts: tl.tensor, lengths: tl.tensor, known: tl.tensor,
     lanes: tl.tensor, query_token: tl.tensor, query_head: tl.tensor,

@@ -66,7 +66,7 @@ def find_vllm(python: str) -> VllmInstallation:
     return VllmInstallation(has_scale_out=answer["has_scale_out"])
 
 
-def vllm_command(  # noqa: PLR0913 - what a server is started with
+def vllm_command(
     model: Path,
     *,
     port: int,

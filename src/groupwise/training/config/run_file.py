@@ -3,7 +3,7 @@
     seed = 0
 
     [algorithm]
-    recipe = "hgpo"                # a recipe by name, with its options
+    recipe = "NAME"                # a recipe by name, with its options
     depth = 4
 
     [env]

@@ -137,7 +137,7 @@ class HeadOutline(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden_UH: torch.Tensor, weight_VH: torch.Tensor, chunk: int) -> torch.Tensor:  # noqa: D102
+    def forward(ctx: Any, hidden_UH: torch.Tensor, weight_VH: torch.Tensor, chunk: int) -> torch.Tensor:
         ctx.save_for_backward(hidden_UH, weight_VH)
         ctx.chunk = chunk
         narrow = weight_VH.to(hidden_UH.dtype)
@@ -148,7 +148,7 @@ class HeadOutline(torch.autograd.Function):
         return hidden_UH.new_empty(len(hidden_UH), dtype=torch.float32)
 
     @staticmethod
-    def backward(ctx: Any, into_U: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: D102
+    def backward(ctx: Any, into_U: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden_UH, weight_VH = ctx.saved_tensors
         narrow = weight_VH.to(hidden_UH.dtype)
         grad_hidden = torch.empty_like(hidden_UH)

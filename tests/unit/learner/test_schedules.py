@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError
 from groupwise.learner.config import LearnerConfig
+from groupwise.learner.schedules import Constant, Cosine, Linear
 from groupwise.parts.part import Part, Slot, load_catalogue
-from groupwise.training import Constant, Cosine, Linear
 
 
 def shares(schedule: Constant | Linear | Cosine, num: int) -> list[float]:
