@@ -19,7 +19,7 @@ from benchmarks.faults.endings import Ending, summarise
 from benchmarks.faults.processes import adopt_orphans, end_leftovers, wait_for
 
 PROGRESS_SECONDS = 15.0
-FAREWELL_SECONDS = 10.0
+SHUTDOWN_TIMEOUT = 10.0
 
 
 class Section(ABC):
@@ -146,7 +146,7 @@ def _play_batch(section: Section, numbers: list[int]) -> Iterator[Ending]:
             yield Ending.from_json(json.loads(line))
             last, numbers = numbers[0], numbers[1:]
         is_late = bool(numbers) and not lines.has_ended
-        status = wait_for(child, 0.0 if is_late else FAREWELL_SECONDS)
+        status = wait_for(child, 0.0 if is_late else SHUTDOWN_TIMEOUT)
         os.close(read)
         if numbers:
             last, numbers = numbers[0], numbers[1:]

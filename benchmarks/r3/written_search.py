@@ -31,7 +31,7 @@ Signs = tuple[int, ...]
 """A sign, +1 or -1, for each number after the first."""
 
 
-class WrittenSearch(Part, slot="env", stays_inside=True):
+class WrittenSearch(Part, slot="env", self_contained=True):
     """Put + or - between numbers to make a target: "4 + 7 = 11 + 2 = 13 off 4 ; 4 + 7 = 11 - 2 = 9 off 0 ; found".
 
     One step: the action is the whole search, a line for each try. The last line counts, by its signs and not by what

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from groupwise.data.credit import Comparison, Credit, Derivation, Mixture, Shared, TokenCredit, TokenTrace
     from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
     from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
-    from groupwise.data.samples import Pair, PromptAndResponse, Sample, Totals, Whose
+    from groupwise.data.samples import Pair, PolicyRole, PromptAndResponse, Sample, Totals
     from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
     from groupwise.data.step_table import StepTable
     from groupwise.data.token_table import TokenTable
@@ -86,7 +86,7 @@ PLACES = {
         "PromptAndResponse",
         "Sample",
         "Totals",
-        "Whose",
+        "PolicyRole",
     ),
     "groupwise.data.segments": (
         "BoolArray",
@@ -229,6 +229,7 @@ __all__ = [
     "Played",
     "PlayedRound",
     "PolicyLoss",
+    "PolicyRole",
     "Progress",
     "PromptAndResponse",
     "RecalledAttempt",
@@ -257,7 +258,6 @@ __all__ = [
     "WarmStartConfig",
     "WeightTransfer",
     "WeightTransferSlot",
-    "Whose",
     "check_engine",
     "share_of_pairs",
     "share_of_step",

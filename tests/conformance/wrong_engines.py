@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 
 VOCABULARY = 12
 
@@ -19,7 +19,7 @@ VOCABULARY = 12
 class Chain:
     """Samples the next token from a table, by the last token of what stands there and the first."""
 
-    gives = frozenset(GIFTS)
+    gives = frozenset(CAPABILITIES)
     context: int | None = 64
 
     def __init__(self, table: torch.Tensor | None = None) -> None:
@@ -199,7 +199,7 @@ class KeepsEntropyToItself(Chain):
 
 
 class UnannouncedEntropy(Chain):
-    gives = frozenset(GIFTS) - {"entropy"}
+    gives = frozenset(CAPABILITIES) - {"entropy"}
 
 
 class AheadOfItself(Chain):
@@ -210,7 +210,7 @@ class AheadOfItself(Chain):
 
 
 class UnannouncedVersions(Chain):
-    gives = frozenset(GIFTS) - {"versions"}
+    gives = frozenset(CAPABILITIES) - {"versions"}
 
 
 class FailsBeforeItsEnd(Chain):

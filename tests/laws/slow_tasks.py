@@ -86,7 +86,7 @@ class AnsweringOn(Part, slot="engine"):
 
     gives: ClassVar[frozenset[str]] = frozenset({"entropy", "scores", "versions"})
     precision: ClassVar[str] = "float32"
-    goes_on_over_handover: ClassVar[bool] = True
+    supports_inflight_weight_update: ClassVar[bool] = True
     outlasts: bool = False
     """Whether a long attempt is half-way held up until weights are handed over, if they are."""
 

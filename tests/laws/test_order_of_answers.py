@@ -12,7 +12,7 @@ from groupwise import Trajectory
 from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
-from groupwise.rollout.environment_runner import InProcess, Waiting
+from groupwise.rollout.environment_runner import EnvTiming, InProcess
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
@@ -29,7 +29,7 @@ def play(
     words = [token for name in ("up", "down", "left", "right") for token in prompter.encode(name)]
     gambling = Gambling(words, prompter.frame.end_id)
     engine = gambling if order is None else Answering(gambling, by_lot(order))
-    waiting = Waiting()
+    waiting = EnvTiming()
     try:
         played = play_attempts(
             [

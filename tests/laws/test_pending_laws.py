@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.store.journal import Journal, Update
 from groupwise.store.journal_file import unpack_blob
 from groupwise.training.collect.collect import UpdateAttempts
@@ -58,7 +58,7 @@ def test_steps_that_stand_in_several_places_are_written_once(attempts: UpdateAtt
 @settings(max_examples=20)  # each writes three files
 @given(attempts=update_attempts(), seconds=st.floats(0, 9), change=st.sampled_from(("left_out", "by", "number")))
 def test_a_digest_says_all_but_what_the_clock_said(attempts: UpdateAttempts, seconds: float, change: str) -> None:
-    slower = replace(attempts, waiting=Waiting(steps=1, seconds=seconds), played_in=seconds)
+    slower = replace(attempts, waiting=EnvTiming(steps=1, seconds=seconds), played_in=seconds)
     other = {
         "left_out": replace(attempts, left_out=attempts.left_out + 1),
         "by": replace(attempts, set_aside=[replace(attempts.set_aside[0], by="somebody else")]),

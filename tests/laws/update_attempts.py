@@ -11,7 +11,7 @@ from groupwise import Task, Trajectory
 from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.data.records import SetAside
 from groupwise.parts.stateful import StateBefore
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.training.collect.collect import UpdateAttempts
 from tests.laws.recorded_steps import attempts
 
@@ -107,9 +107,9 @@ def update_attempts(draw: st.DrawFn) -> UpdateAttempts:
         left_out=draw(st.integers(0, 9)),
         set_aside=[SetAside(trajectory=draw(_vary(played[0])), by=draw(_TEXT))],
         request_words=draw(words),
-        share_not_admitted=draw(st.none() | _NUMBER),
+        rejected_fraction=draw(st.none() | _NUMBER),
         states=draw(st.lists(states, max_size=2)),
-        waiting=Waiting(steps=draw(st.integers(0, 9)), seconds=draw(_NUMBER)),
+        waiting=EnvTiming(steps=draw(st.integers(0, 9)), seconds=draw(_NUMBER)),
         played_in=draw(st.none() | _NUMBER),
         measures_cost=draw(st.dictionaries(_TEXT, _NUMBER, max_size=2)),
     )

@@ -163,7 +163,7 @@ def test_no_module_of_the_current_folder_is_taken_for_another(command: tuple[str
 
 
 def test_only_environments_that_work_from_their_fields_are_opened_to_read() -> None:
-    inside = {kind for kind, part in load_catalogue("env").items() if part.stays_inside}
+    inside = {kind for kind, part in load_catalogue("env").items() if part.self_contained}
     ours = {
         "household",
         "gridworld",

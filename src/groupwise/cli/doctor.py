@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MIN_DISK = 2e9
 """Free bytes below which checkpoints are at risk."""
-TURNED = {
+SETTING_TO_CHANGE = {
     "weights": "model.path, model.dtype",
     "reference": "a loss without a reference",
     "gradients": "model.lora_rank",
@@ -211,7 +211,7 @@ def _list_memory(memory: RunMemory) -> list[str]:
     for part, size in memory.parts.items():
         if size:
             when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
-            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {TURNED[part]}")
+            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {SETTING_TO_CHANGE[part]}")
     lines += [
         f"{'playing':<16}{format_bytes(memory.rollout):>10}",
         f"{'learning':<16}{format_bytes(memory.learn):>10}",

@@ -292,7 +292,7 @@ def differ(value: float, other: float) -> bool:
 
 PromptAndResponse = tuple[Sequence[int], Sequence[int]]
 """Ids of a prompt, and of a response to it."""
-Whose = Literal["current", "reference"]
+PolicyRole = Literal["current", "reference"]
 """Which weights are asked: those of now, which sampled the update's attempts, or those that the run started from."""
 
 

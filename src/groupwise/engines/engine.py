@@ -89,7 +89,7 @@ class Engine(Protocol):
 
     @property
     def gives(self) -> frozenset[str]:
-        """What it gives beside tokens and their log-probs, of `core.parts.engine_slot.GIFTS`: without `entropy` and
+        """What it gives beside tokens and their log-probs, of `parts.slots.CAPABILITIES`: without `entropy` and
         `versions` it leaves these empty, without `scores` it need not be able to `score`."""
 
     @property

@@ -71,7 +71,7 @@ def write_generate(request: Request, *, model: str) -> dict[str, Any]:
         "model": model,
         "token_ids": list(request.prompt_ids),
         "sampling_params": {
-            **UNBENT,
+            **PLAIN_SAMPLING,
             "temperature": request.temperature,
             "max_tokens": request.max_tokens,
             "seed": request.seed,
@@ -81,7 +81,7 @@ def write_generate(request: Request, *, model: str) -> dict[str, Any]:
     }
 
 
-UNBENT: Mapping[str, Any] = {
+PLAIN_SAMPLING: Mapping[str, Any] = {
     "n": 1,
     "top_p": 1.0,
     "top_k": 0,
@@ -108,7 +108,7 @@ def read_generate(answer: Any, request: Request, *, vocabulary: int) -> SampledR
 
 def write_score(prompt: Sequence[int], response: Sequence[int], *, model: str) -> dict[str, Any]:
     """Ask for the log-probs of a prompt's own tokens, at temperature 1: what a model says of a recorded response."""
-    sampling = {**UNBENT, "temperature": 1.0, "max_tokens": 1, "seed": 0, "prompt_logprobs": 0}
+    sampling = {**PLAIN_SAMPLING, "temperature": 1.0, "max_tokens": 1, "seed": 0, "prompt_logprobs": 0}
     return {"model": model, "token_ids": [*prompt, *response], "sampling_params": sampling}
 
 
@@ -128,7 +128,7 @@ def read_score(answer: Any, prompt: Sequence[int], response: Sequence[int]) -> t
 def write_next_score(context: Sequence[int], token: int, *, model: str, temperature: float) -> dict[str, Any]:
     """Ask for the log-prob that one token would be sampled with, at a temperature, through the cache of prefixes."""
     sampling = {
-        **UNBENT,
+        **PLAIN_SAMPLING,
         "temperature": temperature,
         "max_tokens": 1,
         "seed": 0,

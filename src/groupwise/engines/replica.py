@@ -14,7 +14,7 @@ from groupwise.data.samples import PromptAndResponse
 from groupwise.engines import messages as wire
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.http_client import RequestRefusedFault, ServerClient, ServerFault, ask_optional_route
-from groupwise.parts.slots import GIFTS, SCORES, VERSIONS
+from groupwise.parts.slots import CAPABILITIES, SCORES, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
@@ -511,7 +511,7 @@ def _read_info(client: ServerClient, info: Any, model: str, label: str) -> Serve
         type(vocabulary) is not int
         or not isinstance(precision, str)
         or not (context is None or type(context) is int)
-        or not (isinstance(gives, list) and all(gift in GIFTS for gift in gives))
+        or not (isinstance(gives, list) and all(gift in CAPABILITIES for gift in gives))
     ):
         raise ServerFault(
             f"the server {client.url} did not say what it is ({quote_line(str(info), limit=200)}); is it of another "

@@ -86,7 +86,7 @@ class _Job(Generic[Answer]):
 
 
 @dataclass(eq=False)
-class _Desk:
+class _ReplicaQueue:
     """Where work for a replica waits, and how many threads do it."""
 
     replica: Replica
@@ -103,7 +103,7 @@ class Replicas:
         self.members = tuple(replicas)
         self._max_in_flight = max_in_flight
         self._lock = threading.Lock()
-        self._desks = {replica.number: _Desk(replica, threading.Condition(self._lock)) for replica in replicas}
+        self._desks = {replica.number: _ReplicaQueue(replica, threading.Condition(self._lock)) for replica in replicas}
         self._is_closed = False
         self._last_reason = ""
         self._num_sent_again, self._num_left, self._num_readmitted = 0, 0, 0
@@ -234,7 +234,7 @@ class Replicas:
         """Put a job on the desk of its session's replica; the lock is held."""
         self._put(job, self._desks[self.route(job.session).number])
 
-    def _put(self, job: _Job[Any], desk: _Desk) -> None:
+    def _put(self, job: _Job[Any], desk: _ReplicaQueue) -> None:
         if self._is_closed:
             raise EngineFault("the engine is closed, and answers no requests; open another one")
         desk.jobs.append(job)
@@ -246,7 +246,7 @@ class Replicas:
                 target=self._work, args=(desk,), name=f"groupwise {desk.replica.name}", daemon=True
             ).start()
 
-    def _work(self, desk: _Desk) -> None:
+    def _work(self, desk: _ReplicaQueue) -> None:
         """A thread's life: take jobs until there are none for a while."""
         while (job := self._take(desk)) is not None:
             if not job.is_begun and not job.future.set_running_or_notify_cancel():
@@ -273,7 +273,7 @@ class Replicas:
             if replica.state != "in" or replica.membership != membership:
                 raise _LeftFault(self._last_reason)
 
-    def _take(self, desk: _Desk) -> _Job[Any] | None:
+    def _take(self, desk: _ReplicaQueue) -> _Job[Any] | None:
         with self._lock:
             while not desk.jobs and not self._is_closed:
                 desk.num_idle += 1

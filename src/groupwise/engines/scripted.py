@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ class ScriptedEngine:
     A script is certain of itself: every log-prob and entropy is 0.
     """
 
-    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
     """Everything that an engine can give; a script is certain of every token."""
 
     def __init__(

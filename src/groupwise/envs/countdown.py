@@ -26,7 +26,7 @@ ENV = "countdown"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
 
 
-class Countdown(Part, slot="env", stays_inside=True):
+class Countdown(Part, slot="env", self_contained=True):
     """Arithmetic with a verifier: an expression that uses every given number once and makes the target.
 
     One step: the action is the expression, such as "(8 - 2) * 4". It is read by a small grammar, never evaluated as

@@ -21,7 +21,7 @@ WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel
 MIN_TASKS = 4
 
 
-class Identity(Part, slot="env", stays_inside=True):
+class Identity(Part, slot="env", self_contained=True):
     """Repeat the shown word, `length` times; each right word earns 1, and all right is success.
 
     In closed form: a policy that says each of the n words with probability 1/n earns length/n on average and

@@ -37,7 +37,7 @@ class Member(Part):
     """Its share of the tasks, beside the weights of the others."""
 
 
-class Mixture(Part, slot="env", stays_inside=True):
+class Mixture(Part, slot="env", self_contained=True):
     """Several environments, mixed by weight: an update has tasks of each, a group is one task's and so never mixed.
 
     A panel has the tasks of all in turns by weight, so that any beginning of it is mixed like training; who has no

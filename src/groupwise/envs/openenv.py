@@ -216,7 +216,7 @@ MAX_MESSAGE_CHARACTERS = 2000
 REFUSED = "VALIDATION_ERROR"
 """What a server says to an action that is not one of its world."""
 FULL = "CAPACITY_REACHED"
-FAREWELL_SECONDS = 1.0
+SHUTDOWN_TIMEOUT = 1.0
 """How long a server may take to end a session."""
 
 
@@ -300,7 +300,7 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
             connect(
                 socket_url(place),
                 open_timeout=timeout,
-                close_timeout=FAREWELL_SECONDS,
+                close_timeout=SHUTDOWN_TIMEOUT,
                 max_size=MAX_ANSWER_BYTES,
                 proxy=proxy,
             )
@@ -323,6 +323,6 @@ def _is_this_machine(url: str) -> bool:
 def _hang_up(socket: ClientConnection, held: ExitStack) -> None:
     with suppress(Exception):
         socket.send(json.dumps({"type": "close"}))
-        socket.recv(timeout=FAREWELL_SECONDS)  # its hanging up says that the place is free
+        socket.recv(timeout=SHUTDOWN_TIMEOUT)  # its hanging up says that the place is free
     with suppress(Exception):
         held.close()

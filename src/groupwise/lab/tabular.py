@@ -17,7 +17,7 @@ from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.envs.environment import Observation
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, View
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 from groupwise.rollout.actions import ActionRule
 from groupwise.rollout.prompts import Prompter
 from groupwise.system.errors import ConfigError, EngineFault
@@ -198,7 +198,7 @@ class _Choice(NamedTuple):
 class TabularEngine:
     """Answers prompts by tables, one for each task that was added."""
 
-    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
     """Everything; its first token is the choice, and the others of a response are certain."""
     version = 0
     context: int | None = None

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from groupwise.data.records import Trajectory
-from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.segments import FloatArray
 from groupwise.envs.environment import EnvironmentPart, Expert
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld
@@ -43,7 +43,7 @@ class ListedTools:
         }
 
     def score(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probs of responses, by the table; the end is certain."""
         scored = []

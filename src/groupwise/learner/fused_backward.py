@@ -17,7 +17,7 @@ from groupwise.learner.config import LearnerConfig
 from groupwise.system.errors import ConfigError, TrainingError
 
 
-class ComingGradients:
+class FusedBackwardStep:
     """Steps each weight when its gradient comes; from the first one on that is not finite, none."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer) -> None:
@@ -56,9 +56,9 @@ def measure_length(gradient: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def apply_as_they_come(
     weights: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
-) -> Iterator[ComingGradients]:
+) -> Iterator[FusedBackwardStep]:
     """Let a backward pass step the weights while this is open."""
-    coming = ComingGradients(weights, optimiser)
+    coming = FusedBackwardStep(weights, optimiser)
     hooks = [value.register_post_accumulate_grad_hook(coming.take) for value in weights.values()]
     try:
         yield coming

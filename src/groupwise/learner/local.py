@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.data.samples import PromptAndResponse, Sample, Totals, Whose, count_totals
+from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals, count_totals
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.fused_backward import (
@@ -80,7 +80,7 @@ class LocalLearner:
         )
         self.optimiser = open_optimiser(self._trained, config, numbers)
         self.steps = 0
-        self._torn: str | None = None
+        self._failed_mid_update: str | None = None
 
     @property
     def vocabulary_size(self) -> int:
@@ -104,7 +104,7 @@ class LocalLearner:
 
     @torch.no_grad()
     def logps(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
         self._check_whole()
@@ -132,7 +132,7 @@ class LocalLearner:
         """Load what `save` wrote."""
         load_model(folder, self.model, self.optimiser)
         self.optimiser.zero_grad(set_to_none=True)  # a backward pass that ended early may have left some
-        self.steps, self._torn = steps, None
+        self.steps, self._failed_mid_update = steps, None
 
     def export(self, folder: Path) -> None:
         """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more.
@@ -300,10 +300,10 @@ class LocalLearner:
             with apply_as_they_come(self._trained, self.optimiser) as coming:
                 loss.backward()
         except BaseException as error:
-            self._torn = f"the backward pass ended early ({type(error).__name__})"
+            self._failed_mid_update = f"the backward pass ended early ({type(error).__name__})"
             raise
         if coming.bad is not None:
-            self._torn = (
+            self._failed_mid_update = (
                 f"the gradient of {coming.bad} is not finite, and {coming.num_stepped} of {len(self._trained)} weights "
                 "had taken their step by then, as gradients came"
             )
@@ -313,10 +313,10 @@ class LocalLearner:
 
     def _check_whole(self) -> None:
         """Refuse to go on with weights of which only some took a step."""
-        if self._torn is not None:
+        if self._failed_mid_update is not None:
             raise TrainingError(
-                f"optimiser step {self.steps + 1}: {self._torn}; go on from the last checkpoint with --resume, and "
-                "lower the learning rate, or set training.learner.apply_gradients = 'together'"
+                f"optimiser step {self.steps + 1}: {self._failed_mid_update}; go on from the last "
+                "checkpoint with --resume, and lower the learning rate, or set training.learner.apply_gradients = 'together'"
             )
 
     def _set_rate(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from groupwise.data.samples import PromptAndResponse, Sample, Totals, Whose
+from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
 from groupwise.parts.members import check_methods
 from groupwise.parts.part import Slot
@@ -61,7 +61,7 @@ class Learner(Protocol):
         """Learn to say what samples say, tokens weighted by `advantage`; the mean loss of each epoch."""
 
     def logps(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, under the weights that `weights()` would give.
 

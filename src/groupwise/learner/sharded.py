@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from groupwise.data.samples import PromptAndResponse, Sample, Totals, Whose
+from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.local import LocalLearner, Reference, find_cause, has_first_pass, merge_summaries
@@ -165,7 +165,7 @@ class LedLearner:
         return losses
 
     def logps(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         scores: list[tuple[float, ...]] = self._lead("logps", pairs, temperature=temperature, weights=weights)
@@ -332,7 +332,7 @@ class RankLearner(LocalLearner):
 
     @torch.no_grad()
     def logps(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, computed by every rank alike."""
         if weights == "reference" and self._reference is None:

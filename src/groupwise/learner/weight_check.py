@@ -148,7 +148,7 @@ class Canary:
         before = self._memories.get(name)
         gap = _find_distance(of_engine, of_learner)
         moved = 0.0 if before is None else _find_distance(of_learner, before.of_learner)
-        if not gap <= self._tolerance.gap or self._has_stayed_behind(
+        if not gap <= self._tolerance.gap or self._engine_has_old_weights(
             of_engine, of_learner, before, gap
         ):  # NaN: no agreement
             raise TrainingError(
@@ -161,7 +161,7 @@ class Canary:
         self._memories[name] = _Memory(of_learner, of_engine, then, max(gap, before.noise if before else 0.0))
         return gap
 
-    def _has_stayed_behind(
+    def _engine_has_old_weights(
         self, of_engine: Sequence[float], of_learner: Sequence[float], before: _Memory | None, gap: float
     ) -> bool:
         """Whether the learner moved and the engine did not.

@@ -367,7 +367,7 @@ LOSS_RESULTS: Mapping[str, Mapping[str, RequiredResult]] = {
 }
 
 
-REACHING_OUT = frozenset({"env", "model", "engine", "tracker"})
+EXTERNAL_SLOTS = frozenset({"env", "model", "engine", "tracker"})
 """Slots whose parts reach beyond the process: what they raise is told where they are opened."""
 
 LEARNER = ("steps", "vocabulary_size", *OPENED["learner"])
@@ -430,7 +430,7 @@ def _guard(
         except GroupwiseError:
             raise
         except Exception as error:
-            if slot in REACHING_OUT:
+            if slot in EXTERNAL_SLOTS:
                 raise
             raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; mend it") from error
         if not required.fits(result, arguments):

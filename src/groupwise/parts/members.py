@@ -77,7 +77,7 @@ MEMBERS: Mapping[str, Mapping[str, str]] = {
 """What the parts of a slot have, as one would write it: what a method takes, in parentheses, or an attribute's type.
 Environments are checked where they are asked, attempt by attempt."""
 
-DECLARED: Mapping[str, tuple[str, ...]] = {
+REQUIRED_CLASS_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "measure": ("needs",),
     "loss": ("needs", "columns", "channels"),
     "engine": ("gives",),
@@ -113,7 +113,7 @@ def check_members(part: Any, slot: str) -> None:
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return
     where = f"the {slot} {kind.__module__}:{kind.__qualname__}"
-    for name in DECLARED.get(slot, ()):
+    for name in REQUIRED_CLASS_ATTRIBUTES.get(slot, ()):
         if name in kind.model_fields:
             raise ConfigError(f"{where} has {name!r} as a field; write `{name}: {NAMES.partition(' =')[0]} = ...`")
     _check(part, where, _members_of(part, slot))

@@ -109,17 +109,17 @@ class Part(BaseModel):
     """Whether it compares across tasks; then it needs the whole batch at once."""
     refused_fields: ClassVar[Mapping[str, str]] = {}
     """Settings that other tools have and this part refuses on purpose, each with the reason and what to do instead."""
-    stays_inside: ClassVar[bool] = False
+    self_contained: ClassVar[bool] = False
     """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
     these are opened to read a run of somebody else's."""
 
-    def __init_subclass__(cls, *, slot: str = "", stays_inside: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, slot: str = "", self_contained: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if slot and slot not in CATALOGUES:
             raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
         cls.slot = slot or cls.slot
         guard_methods(cls, cls.slot)
-        cls.stays_inside = stays_inside  # never inherited: what a class adds may reach further
+        cls.self_contained = self_contained  # never inherited: what a class adds may reach further
 
     def __init__(self, /, **fields: Any) -> None:
         try:
@@ -219,7 +219,7 @@ def check_may_open(part: object) -> None:
     """Refuse an environment that reaches beyond its fields, or holds one that does, where a run is only read."""
     assert isinstance(part, Part), "a slot is filled by parts"
     for env in (inner for inner in part.parts() if inner.slot == "env"):
-        if env.stays_inside or may_run():
+        if env.self_contained or may_run():
             continue
         raise ConfigError(
             f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "

@@ -208,7 +208,7 @@ ENTROPY = "entropy"
 SCORES = "scores"
 VERSIONS = "versions"
 
-GIFTS: Mapping[str, str] = {
+CAPABILITIES: Mapping[str, str] = {
     ENTROPY: "the entropies of sampled tokens",
     SCORES: "the log-probs of recorded tokens",
     VERSIONS: "which version of the weights sampled a token",
@@ -245,12 +245,12 @@ class EnginePart(Protocol):
     """Fills the slot `engine`: the settings of an engine, and how it is opened.
 
     One whose engine answers several threads at once, and goes on answering while it takes over weights, also has
-    `goes_on_over_handover = True`: `rollout.lag = "free"` asks for it.
+    `supports_inflight_weight_update = True`: `rollout.lag = "free"` asks for it.
     """
 
     @property
     def gives(self) -> frozenset[str]:
-        """Which of `GIFTS` its engine gives; what needs another one is refused before a model loads."""
+        """Which of `CAPABILITIES` its engine gives; what needs another one is refused before a model loads."""
 
     @property
     def precision(self) -> str:
@@ -278,8 +278,10 @@ def check_engine_part(part: Any) -> None:
     if missing:
         raise ConfigError(f"engine: {kind!r} has no {missing[0]!r}; docs/seams/engine.md has what an engine part needs")
     if not isinstance(part.gives, frozenset):
-        raise ConfigError(f"engine: {kind!r} has {part.gives!r} for `gives`; write a frozenset of {list_names(GIFTS)}")
-    for name in sorted(map(str, part.gives - GIFTS.keys())):
-        raise ConfigError(f"engine: {kind!r} gives {name!r}, which nobody asks for; {nearest(name, GIFTS)}")
+        raise ConfigError(
+            f"engine: {kind!r} has {part.gives!r} for `gives`; write a frozenset of {list_names(CAPABILITIES)}"
+        )
+    for name in sorted(map(str, part.gives - CAPABILITIES.keys())):
+        raise ConfigError(f"engine: {kind!r} gives {name!r}, which nobody asks for; {nearest(name, CAPABILITIES)}")
     if part.precision not in ("float32", "bfloat16"):
         raise ConfigError(f"engine: {kind!r} computes in {part.precision!r}; write 'float32' or 'bfloat16'")

@@ -120,7 +120,7 @@ class DerivedCredit:
         """The credit of each row in each further channel, by name."""
         return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
 
-    def find_company(self) -> list[tuple[ComparisonGroup, ...]]:
+    def find_peers(self) -> list[tuple[ComparisonGroup, ...]]:
         """Whom each row was compared with, in the order of the rows."""
         levels = [
             (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))

@@ -310,7 +310,7 @@ def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Id
     """What is known of each step beside its credit, by its identity; and why not all of it is."""
     if isinstance(derived, UnderivableCredit):
         return {}, ""
-    columns = (derived.credit.compared.tolist(), derived.find_company(), derived.find_own_rollout_only())
+    columns = (derived.credit.compared.tolist(), derived.find_peers(), derived.find_own_rollout_only())
     details = {
         _identify(row): _StepDetails(compared=compared, company=company, own_rollout_only=own)
         for row, compared, company, own in zip(derived.rows, *columns, strict=True)

@@ -210,7 +210,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 @dataclass
-class Waiting:
+class EnvTiming:
     """Steps of environments, and the seconds in which the loop waited for them to open and to act.
 
     With workers these are seconds of the loop, not of the environments: all workers act at the same time. Where

@@ -14,7 +14,7 @@ from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
-from groupwise.rollout.environment_runner import ConcurrentHost, Fault, Host, Waiting
+from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.system.errors import EngineFault, EnvironmentFault, GroupwiseError
 from groupwise.system.quoted_errors import quote_error_with_place
@@ -40,7 +40,7 @@ class Player:
     """Heard between steps, where another thread may end the attempts; None = nobody does."""
 
     def play(
-        self, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
+        self, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming | None = None
     ) -> list[Trajectory]:
         """Play attempts to their ends; `waiting` is told what environments took."""
         return play_attempts(
@@ -126,7 +126,7 @@ def play_attempts(
     prompter: Prompter,
     rule: ActionRule,
     sampling: Sampling,
-    waiting: Waiting | None = None,
+    waiting: EnvTiming | None = None,
     stop: StopSignal | None = None,
 ) -> list[Trajectory]:
     """Play all attempts to their end; finished ones cost nothing.
@@ -139,7 +139,7 @@ def play_attempts(
     must see the same first observation. `waiting` is told what environments took. Where `stop` is given, they end with
     `PlayStopped` before their next step.
     """
-    waiting, stop = waiting or Waiting(), stop or StopSignal()
+    waiting, stop = waiting or EnvTiming(), stop or StopSignal()
     with waiting.during():
         first = host.open({number: attempt.task for number, attempt in enumerate(attempts)})
     _check_same_start(attempts, first)
@@ -175,7 +175,7 @@ class LiveEpisodes:
     prompter: Prompter
     rule: ActionRule
     sampling: Sampling
-    waiting: Waiting
+    waiting: EnvTiming
     stop: StopSignal
 
     def ask(self, active: Sequence[int]) -> dict[int, Request]:
@@ -423,7 +423,7 @@ def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: Subm
     pending: dict[Future[Generation], int] = {}
     moves: dict[int, Move] = {}
     try:
-        with _Bell() as bell:
+        with _WakeupSocket() as bell:
             while active or pending or moves:
                 pending |= _submit(engine, episodes.ask(active), bell)
                 if pending and not moves:
@@ -440,7 +440,9 @@ def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: Subm
             future.cancel()
 
 
-def _submit(engine: SubmittingEngine, requests: Mapping[int, Request], bell: _Bell) -> dict[Future[Generation], int]:
+def _submit(
+    engine: SubmittingEngine, requests: Mapping[int, Request], bell: _WakeupSocket
+) -> dict[Future[Generation], int]:
     """Hand requests to the engine; which attempt waits for which answer."""
     if not requests:
         return {}
@@ -452,7 +454,7 @@ def _submit(engine: SubmittingEngine, requests: Mapping[int, Request], bell: _Be
 
 
 def _act(
-    episodes: LiveEpisodes, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _Bell
+    episodes: LiveEpisodes, new: Mapping[int, Move], moves: Mapping[int, Move], bell: _WakeupSocket
 ) -> Mapping[int, Outcome | Fault]:
     """Make the new moves; what came of some of all that are under way, or nothing where the bell rang first."""
     texts = {number: action.text for number, (_, action) in new.items()}
@@ -467,7 +469,7 @@ def _act(
     return outcomes
 
 
-class _Bell:
+class _WakeupSocket:
     """Rung from any thread; whoever listens to sockets hears it among them."""
 
     def __init__(self) -> None:

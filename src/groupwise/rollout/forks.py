@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from groupwise.data.records import Origin, Step, Trajectory
 from groupwise.engines.engine import VersionSpan
 from groupwise.envs.environment import Observation
-from groupwise.rollout.environment_runner import Fault, Host, Waiting
+from groupwise.rollout.environment_runner import EnvTiming, Fault, Host
 from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Player, Sampling, StopSignal, play_to_end
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.system.errors import EnvironmentFault
@@ -77,7 +77,7 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
     sampling = Sampling(max_tokens=player.max_tokens, temperature=temperature)
     ordered = {number: live[number] for number in range(len(forks))}
     game = LiveEpisodes(
-        ordered, host, player.engine, prompter, player.action_rule, sampling, Waiting(), player.stop or StopSignal()
+        ordered, host, player.engine, prompter, player.action_rule, sampling, EnvTiming(), player.stop or StopSignal()
     )
     played = play_to_end(game)
     host.close(range(len(forks)))

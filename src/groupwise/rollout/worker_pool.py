@@ -51,7 +51,7 @@ from groupwise.rollout.worker_messages import (
 from groupwise.system.errors import ConfigError, EnvironmentFault
 from groupwise.system.processes import drop_torchrun_variables
 
-FAREWELL_SECONDS = 2.0
+SHUTDOWN_TIMEOUT = 2.0
 """How long workers may take to end by themselves, so that environments can clean up."""
 
 
@@ -67,7 +67,7 @@ ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
 
 
 @dataclass(eq=False, kw_only=True)
-class _Seat:
+class _WorkerSlot:
     """An environment in a worker, with all that is needed to bring it back in another."""
 
     key: int
@@ -84,10 +84,10 @@ class _Seat:
         """Whether its last call was; repeating calls in a new worker does not change that."""
         return self.fault is not None or self.num_shown == len(self.calls)
 
-    def make_copy(self, key: int) -> _Seat:
+    def make_copy(self, key: int) -> _WorkerSlot:
         """A seat for a copy of this environment: in a new worker, the same calls lead to where it was copied."""
         done = len(self.calls)
-        return _Seat(
+        return _WorkerSlot(
             key=key,
             place=self.place,
             task=self.task,
@@ -159,8 +159,8 @@ class Workers:
             raise ConfigError(f"found {num} workers with a time-out of {timeout:g} seconds; both must be above 0")
         self._name, self._config = type(env).__name__, _check_config(env)
         self._timeout, self._start_timeout = timeout, start_timeout
-        self._workers: list[Worker[_Seat]] = []
-        self._seats: dict[int, _Seat] = {}
+        self._workers: list[Worker[_WorkerSlot]] = []
+        self._seats: dict[int, _WorkerSlot] = {}
         self._begun: dict[int, None] = {}
         self._keys = count()
         # Called once: at shutdown, when the host is thrown away, or when the interpreter ends.
@@ -192,7 +192,7 @@ class Workers:
             load[place] += 1
             call = call_guarded(write_open, task)
             fault, calls = (call, []) if isinstance(call, Fault) else (None, [call])
-            self._seats[number] = _Seat(key=next(self._keys), place=place, task=task, calls=calls, fault=fault)
+            self._seats[number] = _WorkerSlot(key=next(self._keys), place=place, task=task, calls=calls, fault=fault)
         return cast(dict[int, Observation | Fault], self._call(tasks))
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
@@ -264,7 +264,7 @@ class Workers:
         seats = [self._seats[number] for number in numbers]
         self._send_calls([(seat, seat.calls[-1]) for seat in seats if seat.fault is None])
 
-    def _send_calls(self, calls: Sequence[tuple[_Seat, EncodedCall]]) -> None:
+    def _send_calls(self, calls: Sequence[tuple[_WorkerSlot, EncodedCall]]) -> None:
         """Send calls to the workers that their environments live in; one that is gone is replaced."""
         call_of = {seat.key: call for seat, call in calls}
         for place, due in _group_by_place(seat for seat, _ in calls).items():
@@ -280,7 +280,7 @@ class Workers:
                 del self._seats[number]
         return {number: seat.fault or seat.shown for number, seat in seats.items()}
 
-    def _settle(self, is_awaited: Callable[[Worker[_Seat]], bool], *, ear: socket.socket | None = None) -> None:
+    def _settle(self, is_awaited: Callable[[Worker[_WorkerSlot]], bool], *, ear: socket.socket | None = None) -> None:
         """Listen to all awaited workers together, until none is; replace those that hang or die.
 
         With an ear, only until some action that was begun is done, or the ear hears something.
@@ -301,7 +301,7 @@ class Workers:
             if ear in readable:
                 return
 
-    def _hear(self, place: int, worker: Worker[_Seat]) -> bool:
+    def _hear(self, place: int, worker: Worker[_WorkerSlot]) -> bool:
         """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""
         try:
             answers = worker.read_answers()
@@ -319,7 +319,7 @@ class Workers:
                 return True
         return bool(answers)
 
-    def _describe_lateness(self, worker: Worker[_Seat]) -> str:
+    def _describe_lateness(self, worker: Worker[_WorkerSlot]) -> str:
         if not worker.is_ready:
             return f"no sign of life within {worker.start_timeout:g} seconds"
         return f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
@@ -346,10 +346,10 @@ class Workers:
             seat.num_done = 0
             worker.ask([(seat, seat.key, call) for call in seat.calls])
 
-    def _seats_alive(self, place: int) -> list[_Seat]:
+    def _seats_alive(self, place: int) -> list[_WorkerSlot]:
         return [seat for seat in self._seats.values() if seat.place == place and seat.fault is None]
 
-    def _start(self, rehearsed: Sequence[str] = ()) -> Worker[_Seat]:
+    def _start(self, rehearsed: Sequence[str] = ()) -> Worker[_WorkerSlot]:
         patience = max(self._start_timeout, REHEARSAL_SECONDS) if rehearsed else self._start_timeout
         return Worker(self._config, timeout=self._timeout, start_timeout=patience, splits=rehearsed)
 
@@ -379,19 +379,19 @@ def _check_config(env: EnvironmentPart) -> dict[str, Any]:
     return config
 
 
-def _group_by_place(seats: Iterable[_Seat]) -> dict[int, list[_Seat]]:
-    by_place: dict[int, list[_Seat]] = {}
+def _group_by_place(seats: Iterable[_WorkerSlot]) -> dict[int, list[_WorkerSlot]]:
+    by_place: dict[int, list[_WorkerSlot]] = {}
     for seat in seats:
         by_place.setdefault(seat.place, []).append(seat)
     return by_place
 
 
-def _end_all(workers: list[Worker[_Seat]], owner: int) -> None:
+def _end_all(workers: list[Worker[_WorkerSlot]], owner: int) -> None:
     if os.getpid() != owner:  # a fork of the parent, whose workers these are not
         return
     for worker in workers:
         worker.dismiss()
-    last = monotonic() + FAREWELL_SECONDS
+    last = monotonic() + SHUTDOWN_TIMEOUT
     for worker in workers:
         worker.end(within=max(last - monotonic(), 0.0))
     workers.clear()

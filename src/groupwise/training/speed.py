@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from groupwise.data.records import Trajectory
 from groupwise.data.samples import Totals
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.training.observer import RunObserver
 
 
@@ -32,7 +32,7 @@ def compute_speed_metrics(
     played: Sequence[Trajectory],
     totals: Totals,
     seconds: Mapping[str, float],
-    waiting: Waiting,
+    waiting: EnvTiming,
     played_in: float | None = None,
 ) -> dict[str, float]:
     """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments.

@@ -138,8 +138,8 @@ def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> di
     in_even = [total for total, same, aided in zip(size, is_same, is_aided, strict=True) if same and not aided]
     metrics = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(is_rescued)}
     metrics["credit/in_even_groups"] = sum(in_even) / sum(size) if any(size) else 0.0
-    if attempts.share_not_admitted is not None:
-        metrics["rollout/not_admitted"] = attempts.share_not_admitted
+    if attempts.rejected_fraction is not None:
+        metrics["rollout/not_admitted"] = attempts.rejected_fraction
     return metrics | _metrics_of_replay(attempts) | _metrics_of_guidance(chosen) | _metrics_of_shaping(chosen, groups)
 
 

@@ -109,7 +109,7 @@ def test_company_counts_the_members_of_every_group() -> None:
     second = (ComparisonGroup(by=state, members=3), ComparisonGroup(by=history, members=2))
     alone = (ComparisonGroup(by=state, members=1), ComparisonGroup(by=history, members=1))
     last = (ComparisonGroup(by=state, members=3), ComparisonGroup(by=history, members=1))
-    assert again.find_company() == [first, second, first, second, first, alone, last]
+    assert again.find_peers() == [first, second, first, second, first, alone, last]
 
 
 def test_company_of_ones_own_rollout_is_told_from_that_of_others() -> None:
@@ -118,7 +118,7 @@ def test_company_of_ones_own_rollout_is_told_from_that_of_others() -> None:
     algorithm = methods.hgpo(depth=0)
     again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
     words = ["1 other by state", *["1 other by state (its own rollout only)"] * 2, "1 other by state", *["nobody"] * 2]
-    assert [describe_company(company) for company in again.find_company()] == words
+    assert [describe_company(company) for company in again.find_peers()] == words
     assert again.find_own_rollout_only() == [False, True, True, False, False, False]
 
 
@@ -139,7 +139,7 @@ def test_company_in_words() -> None:
 def test_what_a_group_shares_is_said_in_words(algorithm: Algorithm, words: str) -> None:
     trajectories = [walk(0, "s", "m", reward=1.0), walk(1, "s", "m")]
     again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
-    assert words in {level.by for company in again.find_company() for level in company}
+    assert words in {level.by for company in again.find_peers() for level in company}
 
 
 def test_credit_that_is_not_the_journals_is_not_taken_for_it() -> None:

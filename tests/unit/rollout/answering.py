@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 
 SECONDS = 20.0
 """After which a test that waits for something has failed."""
@@ -18,7 +18,7 @@ SECONDS = 20.0
 class Gambling:
     """Says random words, drawn from the seed and the prompt of a request alone; two versions of weights take turns."""
 
-    gives = frozenset(GIFTS)
+    gives = frozenset(CAPABILITIES)
     version, context = 4, None
 
     def __init__(self, words: Sequence[int], stop: int) -> None:

@@ -12,7 +12,7 @@ from groupwise.envs import Identity
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.environment_runner import InProcess, Waiting
+from groupwise.rollout.environment_runner import EnvTiming, InProcess
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 
@@ -29,7 +29,7 @@ def play(
     env: Any,
     tasks: Sequence[Task],
     answers: dict[str, list[str]] | None = None,
-    waiting: Waiting | None = None,
+    waiting: EnvTiming | None = None,
     *,
     vocabulary: Sequence[str] = ENV.vocabulary(),
     context: int | None = None,

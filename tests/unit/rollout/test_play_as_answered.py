@@ -19,7 +19,7 @@ from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
-from groupwise.rollout.environment_runner import InProcess, Waiting, open_host
+from groupwise.rollout.environment_runner import EnvTiming, InProcess, open_host
 from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.store.journal import Journal, Update
@@ -51,7 +51,7 @@ class Watched(InProcess):
 
 
 def play(
-    engine: Any, tasks: Sequence[Task] = TASKS, *, host: Any = None, waiting: Waiting | None = None
+    engine: Any, tasks: Sequence[Task] = TASKS, *, host: Any = None, waiting: EnvTiming | None = None
 ) -> list[Trajectory]:
     return play_attempts(
         [Attempt(task=task, number=0, seed=place) for place, task in enumerate(tasks)],
@@ -104,7 +104,7 @@ def test_a_fault_of_an_environment_costs_its_own_attempt_only() -> None:
 
 
 def test_all_environments_are_closed_and_their_steps_are_counted() -> None:
-    host, waiting = Watched(ENV), Waiting()
+    host, waiting = Watched(ENV), EnvTiming()
     trajectories = play_as_answered(by_lot(2), host=host, waiting=waiting)
     assert sorted(host.closed) == [0, 1, 2, 3]
     assert waiting.steps == sum(len(trajectory.steps) for trajectory in trajectories) == 12
@@ -127,7 +127,7 @@ def test_environments_in_workers_are_played_the_same() -> None:
 
 def test_an_environment_that_takes_its_time_holds_up_nobody_elses_attempt() -> None:
     """Attempts 1 and 3 run in the other worker; 2 shares the slow one's."""
-    engine, waiting = Answering(GAMBLING, by_lot(6)), Waiting()
+    engine, waiting = Answering(GAMBLING, by_lot(6)), EnvTiming()
     with open_host(Dawdling(num_words=4, length=3, slow=TASKS[0].id), workers=2, timeout=30.0) as host:
         trajectories = play(engine, host=host, waiting=waiting)
     engine.close()

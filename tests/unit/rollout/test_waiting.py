@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 
 
 @pytest.fixture
@@ -18,14 +18,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_seconds_and_steps_add_up(clock: list[float]) -> None:
-    waiting = Waiting()
+    waiting = EnvTiming()
     with waiting.during():
         clock[0] += 0.5
     clock[0] += 60.0  # somebody else's
     for _ in range(2):
         with waiting.during(3):
             clock[0] += 0.25
-    assert waiting == Waiting(steps=6, seconds=1.0)
+    assert waiting == EnvTiming(steps=6, seconds=1.0)
 
 
 def test_what_raises_counts_too(clock: list[float]) -> None:
@@ -33,10 +33,10 @@ def test_what_raises_counts_too(clock: list[float]) -> None:
         clock[0] += 0.5
         raise KeyError
 
-    waiting = Waiting()
+    waiting = EnvTiming()
     with pytest.raises(KeyError), waiting.during(2):
         fail()
-    assert waiting == Waiting(steps=2, seconds=0.5)
+    assert waiting == EnvTiming(steps=2, seconds=0.5)
 
 
 def test_the_episode_loop_counts_what_its_environments_took() -> None:
@@ -61,7 +61,7 @@ def test_the_episode_loop_counts_what_its_environments_took() -> None:
         def open(self, task: Any) -> Slow:
             return Slow(ENV.open(task))
 
-    waiting = Waiting()
+    waiting = EnvTiming()
     begin = time.perf_counter()
     played = play(Slowly(), ENV.panel("train")[:2], waiting=waiting)
     taken = time.perf_counter() - begin

@@ -59,7 +59,7 @@ def test_each_admission_sees_what_the_one_before_left() -> None:
 def test_the_statistics_are_those_of_the_admitted(tmp_path: Path) -> None:
     attempts = collect_update(open_run(config_with(AtMost(attempts=5)), tmp_path), 1)
     assert (len(attempts.survivors), len(attempts.chosen), len(attempts.set_aside)) == (16, 10, 6)
-    assert attempts.share_not_admitted == pytest.approx(6 / 16)
+    assert attempts.rejected_fraction == pytest.approx(6 / 16)
     credit = methods.dr_grpo().advantage(StepTable.from_trajectories(attempts.chosen)).values
     by_task: dict[str, float] = {}
     for trajectory, value in zip(attempts.chosen, credit.tolist(), strict=True):

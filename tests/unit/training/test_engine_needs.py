@@ -18,7 +18,7 @@ from groupwise import ConfigError, Part, methods
 from groupwise.credit import Staleness
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs import WorkedSums
-from groupwise.parts.slots import GIFTS, REFUSED_SAMPLING
+from groupwise.parts.slots import CAPABILITIES, REFUSED_SAMPLING
 from groupwise.training import LocalEngine
 from groupwise.training.config.engine_needs import check_engine_gives
 from groupwise.training.config.run_config import RunConfig
@@ -54,7 +54,7 @@ def refusal(folder: Path, engine: Any, algorithm: Any = None, env: Any = None) -
 
 
 def all_but(gift: str) -> Poor:
-    return Poor(gives=frozenset(GIFTS) - {gift})
+    return Poor(gives=frozenset(CAPABILITIES) - {gift})
 
 
 REPLAYING = methods.r3(with_reflection=False, with_ranking=False)
@@ -125,7 +125,7 @@ class NoEngine(Part, slot="engine"):
             "scores, versions",
         ),
         (
-            Poor(gives=frozenset(GIFTS), precision="float8"),
+            Poor(gives=frozenset(CAPABILITIES), precision="float8"),
             "engine: '{module}:Poor' computes in 'float8'; write 'float32' or 'bfloat16'",
         ),
     ],
@@ -196,7 +196,7 @@ def test_the_engine_of_this_process_has_weights_of_its_own(tmp_path: Path) -> No
     run = open_run(small_config(), tmp_path)
     assert isinstance(run.engine, TransformersEngine)
     assert run.engine._model is not run.learner.model
-    assert run.engine.gives == LocalEngine.gives == frozenset(GIFTS)
+    assert run.engine.gives == LocalEngine.gives == frozenset(CAPABILITIES)
 
 
 def test_a_section_without_kind_is_the_engine_of_this_process_as_in_the_runs_that_are_there() -> None:

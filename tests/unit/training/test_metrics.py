@@ -12,7 +12,7 @@ import pytest
 from groupwise.data.records import Step, StopReason, Task, Trajectory
 from groupwise.data.samples import Totals
 from groupwise.losses import METRICS as LOSS_METRICS
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.system.errors import TrainingError
 from groupwise.training.metrics import METRICS, check_metrics
 from groupwise.training.speed import compute_speed_metrics
@@ -93,13 +93,13 @@ def test_the_numbers_of_credit() -> None:
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:
     totals = Totals.count(tokens=[6], trajectory=[0], step=[0], group=[0], max_tokens=8)
     stages = {"seconds/rollout": 0.5, "seconds/learn": 2.0}
-    assert compute_speed_metrics(PLAYED[:1], totals, stages, Waiting(steps=12, seconds=0.25)) == {
+    assert compute_speed_metrics(PLAYED[:1], totals, stages, EnvTiming(steps=12, seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/trained_tokens": 3.0,
         "speed/env_steps": 48.0,
         "speed/env_seconds": 0.25,
     }
-    assert compute_speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, Waiting(seconds=0.25)) == {
+    assert compute_speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, EnvTiming(seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/env_seconds": 0.25,
     }

@@ -22,7 +22,7 @@ from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
 HOUSEHOLD = {"kind": "household", "rooms": ["bedroom"], "families": ["pick"], "num_receptacles": 3, "num_objects": 2}
 
 
-class Riddle(Part, slot="env", stays_inside=True):
+class Riddle(Part, slot="env", self_contained=True):
     """A world that asks, and neither lists what could be answered nor knows it."""
 
     max_steps: int = 2

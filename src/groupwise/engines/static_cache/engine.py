@@ -26,7 +26,7 @@ from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, FlatPrefill, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
 from groupwise.engines.transformers.engine import TransformersEngine, positions_of
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
 
 LOOK_EVERY = 8
@@ -58,7 +58,7 @@ class Capacity:
 class StaticCacheEngine:
     """Samples from and scores with a Hugging Face causal language model, with a static cache."""
 
-    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
     """Everything that an engine can give."""
 
     def __init__(

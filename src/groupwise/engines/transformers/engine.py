@@ -18,7 +18,7 @@ from transformers import Cache, PreTrainedModel
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_tokens, draw_uniforms
 from groupwise.engines.transformers.kv_cache import KvSessions, share_prompts
-from groupwise.parts.slots import GIFTS
+from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
 
 MAX_FINISHED = 0.5
@@ -49,7 +49,7 @@ class _Row:
 class TransformersEngine:
     """Samples from and scores with a Hugging Face causal language model."""
 
-    gives: ClassVar[frozenset[str]] = frozenset(GIFTS)
+    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
     """Everything that an engine can give."""
 
     def __init__(

@@ -40,7 +40,7 @@ SENTENCES = (
 """Every word of the sentences and commands, names aside."""
 
 
-class Household(Part, slot="env", stays_inside=True):
+class Household(Part, slot="env", self_contained=True):
     """Chores in a text home: find things, clean, heat or cool them, put them where they belong.
 
     The commands, sentences and six task families are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and

@@ -160,7 +160,7 @@ MAX_ROOMS = 12
 GOAL = "get out."
 
 
-class Aliased(Part, slot="env", stays_inside=True):
+class Aliased(Part, slot="env", self_contained=True):
     """A corridor of switches, passages and doors; each switch lights a lamp, and doors ask for the lamps' colours.
 
     What an agent says at a switch decides which of two colours its lamp takes; the next text tells it, later texts do

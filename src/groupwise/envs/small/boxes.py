@@ -43,7 +43,7 @@ class Position(NamedTuple):
     boxes: frozenset[Cell]
 
 
-class Boxes(Part, slot="env", stays_inside=True):
+class Boxes(Part, slot="env", self_contained=True):
     """Push every box onto a target; boxes can be pushed, not pulled, and one at a time.
 
     A level is made from its end: the boxes stand on their targets, and the agent walks and pulls at random for

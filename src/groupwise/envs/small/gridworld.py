@@ -30,7 +30,7 @@ Lake = tuple[str, ...]
 """The rows of a lake: S start, G goal, H hole, and dots for ice."""
 
 
-class Gridworld(Part, slot="env", stays_inside=True):
+class Gridworld(Part, slot="env", self_contained=True):
     """A lake of ice and holes; reach the goal. Falling into a hole ends the attempt without a reward.
 
     With `slip`, a move goes to one of its two sides instead with that probability, half to each. Whether it slips

@@ -30,7 +30,7 @@ TRAITS = {
 """What is asked for in the end, and what it can be."""
 
 
-class Lookup(Part, slot="env", stays_inside=True):
+class Lookup(Part, slot="env", self_contained=True):
     """Questions about people, such as "what is the city of the boss of anna?", with searches and a verifier.
 
     `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the attempt. A search that cannot be

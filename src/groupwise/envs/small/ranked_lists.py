@@ -114,7 +114,7 @@ SIZES = {"train": 8000, "validation": 200, "test": 400}
 BEST, NOT_BEST, NO_LIST = "No order is better.", "There is a better order.", "That is not a list."
 
 
-class RankedLists(Part, slot="env", stays_inside=True):
+class RankedLists(Part, slot="env", self_contained=True):
     """Things in the order of how well they fit a wish: "cherry ; ruby ; frog ; egg", in one answer.
 
     One step: the action is the whole list. A thing is as relevant as it has wanted properties, 0 to 3, and the reward

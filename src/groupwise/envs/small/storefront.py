@@ -27,7 +27,7 @@ MAX_OPTION_VALUES = 4
 """Values that an option has at most."""
 
 
-class Storefront(Part, slot="env", stays_inside=True):
+class Storefront(Part, slot="env", self_contained=True):
     """Shopping with WebShop's pages, actions and score, over a catalogue that is drawn from a seed.
 
     The kinds of products, their departments and attributes are real ones, as they occur in WebShop's instructions; the

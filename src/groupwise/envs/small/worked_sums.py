@@ -25,7 +25,7 @@ ENV = "worked_sums"
 SIZES = {"train": 2000, "validation": 200, "test": 400}
 
 
-class WorkedSums(Part, slot="env", stays_inside=True):
+class WorkedSums(Part, slot="env", self_contained=True):
     """Sums with their working: "4 + 7 = 11 ; 11 + 2 = 13 ; answer 13", in one answer of 20 to 60 words.
 
     One step: the action is the whole answer. Only the total counts for the reward; an answer that ends without one is

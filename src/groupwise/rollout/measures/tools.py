@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from groupwise.data.records import Task, Trajectory
-from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
 from groupwise.parts.algorithm import Algorithm
@@ -56,7 +56,7 @@ class Tools(Protocol):
         """Responses to prompts, in the order of the requests; take their seeds from `draw`."""
 
     def score(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probability of each response token; without a temperature, at the one that responses were sampled at."""
 

@@ -58,7 +58,7 @@ class AttemptSource(Protocol):
 def open_source(run: Run, done: int) -> AttemptSource:
     """Open the source of a run's attempts, for the updates after those that are done."""
     kinds: dict[int | str, Callable[[Run, Mapping[int, UpdateAttempts]], AttemptSource]]
-    kinds = {0: PlayedNow, 1: PlayedOneAhead, "free": PlayedFreely}
+    kinds = {0: PlayedNow, 1: OneStepOffPolicy, "free": PlayedFreely}
     return kinds[run.config.rollout.lag](run, read_ready(run, done))
 
 
@@ -136,7 +136,7 @@ class PlayedNow:
         self.close()
 
 
-class PlayedOneAhead(PlayedNow):
+class OneStepOffPolicy(PlayedNow):
     """Plays the attempts of update n + 1 while n is learnt, with version n - 1 of the weights.
 
     The engine holds that version until both are done, so that which weights sample what does not depend on the clock.

@@ -12,7 +12,7 @@ from groupwise.data.records import Origin, SetAside, Trajectory, has_survived
 from groupwise.parts.part import Part, kind_of
 from groupwise.parts.slots import Admission, Draw
 from groupwise.parts.stateful import StateBefore
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.guidance import merge_by_task
 from groupwise.rollout.plans import AttemptPlan, Played, join_groups
 from groupwise.system.errors import ConfigError, TrainingError
@@ -40,11 +40,11 @@ class UpdateAttempts:
     """Attempts that an admission left out, or whose place a guided one took."""
     request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for guided attempts with, in words, by task and attempt."""
-    share_not_admitted: float | None = None
+    rejected_fraction: float | None = None
     """Share of the attempts before admissions that these left out; None = there are no admissions."""
     states: Sequence[StateBefore] = ()
     """What stateful parts remembered when the attempts were made ready: states and columns of the same moment."""
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: EnvTiming = field(default_factory=EnvTiming)
     """What environments took."""
     played_in: float | None = None
     """Seconds that playing them took, where that was not the loop's own time; None = it was."""
@@ -90,7 +90,7 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
         left_out=left_out,
         set_aside=set_aside,
         request_words=rounds.request_words,
-        share_not_admitted=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
+        rejected_fraction=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
         waiting=rounds.waiting,
         played_in=rounds.played_in,
         measures_cost=cost,

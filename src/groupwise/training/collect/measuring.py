@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.credit import score_trajectory
 from groupwise.data.records import FAULTS, Origin, Step, Trajectory
-from groupwise.data.samples import PromptAndResponse, Whose
+from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request
@@ -119,7 +119,7 @@ class RunTools:
         return generations
 
     def score(
-        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: Whose = "current"
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
         """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
         self._check_declared("score" if weights == "current" else "reference")

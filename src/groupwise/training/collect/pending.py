@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.data.records import Origin, SetAside, Step, StopReason, Task, Trajectory
 from groupwise.parts.stateful import StateBefore
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.store.journal import PendingAttempts
 from groupwise.store.journal_file import pack_blob, unpack_blob
 from groupwise.training.collect.collect import UpdateAttempts
@@ -36,7 +36,7 @@ def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
         "left_out": attempts.left_out,
         "set_aside": [(*trajectories.write([aside.trajectory]), aside.by) for aside in attempts.set_aside],
         "request_words": [(*attempt, words) for attempt, words in attempts.request_words.items()],
-        "share_not_admitted": attempts.share_not_admitted,
+        "rejected_fraction": attempts.rejected_fraction,
         "states": [
             (state.path, state.kind, write_value(state.state), write_value(state.columns)) for state in attempts.states
         ],
@@ -63,13 +63,13 @@ def read_pending(pending: PendingAttempts) -> UpdateAttempts:
         left_out=content["left_out"],
         set_aside=[SetAside(trajectory=trajectories[place], by=by) for place, by in content["set_aside"]],
         request_words={(task, attempt): words for task, attempt, words in content["request_words"]},
-        share_not_admitted=content["share_not_admitted"],
+        rejected_fraction=content["rejected_fraction"],
         states=[
             StateBefore(path=path, kind=kind, state=read_value(state), columns=read_value(columns))
             for path, kind, state, columns in content["states"]
         ],
         measures_cost=content["measures_cost"],
-        waiting=Waiting(steps=clock["steps"], seconds=clock["seconds"]),
+        waiting=EnvTiming(steps=clock["steps"], seconds=clock["seconds"]),
         played_in=clock["played_in"],
     )
 

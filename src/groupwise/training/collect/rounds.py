@@ -14,7 +14,7 @@ from groupwise.data.records import Origin, Task, Trajectory, has_survived
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.parts.part import Part, kind_of
-from groupwise.rollout.environment_runner import Waiting
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.guidance import merge_by_task, strip_guidance
 from groupwise.rollout.plans import AttemptPlan, AttemptRequest, Joining, Played, PlayedRound, check_requests
@@ -44,7 +44,7 @@ class PlayedRounds:
     """How many attempts each task had, by its id."""
     request_words: dict[tuple[str, int], str] = field(default_factory=dict)
     """What the plan asked for guided attempts with, in words, by task and attempt."""
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: EnvTiming = field(default_factory=EnvTiming)
     """What environments took."""
     played_in: float | None = None
     """Seconds that all rounds took, where they were played ahead; None = they were not."""
@@ -90,7 +90,7 @@ def play_rounds(run: Run, number: int, playground: Playground | None = None) -> 
 
 
 def play_for_update(
-    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: Waiting | None = None
+    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming | None = None
 ) -> list[Trajectory]:
     """Play attempts; tokens forced on them get the policy's own log-probs. `waiting` is told what environments took."""
     played = player.play(attempts, temperature=temperature, waiting=waiting)

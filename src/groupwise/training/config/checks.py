@@ -81,7 +81,7 @@ def _check_facts_known(algorithm: Algorithm, environment: EnvironmentPart, measu
 def _check_lag(config: RunConfig) -> None:
     """Refuse an overlap that the engine cannot play, or whose attempts would be dropped for their age."""
     is_free = config.rollout.lag == "free"
-    if is_free and not getattr(config.engine, "goes_on_over_handover", False):
+    if is_free and not getattr(config.engine, "supports_inflight_weight_update", False):
         raise ConfigError(
             f'rollout.lag: "free" lets attempts go on while weights are handed over, which the engine '
             f"{name_of(config.engine)} cannot; set rollout.lag to 1, or use an engine of servers"

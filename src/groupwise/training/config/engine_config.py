@@ -81,7 +81,7 @@ class RemoteEngineConfig(Part):
     starts_others: ClassVar[bool] = False
     """Whether the servers that it starts are programs that the run file names."""
 
-    goes_on_over_handover: ClassVar[bool] = True
+    supports_inflight_weight_update: ClassVar[bool] = True
     """They answer several threads, and requests that are under way when new weights come: `rollout.lag = "free"`."""
 
     urls: tuple[str, ...] = ()

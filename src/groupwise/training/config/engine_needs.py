@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.learner.weight_sync import InMemory
 from groupwise.parts.part import Part, name_of
-from groupwise.parts.slots import ENTROPY, GIFTS, SCORES, VERSIONS, check_engine_part
+from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, VERSIONS, check_engine_part
 from groupwise.system.errors import ConfigError
 from groupwise.training.config.engine_config import LocalEngine, VllmInProcess, check_uses_servers
 from groupwise.training.config.run_config import RunConfig
@@ -19,8 +19,8 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     for gift, place, reader, instead in _list_needs(config):
         if gift not in config.engine.gives:
             raise ConfigError(
-                f"{place}: {reader} reads {GIFTS[gift]}, which the engine {name_of(config.engine)} does not give; use "
-                f"an engine that does{instead}"
+                f"{place}: {reader} reads {CAPABILITIES[gift]}, which the engine {name_of(config.engine)} does not give; "
+                f"use an engine that does{instead}"
             )
     if isinstance(config.engine, LocalEngine | VllmInProcess):
         check_uses_servers(config.engine)

@@ -207,7 +207,7 @@ class PanelScore:
     """Success, or the mean outcome where the environment does not say what success is, with its 95 % interval."""
 
     name: str
-    """Whose: a split, or a family of its tasks."""
+    """PolicyRole: a split, or a family of its tasks."""
     number: int
     """After which update."""
     tasks: int
