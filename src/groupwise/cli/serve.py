@@ -41,7 +41,7 @@ class Precision(StrEnum):
 def serve(
     model: Annotated[Path, typer.Argument(help="A model's folder in the Hugging Face layout.")],
     replicas: Annotated[int, typer.Option(min=1, help="How many servers.")] = 1,
-    engine: Annotated[ServedBy, typer.Option(help="PolicyRole engine computes.")] = ServedBy.VLLM,
+    engine: Annotated[ServedBy, typer.Option(help="Whose engine computes.")] = ServedBy.VLLM,
     port: Annotated[
         int, typer.Option(min=0, max=MAX_PORT, help="The first server's; the next ones follow. 0 = any that are free.")
     ] = 0,

@@ -316,7 +316,8 @@ class LocalLearner:
         if self._failed_mid_update is not None:
             raise TrainingError(
                 f"optimiser step {self.steps + 1}: {self._failed_mid_update}; go on from the last "
-                "checkpoint with --resume, and lower the learning rate, or set training.learner.apply_gradients = 'together'"
+                "checkpoint with --resume, and lower the learning rate, or set "
+                "training.learner.apply_gradients = 'together'"
             )
 
     def _set_rate(self) -> None:

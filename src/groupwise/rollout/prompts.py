@@ -378,7 +378,7 @@ class DialogueFrame:
         """Read the frame off a tokenizer's chat template; plain text where it has none.
 
         Args:
-            tokenizer: PolicyRole template.
+            tokenizer: Whose template.
             system: The system prompt: a system message of the template, or a first line of plain text; empty = none but
                 what the template says by itself.
         """

@@ -52,7 +52,7 @@ def imitate_samples(
     The engine takes the weights over.
 
     Args:
-        run: PolicyRole learner.
+        run: Whose learner.
         samples: What to say.
         config: Epochs and step sizes.
         report_epoch: Called after each epoch with the losses so far, and how many epochs there will be.
@@ -71,7 +71,7 @@ def make_expert_samples(
     nothing is learnt; too few attempts without a fault stop the run.
 
     Args:
-        run: PolicyRole environments, prompts and seeds.
+        run: Whose environments, prompts and seeds.
         tasks: One attempt at each.
         config: How the teacher strays.
         report_faults: Called where a fault ended some attempts: how many by cause, and how many attempts there were.

@@ -19,8 +19,8 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     for gift, place, reader, instead in _list_needs(config):
         if gift not in config.engine.gives:
             raise ConfigError(
-                f"{place}: {reader} reads {CAPABILITIES[gift]}, which the engine {name_of(config.engine)} does not give; "
-                f"use an engine that does{instead}"
+                f"{place}: {reader} reads {CAPABILITIES[gift]}, which the engine {name_of(config.engine)} does not "
+                f"give; use an engine that does{instead}"
             )
     if isinstance(config.engine, LocalEngine | VllmInProcess):
         check_uses_servers(config.engine)
