@@ -31,7 +31,7 @@ from tests.scale.environment import (
 from tests.vllm.environment import PYTHON, find_reason_to_skip
 
 UPDATES = 16
-SERVER, RANK = "groupwise.engines.remote.server", "-m groupwise train"
+SERVER, RANK = "groupwise.engines.server", "-m groupwise train"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,1 +1,1 @@
-"""The command line: a file or a folder for each command; `arguments` reads what they are given, `terminal` prints."""
+"""The command line: one file per command. `arguments` reads what they are given, `screen` prints."""

@@ -1,4 +1,4 @@
-"""Whether the steps of a single rollout may be a group. Axis: S steps."""
+"""Groupers: who is compared with whom, as labels."""
 
 from __future__ import annotations
 

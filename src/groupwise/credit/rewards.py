@@ -1,4 +1,4 @@
-"""The slot of a reward: what it is handed and what it returns."""
+"""Rewards: what the steps of a rollout get."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a part is: slots, stateful parts, the registry, and checks of parts that come from outside."""
+"""What a part is: slots, parts with memory, catalogues, and checks of parts that come from outside."""

@@ -21,75 +21,45 @@ from groupwise.parts.members import check_members
 from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
 from groupwise.system.errors import ConfigError, nearest
 
+OF_ALGORITHMS = ("credit", "losses", "rollout", "methods")
+"""Packages whose parts make up an algorithm; each may have kinds of any of their slots."""
+
 CATALOGUES: Mapping[str, tuple[str, ...]] = {
-    "grouper": (
-        "credit",
-        "methods",
-    ),
-    "filter": (
-        "credit",
-        "methods",
-    ),
-    "admission": ("credit",),
-    "signal": (
-        "credit",
-        "methods",
-    ),
-    "baseline": ("credit",),
-    "scale": ("credit",),
-    "estimator": (
-        "credit",
-        "methods",
-    ),
-    "token_credit": (
-        "credit",
-        "methods",
-    ),
-    "loss": (
-        "methods",
-        "losses",
-    ),
-    "pairing": (
-        "methods",
-        "losses",
-    ),
-    "ratio": ("losses",),
-    "surrogate": (
-        "methods",
-        "losses",
-    ),
-    "correction": ("losses",),
-    "penalty": (
-        "methods",
-        "losses",
-    ),
-    "aggregate": ("losses",),
-    "measure": (
-        "methods",
-        "rollout",
-    ),
-    "judge": ("rollout",),
+    "grouper": OF_ALGORITHMS,
+    "filter": OF_ALGORITHMS,
+    "admission": OF_ALGORITHMS,
+    "signal": OF_ALGORITHMS,
+    "baseline": OF_ALGORITHMS,
+    "scale": OF_ALGORITHMS,
+    "estimator": OF_ALGORITHMS,
+    "token_credit": OF_ALGORITHMS,
+    "loss": OF_ALGORITHMS,
+    "pairing": OF_ALGORITHMS,
+    "ratio": OF_ALGORITHMS,
+    "surrogate": OF_ALGORITHMS,
+    "correction": OF_ALGORITHMS,
+    "penalty": OF_ALGORITHMS,
+    "aggregate": OF_ALGORITHMS,
+    "measure": OF_ALGORITHMS,
+    "judge": OF_ALGORITHMS,
     "env": ("envs",),
     "model": ("models",),
     "engine": ("training",),
-    "memory": ("rollout",),
-    "action_rule": ("rollout",),
-    "reward": ("credit",),
-    "shaper": (
-        "credit",
-        "methods",
-    ),
-    "replay": ("methods",),
-    "guidance": ("methods",),
+    "memory": OF_ALGORITHMS,
+    "action_rule": OF_ALGORITHMS,
+    "reward": OF_ALGORITHMS,
+    "shaper": OF_ALGORITHMS,
+    "replay": OF_ALGORITHMS,
+    "guidance": OF_ALGORITHMS,
     "schedule": ("learner",),
-    "plan": ("rollout",),
-    "template": ("rollout",),
-    "curriculum": ("rollout",),
+    "plan": OF_ALGORITHMS,
+    "template": OF_ALGORITHMS,
+    "curriculum": OF_ALGORITHMS,
     "tracker": ("training",),
     "learner": ("learner",),
     "weight_transfer": ("learner",),
 }
-"""The packages whose `CATALOGUE` has kinds of a slot. Named, not imported: parts live above this package."""
+"""The packages whose `CATALOGUE` may have kinds of a slot. Named, not imported: parts live above this package."""
 
 DEFAULT_KINDS = {
     "template": "prompt_template",

@@ -1,4 +1,4 @@
-"""The curriculum protocol: it hands out tasks, is told how they went, and its state can be saved and loaded."""
+"""Curricula: which task comes next."""
 
 from __future__ import annotations
 

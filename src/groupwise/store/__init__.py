@@ -1,4 +1,4 @@
-"""The rollouts file: recorded steps in a documented, versioned format, read within bounded memory."""
+"""What lies on disk: journal, run folder, lock, checkpoint files, and rollout files of ours and of others."""
 
 from __future__ import annotations
 

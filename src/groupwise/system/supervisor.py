@@ -1,4 +1,4 @@
-"""Runs a command that ends together with whoever started it: `python guardian.py COMMAND ...`.
+"""Runs a command that ends together with whoever started it: `python supervisor.py COMMAND ...`.
 
 The standard input is a pipe that nobody writes to. Its end says that the parent is gone, however it went, and then the
 whole group of processes is killed: a server that has started others takes them along. There are two of them, one behind

@@ -13,7 +13,7 @@ from groupwise.engines import client as memory_folder
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from groupwise.engines.remote import memory_folder
+from groupwise.engines import client as memory_folder
 memory_folder.MEMORY_FOLDER = Path(sys.argv[1])
 folder = memory_folder.open_weights_folder(1)
 (Path(folder.name) / "weights").write_text("large")

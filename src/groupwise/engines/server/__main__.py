@@ -1,4 +1,4 @@
-"""Serve a model: `python -m groupwise.engines.remote.server MODEL --port 8101`."""
+"""Serve a model: `python -m groupwise.engines.server MODEL --port 8101`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _serve(server: EngineServer, options: argparse.Namespace) -> None:
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m groupwise.engines.remote.server", description="Serve a model with groupwise's own engine."
+        prog="python -m groupwise.engines.server", description="Serve a model with groupwise's own engine."
     )
     parser.add_argument("model", help="a folder in the Hugging Face layout, an adapter's, or a name of the hub")
     parser.add_argument("--name", default="policy", help="what requests call the model")

@@ -1,4 +1,4 @@
-"""What a judge says of each step."""
+"""Measures that score: a judge, the reference policy, an embedding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of this process: its settings, without torch, so that run files decode without it."""
+"""The engines that a run file can name: their settings, without torch."""
 
 from __future__ import annotations
 
