@@ -21,7 +21,6 @@ import json
 import os
 import platform
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from groupwise.envs.alfworld.environment import open_game
 from groupwise.parts.part import Slot
 from groupwise.rollout.environment_runner import Fault, open_host
 from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_file import read_run_file
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NUM_STEPS = 50
@@ -74,7 +74,7 @@ class Subject:
 
 def example(name: str, **fields: Any) -> Any:
     """The environment of a run file in `examples`."""
-    section = tomllib.loads((EXAMPLES / f"{name}.toml").read_text(encoding="utf-8"))["env"]
+    section = read_run_file(EXAMPLES / f"{name}.toml").content["env"]
     return Slot("env").fill({**section, **fields})
 
 

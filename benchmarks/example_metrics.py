@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,8 +81,10 @@ def play_example(name: str) -> dict[str, Any]:
 
 
 def digest_file(path: Path) -> str:
-    """The beginning of the SHA-256 of what a run file says, whatever its comments."""
-    content = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")), sort_keys=True)
+    """The beginning of the SHA-256 of what a run file and the one it extends say, whatever their comments."""
+    from groupwise.training.config.run_file import read_run_file
+
+    content = json.dumps(read_run_file(path).content, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 

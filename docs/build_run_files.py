@@ -59,6 +59,22 @@ stop the command before a model loads. The error names the key, what was found a
 every `--set`. With `--set algorithm.recipe=grpo`, options of the file that the recipe `grpo` does not have are left
 out, and a note names them. Every command that reads a run file takes both.
 
+**One file on top of another.** A run file may extend another one, and says only what is different:
+
+```toml
+extends = "base.toml"    # relative to this file
+
+[algorithm]
+recipe = "grpo"
+
+[training]
+updates = 80
+```
+
+Tables are merged key by key. A table with another `kind`, or an `[algorithm]` with another `recipe`, replaces the table
+of `base.toml`; so does a list. `base.toml` cannot extend a third file. Its paths are relative to itself. The order is:
+the recipe's defaults, the extended file, the file, `--unset`, `--set`. An error names the file in which the key stands.
+
 **Paths.** A path in a run file is relative to the file: data, panel files, reward functions (`rewards.py:score`),
 prompts, models. A path after `--set`, or in settings that Python hands in, is relative to the working directory. `~` is
 your home folder. The run's `config.toml` holds absolute paths, so that the run resumes from any folder. `model.path` is
@@ -124,7 +140,7 @@ class Page:
         return None
 
     def _fields(self, entry: dict[str, Any]) -> str:
-        required = entry.get("required", ())
+        required = entry.get("required") or entry.get("anyOf", [{}])[0].get("required", ())
         rows = [
             f"| `{name}` | {takes(field)} | {_default(field, name in required)} | {_cell(field)} |"
             for name, field in entry.get("properties", {}).items()

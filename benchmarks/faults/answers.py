@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -17,6 +16,7 @@ from benchmarks.faults.section import Section
 from groupwise.parts.part import Slot
 from groupwise.rollout.environment_runner import Fault, call_guarded
 from groupwise.system.errors import ConfigError
+from groupwise.training.config.run_file import read_run_file
 
 EXAMPLES = ("bfcl", "textarena_frozen_lake", "gem_minesweeper", "search_qa", "storefront", "countdown")
 """Run files of the other environments that read what a model says."""
@@ -59,7 +59,7 @@ class Answers(Section):
             ("math", {"kind": "math", "path": str(self._problems()), "verifier_seconds": 1.0}, say_in_every_way),
         ]
         for name in EXAMPLES:
-            content = tomllib.loads((ROOT / "examples" / f"{name}.toml").read_text(encoding="utf-8"))
+            content = read_run_file(ROOT / "examples" / f"{name}.toml").content
             self.subjects.append((content["env"]["kind"], content["env"], say_in_every_way))
         return {"payloads": len(PAYLOADS), "subjects": len(self.subjects)}
 

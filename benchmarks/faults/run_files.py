@@ -17,6 +17,7 @@ from benchmarks.faults.endings import ROOT, Ending
 from benchmarks.faults.section import Section
 from groupwise.models import TinyModel
 from groupwise.rollout.environment_runner import Host, open_host
+from groupwise.training.config.run_file import read_run_file
 from tests.faults.mutations import mutate_bytes, mutate_toml
 
 TINY_OPEN = TinyModel.open
@@ -85,7 +86,7 @@ class RunFiles(Section):
     def play(self, case: int) -> Ending:
         ending, draws = Ending(case=case, what=self.describe(case)), self.draws(case)
         source = draws.choice(self.files)
-        content, overrides, done = spoil(source.read_text(encoding="utf-8"), draws)
+        content, overrides, done = spoil(read_whole(source), draws)
         ending.what += f": {done}"
         opens = case % OPEN_EVERY == 0
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
@@ -98,6 +99,12 @@ class RunFiles(Section):
         judge_printed(ending, printed, name="train", allowed=(2, ACCEPTED))
         ending.ended = "accepted" if printed.status == ACCEPTED else "refused"
         return ending
+
+
+def read_whole(path: Path) -> str:
+    """A run file's text, which says everything itself."""
+    file = read_run_file(path)
+    return path.read_text(encoding="utf-8") if file.base is None else tomli_w.dumps(file.content)
 
 
 def spoil(text: str, draws: Random) -> tuple[bytes, list[str], str]:

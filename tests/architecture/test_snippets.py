@@ -95,6 +95,7 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
         (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.toml").write_text("seed = 1\n", encoding="utf-8")  # docs/run_files.md extends it
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "mine.txt").write_text("$attempt", encoding="utf-8")  # docs/methods/r3.md names one
     run: dict[str, Any] = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}, **tomllib.loads(block.text)}

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from groupwise.envs.small.storefront import draw_catalogue
-from groupwise.training.config.run_file import load_run
+from groupwise.training.config.run_file import load_run, read_run_file
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.unit.envs.alfworld_data import few_games
@@ -126,8 +125,8 @@ def name_of(path: Path) -> str:
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """What a run file says."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    """What a run file says, with the file that it extends."""
+    return read_run_file(path).content
 
 
 def find_obstacle(path: Path) -> str | None:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
@@ -17,7 +18,7 @@ from groupwise.methods.r3 import Reflection
 from groupwise.store.journal import Journal
 from groupwise.system.errors import ConfigError, FileError, GroupwiseError
 from groupwise.system.files import MAX_TEXT_BYTES, parse_value, read_text_file
-from groupwise.training.config.run_file import decode_run, load_algorithm, load_run
+from groupwise.training.config.run_file import decode_run, load_algorithm, load_run, read_run_file
 from groupwise.training.run_reader import RunFolder
 from tests.faults.mutations import mutate_toml
 
@@ -187,7 +188,7 @@ def test_spoilt_run_files_are_read_or_refused_in_one_line(tmp_path: Path) -> Non
     said: list[str] = []
     for seed in range(300):
         rng = Random(seed)
-        text = mutate_toml(rng.choice(EXAMPLES).read_text(encoding="utf-8"), rng).replace('".a:b"', '"x"')
+        text = mutate_toml(tomli_w.dumps(read_run_file(rng.choice(EXAMPLES)).content), rng).replace('".a:b"', '"x"')
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
         try:
             load_algorithm(path)

@@ -20,7 +20,7 @@ import tomli_w
 
 from groupwise.store.journal import Journal
 from groupwise.system.errors import FileError
-from groupwise.system.files import parse_toml
+from groupwise.training.config.run_file import read_run_file
 from groupwise.training.evaluation.summary import Evaluation
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def lacks_ray() -> str | None:
 
 def write_run_file(path: Path, beginning: Path, changes: Mapping[str, Mapping[str, Any]]) -> Path:
     """The home's run from a warm start, with other settings in some of its tables."""
-    tables = parse_toml(RUN_FILE.read_text(encoding="utf-8"))
+    tables = read_run_file(RUN_FILE).content
     del tables["warm_start"]
     tables["model"] = {"kind": "pretrained", "path": str(beginning)}
     for name, settings in changes.items():

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from groupwise.report.page import render_page
 from groupwise.store.journal import Journal, Update
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.secrets import check_no_secret, redact, redact_all, resolve_references
-from groupwise.training.config.run_file import decode_run
+from groupwise.training.config.run_file import decode_run, read_run_file
 from groupwise.training.run_reader import RunFolder
 from groupwise.training.trackers import track_run
 from tests.unit.cli.conftest import Run, groupwise
@@ -136,7 +135,7 @@ def test_every_example_is_without_a_secret() -> None:
     paths = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))
     assert len(paths) > 20
     for path in paths:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_run_file(path).content
         check_no_secret(content)
         with pytest.raises(ConfigError):  # and one would be seen there
             check_no_secret(content | {"env": {"api_key": "sk-0123456789abcdef0123456789"}})

@@ -22,10 +22,9 @@ from groupwise.engines.replica import Replica
 from groupwise.engines.server_processes import ServerProcess
 from groupwise.models.folder import load_model
 from groupwise.store.journal import Journal
-from groupwise.system.files import parse_toml
 from groupwise.training.collect.pending import read_pending
 from groupwise.training.config.run_config import RunConfig
-from groupwise.training.config.run_file import decode_run
+from groupwise.training.config.run_file import decode_run, read_run_file
 from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
@@ -61,7 +60,7 @@ def servers(beginning: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def make_config(beginning: Path, servers: Sequence[ServerProcess], *overrides: str) -> RunConfig:
     """The run, from the warm start, through servers."""
-    tables = parse_toml(RUN_FILE.read_text())
+    tables = read_run_file(RUN_FILE).content
     del tables["warm_start"]
     tables["model"] = {"kind": "pretrained", "path": str(beginning)}
     tables["engine"] = {"kind": "vllm", "urls": [server.url for server in servers]}

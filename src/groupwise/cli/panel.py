@@ -15,12 +15,10 @@ from groupwise.cli.screen import output, print_json, print_line
 from groupwise.data.records import Task
 from groupwise.envs.kit.panel import SPLITS, PanelFile, check_evaluated, choose_split, panel_hash, panels_of
 from groupwise.parts.part import Part, Slot, check_may_open, find_part_class, name_of
-from groupwise.parts.path_settings import write_in
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import CONFIG, JOURNAL
 from groupwise.system.errors import ConfigError
-from groupwise.system.files import parse_toml, read_text_file
-from groupwise.training.config.run_file import parse_settings
+from groupwise.training.config.run_file import parse_settings, read_run_file
 
 SHOWN_DIGITS = 16
 """Digits of a hash that are shown; files and JSON have all 64."""
@@ -94,16 +92,8 @@ def _check_trusted(part: Part) -> Part:
 
 def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
     """The environment of a run file. Its other sections are not looked at: they would need the trainer."""
-    try:
-        section = write_in(parse_toml(read_text_file(path)).get("env"), path.parent)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; give a run file, or the folder of a run") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); give a run file, or the folder of a run"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    file = read_run_file(path)
+    section = file.content.get("env")
     if section is None:
         raise ConfigError(f"{path}: section [env] is missing; give it a `kind`")
     if not isinstance(section, str | dict):
@@ -112,7 +102,7 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
         fields = {"kind": section} if isinstance(section, str) else section
         return Slot("env").fill({**fields, **parse_settings(settings, option="--set ", prefix="env.")})
     except ConfigError as error:
-        raise ConfigError(f"{path}: env: {error}") from None
+        raise ConfigError(f"{file.name_place(('env', *error.key))}: env: {error}") from None
 
 
 def _check_journal(folder: Path, part: Part) -> int:

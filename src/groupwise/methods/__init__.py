@@ -254,7 +254,10 @@ def summary(name: str) -> RecipeSummary:
 
 def _find(name: str) -> Callable[..., Algorithm]:
     if name not in RECIPES:
-        raise ConfigError(f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}")
+        raise ConfigError(
+            f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}",
+            key=("recipe",),
+        )
     return RECIPES[name]
 
 

@@ -42,14 +42,15 @@ def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorith
     def build(*args: Options.args, **options: Options.kwargs) -> Algorithm:
         for name in options:
             if name not in known:
-                raise ConfigError(f"{function.__name__}: unknown option {name!r}; {nearest(name, known)}")
+                raise ConfigError(f"{function.__name__}: unknown option {name!r}; {nearest(name, known)}", key=(name,))
         try:
             return checked(*args, **options)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(str(key) for key in problem["loc"])
             message = problem["msg"][0].lower() + problem["msg"][1:]
-            raise ConfigError(f"{function.__name__}: {where}: {message}, found {problem['input']!r}") from None
+            sentence = f"{function.__name__}: {where}: {message}, found {problem['input']!r}"
+            raise ConfigError(sentence, key=[str(word) for word in problem["loc"]]) from None
 
     return build
 

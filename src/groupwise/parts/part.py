@@ -95,7 +95,9 @@ class Part(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigError(f"{type(self).__name__}: {_describe_problems(error, type(self))}") from None
+            problems = _list_problems(error)
+            described = "; ".join(_describe_problem(problem, type(self)) for problem in problems)
+            raise ConfigError(f"{type(self).__name__}: {described}", key=_find_key(problems[0])) from None
 
     def parts(self) -> Iterator[Part]:
         """This part and every part within it."""
@@ -178,7 +180,7 @@ def find_part_class(slot: str, kind: str) -> type[Part]:
     if ":" not in kind:
         module, dot, name = kind.rpartition(".")
         hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
-        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}")
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}", key=("kind",))
     loaded = load_outside(slot, kind)
     if not (isinstance(loaded, type) and issubclass(loaded, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
@@ -244,14 +246,17 @@ def _to_plain(value: object) -> Any:
     return value
 
 
-def _describe_problems(error: ValidationError, part: type[Part]) -> str:
+def _list_problems(error: ValidationError) -> list[ErrorDetails]:
     problems = error.errors()
     inner = {problem["loc"][:-1] for problem in problems}
     # A sequence is also too short where its entries are wrong: they say enough.
-    problems_to_tell = [
-        problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner
-    ]
-    return "; ".join(_describe_problem(problem, part) for problem in problems_to_tell)
+    return [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
+
+
+def _find_key(problem: ErrorDetails) -> tuple[str, ...]:
+    """The path of the setting that a problem is about."""
+    within = problem.get("ctx", {}).get("error")
+    return (*map(str, problem["loc"]), *(within.key if isinstance(within, ConfigError) else ()))
 
 
 def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:

@@ -13,7 +13,7 @@ A message says *where* (path, row or key), *what was found*, and *what to do nex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MAX_NAMES = 5
 """How many valid names an error message lists."""
@@ -27,6 +27,11 @@ class GroupwiseError(ValueError):
 
 class ConfigError(GroupwiseError):
     """A part, a recipe or a run file says something that cannot be meant."""
+
+    def __init__(self, message: str, *, key: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.key = tuple(key)
+        """The path of the offending setting, where it is known, so that a reader can name the file that it is in."""
 
 
 class RecordError(GroupwiseError):

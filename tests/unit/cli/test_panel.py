@@ -135,7 +135,7 @@ def make_row(task: str) -> EvaluatedAttempt:
             "nowhere.json: there is no such file; make it with `groupwise panel ENV --out nowhere.json`",
         ),
         (("identity", "--check", "nowhere.json"), "nowhere.json: there is no such file"),
-        ((".",), "config.toml: there is no such file; give a run file, or the folder of a run"),
+        ((".",), "config.toml: there is no such file; give a run file (TOML) or the folder of a run"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(groupwise: Run, arguments: tuple[str, ...], said: str) -> None:

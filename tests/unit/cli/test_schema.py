@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from groupwise import methods
 from groupwise.parts.part import CATALOGUES, load_catalogue
 from groupwise.system.errors import ConfigError
 from groupwise.training.config.run_config import RunConfig
-from groupwise.training.config.run_file import decode_run, load_run
+from groupwise.training.config.run_file import decode_run, load_run, read_run_file
 from groupwise.training.config.schema import make_run_schema, read_field_sentences
 from tests.unit.cli.conftest import Run
 
@@ -74,13 +73,13 @@ def test_the_schema_is_one(schema: dict[str, Any]) -> None:
     jsonschema.Draft7Validator.check_schema(schema)
     json.dumps(schema, allow_nan=False)
     assert schema["title"] == "groupwise run file"
-    assert set(schema["properties"]) == set(RunConfig.model_fields)
-    assert schema["required"] == ["algorithm", "env", "model"]
+    assert set(schema["properties"]) == {"extends", *RunConfig.model_fields}
+    assert schema["anyOf"] == [{"required": ["algorithm", "env", "model"]}, {"required": ["extends"]}]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_is_valid_as_it_stands_and_resolved(faults: Any, path: Path) -> None:
-    assert faults(tomllib.loads(path.read_text(encoding="utf-8"))) == []
+def test_every_example_is_valid_as_it_is_written_and_resolved(faults: Any, path: Path) -> None:
+    assert faults(read_run_file(path).content) == []
     assert faults(load_run(path).config()) == []
 
 

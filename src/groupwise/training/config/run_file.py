@@ -24,8 +24,8 @@ An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints 
     by = { kind = "by_task" }
     of = { kind = "episode_return" }
 
-Order of truth: a recipe's defaults, then the run file, then `--set a.b.c=value`. `--unset a.b.c` takes a setting out of
-the file first.
+Order of truth: a recipe's defaults, then the file that the run file extends (`extends = "base.toml"`), then the run
+file, then `--set a.b.c=value`. `--unset a.b.c` takes a setting out of both files first.
 
 With `--set algorithm.recipe=NAME`, options of the file that the other recipe does not have are left out, with a note.
 """
@@ -35,12 +35,14 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from groupwise import methods
 from groupwise.methods import build
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import DEFAULT_KINDS
 from groupwise.parts.path_settings import write_in
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, find_near, nearest
@@ -49,7 +51,6 @@ from groupwise.system.secrets import check_no_secret
 from groupwise.system.text import quote_line
 from groupwise.training.config.run_config import RunConfig
 
-Decoded = TypeVar("Decoded")
 Tell = Callable[[str], object]
 """Is told what was left out, in a sentence."""
 
@@ -59,7 +60,11 @@ MAX_MESSAGE = 2000
 
 def load_algorithm(path: Path) -> Algorithm:
     """Read the algorithm of a run file; every error names the file."""
-    return _name_file(path, lambda: decode_algorithm(_read(path, "a recipe's name or a TOML file")))
+    file = read_run_file(path, wanted="a recipe's name or a TOML file")
+    try:
+        return decode_algorithm(file.content)
+    except ConfigError as error:
+        raise ConfigError(_shorten(f"{file.name_place(error.key)}: {error}")) from None
 
 
 def load_run(
@@ -74,13 +79,16 @@ def load_run(
         tell: is told what another recipe than the file's leaves out.
     """
     path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
-    content = _name_file(path, lambda: _read(path, "a run file (TOML) or the folder of a run"))
+    file = read_run_file(path)
     try:
-        return decode_run(content, overrides=overrides, unset=unset, tell=tell)
+        return decode_run(file.content, overrides=overrides, unset=unset, tell=tell)
     except ConfigError as error:
+        given = [override.partition("=")[0].split(".") for override in overrides]
+        is_given = any(list(error.key[: len(key)]) == key for key in given)
+        place = str(path) if is_given else file.name_place(error.key)
         options = [*(("--unset", key) for key in unset), *(("--set", override) for override in overrides)]
         changed = "".join(f" {option} {quote_line(text, limit=200)}" for option, text in options)
-        raise ConfigError(_shorten(f"{path}{' with' if changed else ''}{changed}: {error}")) from None
+        raise ConfigError(_shorten(f"{place}{' with' if changed else ''}{changed}: {error}")) from None
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -99,7 +107,15 @@ def _decode_section(
         tell: is told what is left out.
     """
     _check_sections(content)
-    section = content.get("algorithm")
+    try:
+        return _decode_written(content.get("algorithm"), of_other, tell)
+    except ConfigError as error:
+        raise ConfigError(str(error), key=("algorithm", *error.key)) from None
+
+
+def _decode_written(
+    section: object, of_other: Container[str], tell: Tell
+) -> tuple[Algorithm, Mapping[str, Any] | None]:
     if not isinstance(section, Mapping):
         raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
     if "recipe" not in section:
@@ -119,7 +135,7 @@ def _decode_section(
         tell(f"the recipe {recipe!r} does not have {names}: left out")
     over = {key: value for key, value in over.items() if key not in absent}
     _check_present(recipe, algorithm, over)
-    algorithm = Algorithm(**_lay_over(algorithm.config(), over)) if over else algorithm
+    algorithm = Algorithm(**lay_over(algorithm.config(), over)) if over else algorithm
     return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
 
@@ -131,7 +147,8 @@ def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
         near = find_near(key, valid)
         if near and near[0] not in known:
             raise ConfigError(
-                f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}"
+                f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}",
+                key=(key,),
             )
 
 
@@ -142,7 +159,8 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
         if key not in Algorithm.model_fields and key in options:
             raise ConfigError(
                 f"algorithm.{key} is an option of a recipe, and here the algorithm is spelled out part by part; set "
-                "algorithm.recipe too, or change the part itself"
+                "algorithm.recipe too, or change the part itself",
+                key=(key,),
             )
 
 
@@ -151,7 +169,8 @@ def _check_present(recipe: str, algorithm: Algorithm, over: Mapping[str, Any]) -
     for key in _list_absent(algorithm, over):
         raise ConfigError(
             f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
-            f"change; leave the settings out, or give them a `kind`"
+            f"change; leave the settings out, or give them a `kind`",
+            key=(key,),
         )
 
 
@@ -164,22 +183,6 @@ def _list_absent(algorithm: Algorithm, over: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _lay_over(parts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what the run file says on top of a recipe's parts: a table that keeps its kind is filled up."""
-    merged = dict(parts)
-    for key, value in changes.items():
-        before = merged.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(before, value):
-            merged[key] = _lay_over(before, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _keeps_kind(before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
-    return "kind" not in changes or changes["kind"] == before.get("kind")
-
-
 def decode_run(
     content: Mapping[str, Any],
     *,
@@ -187,7 +190,13 @@ def decode_run(
     unset: Sequence[str] = (),
     tell: Tell = warnings.warn,
 ) -> RunConfig:
-    """Turn a run file's content into a run; `load_run` says what the others are."""
+    """Turn a run file's content into a run; `load_run` says what the others are.
+
+    Paths in it, also of a file that it extends, are relative to the working directory.
+    """
+    if EXTENDS in content:
+        here = Path("settings")
+        content = RunFile(path=here, written=content, base=read_base(content, here)).content
     merged: dict[str, Any] = copy.deepcopy(dict(content))
     given = [parse_setting(override, option="--set ")[0] for override in overrides]
     if "algorithm.recipe" in given:
@@ -231,32 +240,7 @@ def _make_room_for_recipe(content: dict[str, Any]) -> None:
 def _check_sections(content: Mapping[str, Any]) -> None:
     for name in content:
         if name not in RunConfig.model_fields:
-            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}")
-
-
-def _read(path: Path, wanted: str) -> dict[str, Any]:
-    try:
-        text = read_text_file(path)
-    except FileNotFoundError:
-        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
-        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
-        raise ConfigError(f"there is no such file; {meant} {wanted}") from None
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); give {wanted}") from None
-    except ValueError as error:
-        raise ConfigError(f"cannot be read ({error}); give {wanted}") from None
-    try:
-        content: dict[str, Any] = write_in(parse_toml(text), path.parent)
-    except ValueError as error:
-        raise ConfigError(f"not valid TOML: {error}") from None
-    return content
-
-
-def _name_file(path: Path, read: Callable[[], Decoded]) -> Decoded:
-    try:
-        return read()
-    except ConfigError as error:
-        raise ConfigError(_shorten(f"{path}: {error}")) from None
+            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}", key=(name,))
 
 
 def _shorten(message: str) -> str:
@@ -328,3 +312,128 @@ def _report_unset(path: str, key: str, content: dict[str, Any]) -> ConfigError:
         f"--unset {quote_line(path, limit=200)}: the file does not set {quote_line(repr(key), limit=200)}; "
         f"{nearest(key, content)}"
     )
+
+
+# Run files as they are written: a file, on top of the one that it extends.
+#
+#     extends = "base.toml"          # relative to this file; base.toml itself extends none
+#
+# Tables are merged. A table of another `kind`, or of another `recipe`, takes the place of the one below, and so does
+# a
+# list. Paths in each file are relative to that file.
+
+EXTENDS = "extends"
+WANTED = "a run file (TOML) or the folder of a run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A file and the one that it extends."""
+
+    path: Path
+    """Where it is."""
+    written: Mapping[str, Any]
+    """What it says itself."""
+    base: RunFile | None = None
+    """The file that it extends; None = none."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the two say together."""
+        own = {key: value for key, value in self.written.items() if key != EXTENDS}
+        if self.base is None:
+            return own
+        below = dict(self.base.written)
+        if "algorithm" in own:
+            below.pop("made_by", None)  # of a run's own settings, whose parts may change here
+        return lay_over(below, own)
+
+    def name_place(self, key: Sequence[str]) -> str:
+        """The file in which a key stands, for a message."""
+        if self.base is None or _count_known(self.written, key) >= _count_known(self.base.written, key):
+            return str(self.path)
+        return f"{self.base.path} (extended by {self.path})"
+
+
+def read_run_file(path: Path, *, wanted: str = WANTED) -> RunFile:
+    """Read a run file, and the one that it extends; every error names the file."""
+    content = _read(path, wanted)
+    return RunFile(path=path, written=content, base=read_base(content, path))
+
+
+def read_base(content: Mapping[str, Any], path: Path) -> RunFile | None:
+    """Read the file that the content of a file extends, if it does."""
+    if EXTENDS not in content:
+        return None
+    named = content[EXTENDS]
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"{path}: extends: found {quote_line(repr(named), limit=60)}; give the path of a run file")
+    base = path.parent / Path(named).expanduser()
+    try:
+        below = _read(base, "a run file (TOML)")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: extends: {error}") from None
+    if EXTENDS in below:
+        raise ConfigError(
+            f"{base}: extends: a file that another one extends cannot extend a third; write the settings of "
+            f"{quote_line(repr(below[EXTENDS]), limit=200)} here, or let {path} extend that"
+        )
+    return RunFile(path=base, written=below)
+
+
+def lay_over(below: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes on top of settings: a table that keeps its kind is filled up, everything else is replaced.
+
+    >>> lay_over({"env": {"kind": "a", "size": 3}, "seed": 1}, {"env": {"size": 4}})
+    {'env': {'kind': 'a', 'size': 4}, 'seed': 1}
+    >>> lay_over({"env": {"kind": "a", "size": 3}}, {"env": {"kind": "b"}})
+    {'env': {'kind': 'b'}}
+    """
+    merged = dict(below)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and _keeps_kind(key, before, value):
+            merged[key] = lay_over(before, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _keeps_kind(name: str, before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    if name == "algorithm" and changes.get("recipe", before.get("recipe")) != before.get("recipe"):
+        return False
+    kind = before.get("kind", DEFAULT_KINDS.get(name))
+    return bool(changes.get("kind", kind) == kind)
+
+
+def _read(path: Path, wanted: str) -> dict[str, Any]:
+    text = _read_text(path, wanted)
+    try:
+        content: dict[str, Any] = write_in(parse_toml(text), path.parent)
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    return content
+
+
+def _read_text(path: Path, wanted: str) -> str:
+    try:
+        return read_text_file(path)
+    except FileNotFoundError:
+        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
+        raise ConfigError(f"{path}: there is no such file; {meant} {wanted}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give {wanted}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give {wanted}") from None
+
+
+def _count_known(content: Any, key: Sequence[str]) -> int:
+    """How many words of a key's path stand in a file, from the first."""
+    count = 0
+    for word in key:
+        if not isinstance(content, Mapping) or word not in content:
+            break
+        content = content[word]
+        count += 1
+    return count

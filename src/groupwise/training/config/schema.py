@@ -25,6 +25,7 @@ from groupwise.training.config.run_config import RunConfig
 DIALECT = "http://json-schema.org/draft-07/schema#"
 TITLE = "groupwise run file"
 REFERENCE = "#/definitions/{model}"
+ABOUT_EXTENDS = "A run file, by its path from this one: what it says counts where this one does not say otherwise."
 SLOT = "x-slot"
 """Stands for a part of a slot until all definitions are there."""
 
@@ -52,6 +53,8 @@ def make_run_schema() -> dict[str, Any]:
     definitions |= {f"recipe_{name}": _describe_recipe(name) for name in methods.names()}
     definitions["Algorithm"] = _describe_algorithm(definitions["Algorithm"])
     whole = definitions.pop("RunConfig")
+    whole["properties"] = {"extends": {"type": "string", "description": ABOUT_EXTENDS}, **whole["properties"]}
+    whole["anyOf"] = [{"required": whole.pop("required")}, {"required": ["extends"]}]
     tidied: dict[str, Any] = _tidy({"$schema": DIALECT, **whole, "title": TITLE, "definitions": definitions})
     return tidied
 
