@@ -26,7 +26,8 @@ from tests.end_to_end.resumed_runs import (
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.conftest import groupwise as groupwise
 
-EXAMPLE = (ROOT / "examples" / "mixture.toml").read_text(encoding="utf-8")
+DATA = ROOT / "examples" / "own_questions.jsonl"
+EXAMPLE = (ROOT / "examples" / "mixture.toml").read_text(encoding="utf-8").replace(DATA.name, str(DATA))
 RUN = (
     EXAMPLE.replace("updates = 60\ntasks = 16", "updates = 8\ntasks = 8\ncheckpoint_every = 2")
     .replace("tasks = 50", "tasks = 12\nattempts = 20\nevery = 4")

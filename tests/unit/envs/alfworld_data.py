@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ALL = Path(__file__).parents[5] / "shared" / "data" / "alfworld" / "json_2.1.1.tar.xz"
-FEW = Path(__file__).parents[3] / "data" / "alfworld_games.tar.xz"
+ALL = Path(__file__).parents[4] / "shared" / "data" / "alfworld" / "json_2.1.1.tar.xz"
+FEW = Path(__file__).parents[2] / "data" / "alfworld_games.tar.xz"
 REASON = "not all of ALFWorld's games are here: set ALFWORLD_DATA to the folder that `alfworld-download` filled"
 EACH = 60
 """Of the training games, one in so many is unpacked: they are many, and tests play few."""

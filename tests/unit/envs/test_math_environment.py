@@ -20,7 +20,7 @@ from groupwise.rollout.worker_pool import Workers
 from groupwise.system.errors import ConfigError
 from tests.unit.envs.math_sets import gsm8k, state_answers, write_lines
 
-SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", Path(__file__).parents[5] / "shared" / "data" / "math"))
+SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", Path(__file__).parents[4] / "shared" / "data" / "math"))
 """Where the publishers' files may lie."""
 
 

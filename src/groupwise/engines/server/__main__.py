@@ -104,10 +104,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    main()
-
-
 # Loading what a server serves: a model's folder, an adapter's, or a name of the hub.
 
 
@@ -174,3 +170,7 @@ def _load(options: argparse.Namespace) -> Any:
         )
         return adapted.open(words=(), seed=0)[0]
     return folders.load_model(folders.resolve_path(options.model), dtype=dtype)
+
+
+if __name__ == "__main__":
+    main()
