@@ -17,7 +17,7 @@ from groupwise.envs.kit.panel import PanelFile
 from groupwise.store import write_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 
-DUMPS = ROOT / "tests" / "unit" / "recordings" / "data"
+DUMPS = ROOT / "tests" / "unit" / "store" / "data"
 EXAMPLE = ROOT / "examples" / "alfworld_rollouts.jsonl"
 NUM_ROWS = 60
 LONG_LINE_BYTES = 3 * 2**30

@@ -171,7 +171,7 @@ def _import_all() -> None:
 def _stop_before(ending: Ending, *, model: bool) -> None:
     """Let this process stop where a model would be opened, or else where it would begin to learn."""
     import groupwise.training.loop as loop
-    import groupwise.training.run as run
+    import groupwise.training.open_run as opening
     from groupwise.models.pretrained import PretrainedModel
 
     def stop(*arguments: object, **options: object) -> NoReturn:
@@ -183,7 +183,7 @@ def _stop_before(ending: Ending, *, model: bool) -> None:
             ending.fail("hangs", f"nothing refuses {workers} worker processes")
         return open_host(env, workers=0, **options)
 
-    run.open_host = host  # type: ignore[assignment]
+    opening.open_host = host  # type: ignore[assignment]
     loop.train = stop
     PretrainedModel.open = stop  # type: ignore[method-assign]
     TinyModel.open = stop if model else TINY_OPEN  # type: ignore[method-assign]

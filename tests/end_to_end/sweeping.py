@@ -69,8 +69,7 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 def start_sweep(file: Path, folder: Path) -> ForkedProcess:
     """Begin or go on with a sweep, whose runs are forks too; the id of each is beside its folder."""
-    from groupwise.cli import sweep as command
-    from groupwise.cli import sweep as processes
+    from groupwise.cli import sweep as cli_sweep
     from groupwise.cli.main import main
     from groupwise.system.sandbox import die_with_parent
 
@@ -83,15 +82,15 @@ def start_sweep(file: Path, folder: Path) -> ForkedProcess:
         def start(run: Any, gpu: int | None) -> ForkedProcess:
             def train() -> None:
                 die_with_parent(sweep)
-                sys.argv = ["groupwise", *processes.list_arguments(run)]
+                sys.argv = ["groupwise", *cli_sweep.list_arguments(run)]
                 main()
 
             process = ForkedProcess(train, run.log)
             run.folder.with_suffix(".pid").write_text(str(process.pid), encoding="utf-8")
             return process
 
-        command.start_process = start
-        processes.POLL_SECONDS = 0.01
+        cli_sweep.start_process = start
+        cli_sweep.POLL_SECONDS = 0.01
         sys.argv = ["groupwise", "sweep", str(file), "--out", str(folder), *SETTINGS]
         main()
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from groupwise.methods import RECIPES
-from groupwise.models import attention_gpu as flash_chains
-from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models import attention_gpu
 from groupwise.models import forward as logps
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import _checkpoint_layers
@@ -24,15 +23,15 @@ from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_sampl
 
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_chains, "can_attend", lambda device, dtype, width: True)
-    monkeypatch.setattr(flash_chains, "_flash", rows)
-    monkeypatch.setattr(flash_chains, "_flash_backward", rows_backward)
+    monkeypatch.setattr(attention_gpu, "can_attend", lambda device, dtype, width: True)
+    monkeypatch.setattr(attention_gpu, "_flash", rows)
+    monkeypatch.setattr(attention_gpu, "_flash_backward", rows_backward)
 
     def make_inputs(halves: CausalLM, placed: Pack, *, dense: bool = False) -> dict[str, Any]:
-        gpu_attention.register()
-        halves.set_attention(gpu_attention.NAME)
+        attention_gpu.register()
+        halves.set_attention(attention_gpu.NAME)
         chains = Chains.of(placed.position_ids[0].numpy())
-        return gpu_attention.make_inputs(replace(placed, chains=chains), halves.compute_dtype, halves.head_width)
+        return attention_gpu.make_inputs(replace(placed, chains=chains), halves.compute_dtype, halves.head_width)
 
     monkeypatch.setattr(logps, "make_pack_inputs", make_inputs)
 

@@ -11,8 +11,7 @@ from torch import nn
 from groupwise.data.samples import Sample
 from groupwise.losses import Plain, PolicyLoss
 from groupwise.methods import RECIPES
-from groupwise.models import attention_gpu as block_masks
-from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models import attention_gpu
 from groupwise.models.attention import make_dense_mask
 from groupwise.models.forward import _checkpoint_layers
 from groupwise.models.pack import pack
@@ -65,7 +64,7 @@ def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int |
     for share in (True, False):
         packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
         assert apart(update(model, loss, samples, packs)[1], expected) < 1e-5
-    assert model.config._attn_implementation == gpu_attention.NAME
+    assert model.config._attn_implementation == attention_gpu.NAME
 
 
 @pytest.mark.parametrize("window", [None, 2])
@@ -78,7 +77,7 @@ def test_packs_of_several_stretches(window: int | None) -> None:
     )
     assert loss is not None
     (packed,) = pack(samples, token_budget=100_000, gate=0.0)
-    assert len(packed) > 2 * block_masks.STRETCH
+    assert len(packed) > 2 * attention_gpu.STRETCH
     _, expected = update(model, loss, samples, pad_within_budget(samples, token_budget=8192))
     assert apart(update(model, loss, samples, [packed])[1], expected) < 1e-5
 
@@ -138,9 +137,9 @@ def test_attention_over_chains_is_that_of_the_mask(window: int | None) -> None:
     query = torch.randn(1, 4, len(packed), 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     key, value = (torch.randn_like(query[:, :2]).requires_grad_() for _ in range(2))
     asked = {
-        name: each for name, each in gpu_attention.make_inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
+        name: each for name, each in attention_gpu.make_inputs(packed, torch.bfloat16, 32).items() if "_ids" not in name
     }
-    output, _ = gpu_attention.attend_to_pack(nn.Identity(), query, key, value, scaling=0.3, **asked)
+    output, _ = attention_gpu.attend_to_pack(nn.Identity(), query, key, value, scaling=0.3, **asked)
     states = (query, key, value)
     exact = [each.float() for each in states]
     expected = nn.functional.scaled_dot_product_attention(
@@ -197,4 +196,4 @@ def _with_adapter(dtype: torch.dtype) -> nn.Module:
 
 def test_lengths_and_vocabulary() -> None:
     assert max(max(sample.token_ids) for sample in rollouts()) < VOCABULARY
-    assert max(len(sample.token_ids) for sample in rollouts()) > 2 * block_masks.BLOCK
+    assert max(len(sample.token_ids) for sample in rollouts()) > 2 * attention_gpu.BLOCK

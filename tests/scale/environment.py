@@ -104,7 +104,7 @@ class Command:
     def list_processes(self, words: str = "", **variables: str) -> list[int]:
         """Its processes: those whose command line has some words, and that have some variables.
 
-        Not their guardians, whose command lines hold those that they guard.
+        Not their supervisors, whose command lines hold those that they guard.
         """
         wanted = {f"{name}={value}".encode() for name, value in variables.items()}
         return [
@@ -112,7 +112,7 @@ class Command:
             for process in sorted(self._find_processes())
             if words in (line := _read(process.pid, "cmdline").replace(b"\0", b" ").decode())
             and wanted <= set(_read(process.pid, "environ").split(b"\0"))
-            and not (words and "guardian.py" in line)
+            and not (words and "system/supervisor.py" in line)
         ]
 
     def _look(self) -> None:

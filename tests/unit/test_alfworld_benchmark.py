@@ -336,7 +336,7 @@ def test_differences_are_taken_task_by_task() -> None:
     first = _rows({"a": [0, 0], "b": [1, 1], "c": [0, 1], "d": [0]})
     second = _rows({"a": [1, 1], "b": [1, 1], "c": [1, 1], "only here": [0]})
     comparison = compare_pairs(first, second)["valid_seen"]
-    # 1, 0 and 0.5: deviation 0.5 over three tasks, Student's quantile with two degrees of freedom as core has it.
+    # 1, 0 and 0.5: deviation 0.5 over three tasks, Student's quantile with two degrees of freedom as groupwise has it.
     assert comparison["difference"] == 0.5
     low, high = comparison["interval"]
     assert low + high == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Run folders as the command line names them, and what a run needs before anything is loaded."""
+"""What commands are given: run folders, run files, algorithms, columns of a file; and what they may run of them."""
 
 from __future__ import annotations
 
@@ -112,8 +112,7 @@ def read_column_map(entries: Sequence[str] | None) -> Mapping[str, str] | None:
 
 # What a command may run of a run file that somebody else may have written.
 #
-# `train`, `launch`, `sweep`, `warmup`, `check env` and `check engine` are asked to run what they are given. Every
-# other
+# `train`, `launch`, `sweep`, `warmup`, `check env` and `check engine` are asked to run what they are given. Every other
 # command only reads, and imports nothing that a run names; those that could use it have `--trust`.
 
 COMMANDS_THAT_RUN = ("train", "launch", "sweep", "warmup")

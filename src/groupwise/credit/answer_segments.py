@@ -87,10 +87,6 @@ def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: st
     return [float(number) for number in numbers]
 
 
-# Credit of the segments of an answer: what each changed in the value of the answer so far (SPO-chain).
-#
-# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
-
 ENDS, VALUES = "segment_ends", "segment_values"
 
 

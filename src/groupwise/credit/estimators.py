@@ -1,4 +1,4 @@
-"""The estimator that most methods are made of: a number, less its group's level, over its group's spread.
+"""Estimators: a number less its group's level, over its group's spread (`Relative`), and what is made of such credit.
 
 Axes: S steps, C members of the statistics (steps, or attempts within a group, and virtual members), M groups.
 """
@@ -243,9 +243,6 @@ class Scaled(Part, slot="estimator"):
         return Credit.of(table, trace)
 
 
-# Credit whitened over all tokens of the table that train.
-
-
 class Whitened(Part, slot="estimator"):
     """Shift and scale credit to mean 0 and variance 1 over all tokens of the table that train, across tasks.
 
@@ -292,8 +289,6 @@ class Whitened(Part, slot="estimator"):
         return Credit.of(table, trace)
 
 
-# Credit by temporal differences: what a step changed in the value of its situation, not what came of it in the end.
-#
 # Axis: S steps.
 
 

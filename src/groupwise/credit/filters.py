@@ -180,8 +180,7 @@ def _find_unshaped_scores(table: StepTable) -> FloatArray:
 # Admissions: which attempts of a group are compared at all.
 #
 # An attempt that is not admitted leaves the statistics too: baselines, scales, ranks and counts are those of the
-# others.
-# Filters differ: what they drop still moves the numbers of its group, and only does not train.
+# others. Filters differ: what they drop still moves the numbers of its group, and only does not train.
 
 
 class WithoutTruncated(Part, slot="admission"):

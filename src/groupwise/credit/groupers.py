@@ -1,4 +1,4 @@
-"""Groupers: who is compared with whom, as labels."""
+"""Groupers: which steps are compared with each other, as one label per step. Axis: S steps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ def require_peers(table: StepTable, label: IntArray, peers: Peers) -> IntArray:
     return label if peers == "any" else np.where(spans_rollouts(table, label), label, NOT_COMPARABLE)
 
 
-# Groups given by identity alone: the attempts at one task, the steps of one attempt.
-
-
 class ByTask(Part, slot="grouper"):
     """Compare everything that was done at the same task (GRPO's group)."""
 
@@ -39,9 +36,6 @@ class ByAttempt(Part, slot="grouper"):
 
     def __call__(self, table: StepTable) -> IntArray:
         return table.attempt
-
-
-# Steps of a task that stand in the same state, exactly or nearly.
 
 
 class ByState(Part, slot="grouper"):
@@ -110,9 +104,6 @@ def _find_numbers(text: str) -> list[str]:
     return re.findall(r"\d+", text)
 
 
-# Steps of a task that share their state and the states before it.
-
-
 class ByHistory(Part, slot="grouper"):
     """Compare steps of a task that share their state and the `depth` states before it (HGPO's level groups).
 
@@ -144,9 +135,6 @@ def _find_state_before(table: StepTable, steps: int) -> IntArray:
     """State of the step `steps` earlier in the same attempt (S); -1 where there is none."""
     earlier = np.roll(table.state, steps)
     return np.where(table.has_step_before(steps), earlier, NOT_COMPARABLE)
-
-
-# Steps of a task that were sampled from the same branch point.
 
 
 class ByBranch(Part, slot="grouper"):

@@ -1,4 +1,4 @@
-"""Rewards: what the steps of a rollout get."""
+"""Rewards: what a reward part is handed and what it returns, and the rewards that come with groupwise."""
 
 from __future__ import annotations
 
@@ -265,9 +265,6 @@ class BrevityReward(Part, slot="reward"):
         is_right = score_of(trajectory) >= self.solved_at
         paid = self.weight * max(0.0, 1 - length / self.limit) if is_right else 0.0
         return (0.0,) * (len(trajectory.steps) - 1) + (paid,)
-
-
-# A reward for answers that are partly right: a ladder over how much of the answer matched.
 
 
 class LadderReward(Part, slot="reward"):

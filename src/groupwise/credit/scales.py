@@ -108,8 +108,6 @@ class NoScale(Part, slot="scale"):
 
 
 # A scale for groups without success, in which rewards by rank are all there is to compare.
-#
-# Axes: N members, M groups.
 
 
 class FixedUnlessSolved(Deviation, slot="scale"):

@@ -123,8 +123,6 @@ def _add_amounts(trajectory: Trajectory, amounts: Sequence[float], shaper: Shape
     return replace(trajectory, steps=tuple(steps))
 
 
-# The KL to the reference policy, taken off the reward.
-
 REFERENCE_LOGP = "reference_logp"
 """The fact that holds a response's log-probability under the reference policy."""
 

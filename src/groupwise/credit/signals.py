@@ -119,9 +119,6 @@ def discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
     return returns
 
 
-# Signals less a penalty that stays on its step: for malformed responses, and for actions that were refused.
-
-
 class Penalised(Part, slot="signal"):
     """Another signal, less a penalty on each step whose response was malformed (column `well_formed`).
 

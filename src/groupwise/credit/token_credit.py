@@ -1,4 +1,4 @@
-"""What is earned from a token on: the return of classical reinforcement learning, token by token.
+"""Token credit: returns from a token on, whitened credit, plain ways to share a step's credit, generalised advantages.
 
 The reward of a step stands on the last token of its response; tokens of an attempt follow one another, step by step.
 
@@ -121,11 +121,6 @@ class ReturnTrace:
         return Derivation(value=value, formula=words, members=members)
 
 
-# Credit of tokens, whitened over all tokens of the table that train.
-#
-# Axis: K sampled tokens of all steps.
-
-
 class WhitenedTokens(Part, slot="token_credit"):
     """Shift and scale the credit of tokens to mean 0 and variance 1 over all tokens of the table that train.
 
@@ -208,8 +203,6 @@ class WhitenedTrace:
 
 
 # Plain ways to share the credit of a step among its tokens: discounted from the end, or to the first ones alone.
-#
-# Axis: K sampled tokens of all steps.
 
 
 class DiscountedTokens(Part, slot="token_credit"):
@@ -258,11 +251,6 @@ class FirstTokens(Part, slot="token_credit"):
         """Which tokens of its response train instead."""
         first = tokens.num_forced(int(tokens.step[token]))
         return f"only tokens {first} to {first + self.count - 1} of a response do"
-
-
-# Generalised advantages of tokens, with values that were measured instead of learnt.
-#
-# Axes: S steps of the table, K sampled tokens of all steps.
 
 
 class TokenGae(Part, slot="token_credit"):

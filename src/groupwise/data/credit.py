@@ -252,7 +252,7 @@ def find_unearned(table: StepTable) -> BoolArray:
     return np.asarray((table.tasks.sum(earned) == 0)[table.task])
 
 
-# Which steps are compared only with other steps of their own rollout. Axes: S steps, M groups.
+# Axes: S steps, M groups.
 
 
 def find_own_rollout_only(table: StepTable, trace: Trace) -> BoolArray | None:

@@ -196,7 +196,7 @@ class Presence(Enum):
     WHERE_ALL = auto()
     """Where every step says something: a default for the others would be invented."""
     BY_ITSELF = auto()
-    """As `core.step_columns` has a rule for it alone, or only where somebody hands it in."""
+    """As `data.step_columns` has a rule for it alone, or only where somebody hands it in."""
 
 
 class Check(Enum):

@@ -1,4 +1,4 @@
-"""A sample: one training sequence, a prompt the engine was given and the response it sampled."""
+"""Samples, one training sequence each: a prompt and the sampled response; pairs of them, and an update's totals."""
 
 from __future__ import annotations
 
@@ -294,9 +294,6 @@ PromptAndResponse = tuple[Sequence[int], Sequence[int]]
 """Ids of a prompt, and of a response to it."""
 PolicyRole = Literal["current", "reference"]
 """Which weights are asked: those of now, which sampled the update's attempts, or those that the run started from."""
-
-
-# What the denominators of a loss count, over all samples of an update.
 
 
 def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[Pair] = ()) -> Totals:

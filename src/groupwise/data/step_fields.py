@@ -428,8 +428,7 @@ def describe_column_source(name: str) -> str:
 # Functions written out from the table of step fields, as `dataclasses` writes its own.
 #
 # Every step passes through them. A loop over the table takes half as long again as the code that one would write by
-# hand;
-# so that code is written from the table, once, when a module is imported.
+# hand; so that code is written from the table, once, when a module is imported.
 
 
 def compile_function(arguments: str, body: str, known: Mapping[str, Any] | None = None) -> Callable[..., Any]:

@@ -456,7 +456,7 @@ def follow_up(request: Request, answer: Generation) -> Request:
 
 
 Rule = Callable[[Subject], str]
-"""A named promise of an engine; see `rules`."""
+"""A named promise of an engine."""
 
 RULES: tuple[Rule, ...] = (
     answers_every_request,
@@ -517,10 +517,9 @@ def check_engine(
 # Answers to one request by two ways of computing: equal to the last token, or but for rounding.
 #
 # A token follows from a draw and a distribution. Where a second way through the model (other rows beside it, a prompt
-# read in parts) moves log-probs by more than float32 rounds, a draw at the border of two tokens falls on the other
-# side now and then, and the rest of the response is another one. Nobody can promise the tokens then; what can be
-# promised
-# is that log-probs of what both ways said agree, and that tokens part no more often than borders are met.
+# read in parts) moves log-probs by more than float32 rounds, a draw at the border of two tokens falls on the other side
+# now and then, and the rest of the response is another one. Nobody can promise the tokens then; what can be promised is
+# that log-probs of what both ways said agree, and that tokens part no more often than borders are met.
 
 EXACT_GAP = 0.01
 """Nats: engines whose log-probs may differ by no more are held to every token."""

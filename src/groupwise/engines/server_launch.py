@@ -186,8 +186,7 @@ def _write_model(source: ModelSource, model: Any, place: Path) -> Path:
 # A run's servers on the nodes of a cluster: started there, made anew where they die, and asked where they listen.
 #
 # The cluster owns processes and nothing else. A server that was made anew has the weights it was started with, and so
-# it
-# is out until the next hand-over, as any other.
+# it is out until the next hand-over, as any other.
 
 ASK_SECONDS = 10.0
 """How long a server's node may take to say where the server listens."""

@@ -200,9 +200,6 @@ def _take_turns(panels: Mapping[str, Sequence[Task]], weights: Mapping[str, floa
         taken[name] += 1
 
 
-# Turns by weight: who is next, so that everybody's share of the turns is as near to their weight as it can be.
-
-
 def choose_next(weights: Mapping[str, float], taken: Mapping[str, int], *, among: Collection[str] | None = None) -> str:
     """Whose turn it is: the one whose turns lie furthest behind their share; of equals the first.
 

@@ -58,7 +58,7 @@ class ReasoningGym(Part, slot="env"):
     answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
     not the shape of the stored answer (`kit/answers.py`). Nothing evaluates an answer: where a family's scorer
     would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
-    (`reasoning_gym/clearance.py`). The verifier runs in a process of its own without rights: one that raises, breaks a
+    (see `is_cleared`). The verifier runs in a process of its own without rights: one that raises, breaks a
     rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
     follows from its text. Questions are made in that process too, since a few families draw from the process-wide
     generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
@@ -243,8 +243,7 @@ def _require_package() -> None:
 #
 # Somebody read the scorer of every family of the versions in `READ_VERSIONS`, and what it calls. Most compare texts,
 # numbers or JSON. Five evaluate the answer as Python, five give it to sympy; inside the verifier's process those read
-# it
-# by a grammar (`answer_grammars`), and what is outside scores as the family scores an answer that it cannot read. A
+# it by a grammar (`answer_grammars`), and what is outside scores as the family scores an answer that it cannot read. A
 # package with one other line of code is not the one that was read: its families are not cleared.
 
 PACKAGE = "reasoning_gym"

@@ -242,8 +242,7 @@ def _find_cache_folder() -> Path:
 
 # Makes TextWorld games, each in an interpreter of its own, and keeps them on disk.
 #
-# TextWorld's cooking games depend on Python's hash seed: the same seed makes other games in the next process. So a
-# game
+# TextWorld's cooking games depend on Python's hash seed: the same seed makes other games in the next process. So a game
 # is made in a fresh interpreter whose hash seed is fixed, and a task is the same game everywhere.
 
 FILE = "game.z8"

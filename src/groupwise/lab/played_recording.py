@@ -177,17 +177,14 @@ def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: in
 
 # True advantages by continuations: what follows on average from a step's action, less what follows without it.
 #
-#     Q = mean discounted reward, the step's own included, of attempts that keep the step's action and go on from
-# there
+#     Q = mean discounted reward, the step's own included, of attempts that keep its action and go on from there
 #     V = the same of attempts that keep only what was before the step, and draw its action anew
 #     A = Q - V
 #
 # Continuation k of either kind is given the same seed, and draws its later steps by their index: where V's draws come
-# to
-# the same action, both go on alike. So the two are compared in pairs, and the standard error is that of the mean of
-# the
-# pairs' differences. An error bar that is too long is made half as long by four times as many. A pair in which either
-# ended with a fault says nothing of the policy, and is left out.
+# to the same action, both go on alike. So the two are compared in pairs, and the standard error is that of the mean of
+# the pairs' differences. An error bar that is too long is made half as long by four times as many. A pair in which
+# either ended with a fault says nothing of the policy, and is left out.
 
 MIN_CONTINUATIONS = 2
 """Fewer have no standard error."""

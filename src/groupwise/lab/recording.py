@@ -84,9 +84,8 @@ def number_updates(updates: Sequence[Sequence[Group]]) -> IntArray:
 
 # Recordings from worlds that are small enough to list: attempts by a table, and the exact truth of every step.
 #
-# A response is two tokens, the action and the end, so that parts that read tokens, log-probs and entropies have them
-# as a
-# sampler would give them. A prompt is one token, which stands for what the policy saw.
+# A response is two tokens, the action and the end, so that parts that read tokens, log-probs and entropies have them as
+# a sampler would give them. A prompt is one token, which stands for what the policy saw.
 
 END_ID = 0
 """The token that ends a response; action number n is token n + 1."""

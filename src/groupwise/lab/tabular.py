@@ -184,8 +184,7 @@ def _choose(climbing: FloatArray, generator: np.random.Generator) -> IntArray:
 # An engine whose policy is a table: what a prompt shows decides the chances of its actions.
 #
 # It stands where a model would: prompts are token ids, made by a prompter, and responses are sampled by a request's
-# seed.
-# So what is played with it goes the way that training goes, and its true values are known.
+# seed. So what is played with it goes the way that training goes, and its true values are known.
 
 
 class _Choice(NamedTuple):

@@ -1,4 +1,4 @@
-"""How weights are updated: the local learner's settings, without torch, so that run files decode without it."""
+"""How weights are updated: the settings of learners, without torch, so that run files decode without it."""
 
 from __future__ import annotations
 
@@ -77,9 +77,6 @@ class LearnerConfig(Part, slot="learner"):
         from groupwise.learner.local import LocalLearner  # it needs torch
 
         return LocalLearner(model, loss, self, temperature=temperature)
-
-
-# Settings of the sharded learner, without torch, so that run files decode without it.
 
 
 class ShardedLearnerConfig(LearnerConfig, slot="learner"):

@@ -390,8 +390,7 @@ def _is_not_finite(gradient: torch.Tensor | None) -> bool:
 
 # The first pass of a loss: what it must know of a whole optimiser step before it can give a gradient.
 #
-# A loss whose value is no sum over samples (a softmax over a group, a pair, a bound on a mean) gets the coefficients
-# of
+# A loss whose value is no sum over samples (a softmax over a group, a pair, a bound on a mean) gets the coefficients of
 # its gradient from a pass without gradient over all micro-batches; what the passes found is merged here.
 
 

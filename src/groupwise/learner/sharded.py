@@ -1,4 +1,4 @@
-"""Opening a sharded learner: the processes join, the model is divided, and whoever is not rank 0 follows it."""
+"""The sharded learner: how it is opened, what the run sees of it on rank 0, and what every rank does."""
 
 from __future__ import annotations
 
@@ -467,9 +467,6 @@ def _read_share(value: torch.Tensor) -> torch.Tensor:
 
 def _run_body(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     return CausalLM.of(model).run_body(input_ids=ids)
-
-
-# Which rank computes which samples.
 
 
 def deal_to_ranks(samples: Sequence[Sample], world: int) -> list[list[Sample]]:

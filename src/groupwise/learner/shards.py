@@ -136,14 +136,11 @@ def take_share(value: torch.Tensor, whole: torch.Tensor) -> None:
     value.copy_(whole)
 
 
-# Dividing a model: rank 0 has it whole, every rank gets its share, and nobody else ever holds more than a layer of
-# it.
+# Dividing a model: rank 0 has it whole, every rank gets its share, and nobody else ever holds more than a layer of it.
 #
 # Rank 0 takes the weights out of its model and sends what is left, an *outline*: modules, buffers, and weights that
-# have
-# a shape and no numbers. Then layer by layer the weights go from rank 0's memory to all devices, where each rank
-# keeps
-# its part. So a device holds its shares and one layer, and memory the model once, whatever the number of ranks.
+# have a shape and no numbers. Then layer by layer the weights go from rank 0's memory to all devices, where each rank
+# keeps its part. So a device holds its shares and one layer, and memory the model once, whatever the number of ranks.
 
 ENTRY = "run_with_whole_weights"
 """Name under which FSDP knows our way into a model, which runs its body and its head apart."""

@@ -1,4 +1,4 @@
-"""The weight-transfer protocol: weights by name on one side, an engine on the other, a version that both know."""
+"""Weight transfer, from a learner to an engine: within the process, through a file, or as the folder of an adapter."""
 
 from __future__ import annotations
 
@@ -53,9 +53,6 @@ class WeightTransferPart(Protocol):
 
 WeightTransferSlot = Annotated[WeightTransferPart, Slot("weight_transfer")]
 """A field of a run file that a weight transfer fills."""
-
-
-# Weights handed over within the process.
 
 
 class InMemory(Part, slot="weight_transfer"):

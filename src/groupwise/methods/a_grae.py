@@ -35,8 +35,6 @@ def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
     return Algorithm(advantage=credit, loss=base.loss)
 
 
-# Credit reweighted by how hard its task was, compared with the other tasks of the table.
-#
 # Axes: S steps, M tasks.
 
 

@@ -45,9 +45,6 @@ def after_concise_r(
     )
 
 
-# Shorter is better once everybody is right: what a solved group's attempts are paid for brevity.
-
-
 class ConciseWhenSolved(Part, slot="shaper"):
     """Where all attempts at a task are right, pay each by its length instead; elsewhere leave returns as they are.
 

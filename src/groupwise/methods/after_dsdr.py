@@ -52,9 +52,6 @@ def after_dsdr(
     )
 
 
-# A bonus for right answers that are unlike the other right ones.
-
-
 class DiversityBonus(Part, slot="shaper"):
     """Add to what a right attempt earned by how unlike the other right ones it is.
 
@@ -99,9 +96,6 @@ class DiversityBonus(Part, slot="shaper"):
                 "measured; add the measure right_diversity"
             )
         return self.weight * min(float(trajectory.steps[-1].facts["distinctness"]), self.cap)
-
-
-# How unlike the right answers of a group are, by the policy's hidden states and by their formulas.
 
 
 class RightDiversity(Part, slot="measure"):

@@ -46,8 +46,6 @@ def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3,
     )
 
 
-# How mixed the outcomes of a task's attempts are, as a number that a loss may read beside credit.
-#
 # Axes: S steps, A attempts.
 
 
@@ -109,7 +107,7 @@ class SpreadTrace:
         )
 
 
-# A clip whose range gives way where the signal is strong. Axis: T tokens.
+# Axis: T tokens.
 
 Width = Annotated[float, Field(ge=0)]
 Stretch = Annotated[float, Field(ge=0, lt=1)]

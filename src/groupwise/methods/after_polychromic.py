@@ -49,7 +49,7 @@ def after_polychromic(
     )
 
 
-# Credit that a set of attempts shares: what it earned, times how varied it is. Axes: S steps, A attempts.
+# Axes: S steps, A attempts.
 
 
 class SetShared(Part, slot="estimator"):
@@ -147,9 +147,6 @@ class SetShared(Part, slot="estimator"):
                 f"{table.describe_step(int(table.attempts.first[outside[0]]))}: the attempt brought "
                 f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
             )
-
-
-# The kinds of attempts, and how credit that sets of them share came about, set by set. Axes: S steps, A attempts.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -40,7 +40,7 @@ def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
     )
 
 
-# Credit that keeps a signal where all attempts did equally well: the level itself counts a little. Axis: S steps.
+# Axis: S steps.
 
 ROUNDING = 1e-9
 """Rewards that add up to nothing may miss it by this much."""

@@ -46,8 +46,6 @@ def after_vsrm(
     )
 
 
-# Credit of the lines of an answer by what each changed in the chance to answer rightly: after VSRM.
-#
 # Axes: S steps of the table, K sampled tokens of all steps.
 
 ENDS, ACCURACY = "line_token_ends", "line_accuracy"
@@ -136,8 +134,6 @@ class LineTrace:
         formula = f"line {line + 1}: {own:.6g} + {part.weight:.6g} x {paid:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)
 
-
-# What answers would come out as if they ended early: accuracy after each line, by making the policy answer there.
 
 Separators = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 

@@ -43,9 +43,6 @@ def after_webstar(*, above: Finite = 5.0) -> Algorithm:
     )
 
 
-# The filter that lets steps train by what a judge said of them.
-
-
 class ScoredSteps(Part, slot="filter"):
     """Keep the steps whose judge agrees with their credit: good ones of what is praised, bad ones of what is blamed.
 
@@ -92,8 +89,6 @@ class ScoredSteps(Part, slot="filter"):
             )
         return math.fsum(value * chance for value, chance in pairs)
 
-
-# What the environment's expert would say of each step: a judge by rule, where no model can judge.
 
 Score = Annotated[float, Field(ge=0, le=10)]
 

@@ -50,8 +50,6 @@ def bcpg_nsa(
     )
 
 
-# Right segments of bad answers, blamed less, not at all, or praised: the step weight of BCPG-NSA.
-#
 # Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
 
 

@@ -33,8 +33,6 @@ def cispo(*, cap: Finite = 5.0) -> Algorithm:
     )
 
 
-# Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
-#
 # Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
 
 

@@ -52,8 +52,6 @@ def copo(
     )
 
 
-# How much the attempts at a task tell about each other, by how much their answers agree: COPO's blending.
-#
 # Axes: S steps, A attempts, M tasks.
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -107,9 +105,6 @@ class AnswerBlend(Part):
 def _find_entropy(counts: IntArray) -> float:
     share = counts / counts.sum()
     return float(-(share * np.log2(share)).sum()) + 0.0
-
-
-# Tasks against each other where the attempts at one say little: COPO. Axes: S steps, M tasks.
 
 
 class LocalShare(Part, slot="estimator"):

@@ -51,8 +51,6 @@ def d3s(
     )
 
 
-# Training on the samples and the tokens that say most: D3S, dynamic dual-level down-sampling.
-#
 # Axes: S steps of the table, K sampled tokens of all steps, C candidates for training.
 
 

@@ -45,8 +45,6 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
     )
 
 
-# Credit that holds the entropy of the policy at a level, by a ratio to a hotter or colder policy: DCPO.
-#
 # Axes: S steps of the table, K sampled tokens of all steps.
 
 
@@ -122,9 +120,6 @@ def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:
     return np.array(logps, dtype=np.float64)
 
 
-# How the credit of conflict tokens, and credit with a second ratio, come about: worked out again, answer by answer.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TemperedTrace:
     """How `TemperedCredit` comes by a token's credit."""
@@ -155,9 +150,6 @@ class TemperedTrace:
         )
         formula = f"{1 - weight:.6g} x {own:.6g} + {weight:.6g} x {ratio:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)
-
-
-# How likely sampled tokens are under a hotter and a colder policy.
 
 
 class TemperedScore(Part, slot="measure"):

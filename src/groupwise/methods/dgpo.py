@@ -34,8 +34,6 @@ def dgpo(*, temperature: Finite = 2.0, reference: bool = False) -> Algorithm:
     )
 
 
-# Credit reweighted by how hard its task was, compared with the other tasks of the table.
-#
 # Axes: S steps, M tasks.
 
 

@@ -47,8 +47,6 @@ def disco(
     return Algorithm(advantage=grpo().advantage, loss=loss)
 
 
-# Discriminative constrained optimisation: solved attempts above failed ones, within a bound on the change.
-#
 # Axes: T tokens of a micro-batch, R trajectories of the update.
 
 LARGEST_LOG_RATIO = 20.0

@@ -33,7 +33,7 @@ def dpo(*, beta: Finite = 0.1, pairs: Pairs = "best_against_worst") -> Algorithm
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Dpo(beta=beta))
 
 
-# Preference losses against a reference policy: DPO, and what was made of it. Axes: T tokens, M members, P pairs.
+# Axes: T tokens, M members, P pairs.
 
 Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]

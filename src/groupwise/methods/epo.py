@@ -53,7 +53,7 @@ def epo(
     )
 
 
-# An entropy bonus that keeps the entropy of each step near its own past: EPO. Axis: T tokens.
+# Axis: T tokens.
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 OUTSIDE = "entropy_outside"

@@ -68,8 +68,6 @@ def gardo(
     )
 
 
-# Which attempts earn suspiciously much: a gate for a penalty, as a channel that a loss reads beside credit.
-#
 # Axes: S steps, A attempts.
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -158,8 +156,7 @@ def win_rates(values: FloatArray) -> FloatArray:
     return lower / max(len(values) - 1, 1)
 
 
-# How large a share of doubtful attempts a gate lets through, which follows how doubtful they are: the memory of
-# GARDO.
+# How large a share of doubtful attempts a gate lets through, which follows how doubtful they are: the memory of GARDO.
 #
 # Axis: M tasks.
 
@@ -214,9 +211,6 @@ class GateShare:
         """Go on from there."""
         self._share = float(state["share"])
         self._recent = [float(mean) for mean in state["recent"]]
-
-
-# How `DoubtGate` comes by a step's number, in plain arithmetic. Axis: S steps.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -279,7 +273,7 @@ def _find_quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-# More credit for good attempts that are unlike the others: GARDO's diversity. Axes: S steps, A attempts, W width.
+# Axes: S steps, A attempts, W width.
 
 SAME = 1e-12
 """Mean distance below which the attempts at a task count as the same."""
@@ -365,7 +359,7 @@ def _weigh_group(points: FloatArray) -> FloatArray:
     return near / mean if mean > SAME else np.ones(len(points))
 
 
-# A KL to the reference where rewards are doubtful, to a reference that follows: GARDO. Axis: T tokens.
+# Axis: T tokens.
 
 MEASURED = "loss/kl_to_reference"
 """What a loss with a reference reports of its own accord: mean of k3 over the tokens that train."""

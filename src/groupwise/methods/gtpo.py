@@ -45,8 +45,6 @@ def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Fini
     )
 
 
-# Tokens that good and bad answers share, and answers that are too unsure: GTPO.
-#
 # Axes: S steps of the table, K sampled tokens of all steps.
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -124,9 +122,6 @@ def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end:
     np.minimum.at(first_break, tokens.step[~is_shared], place[~is_shared])
     in_run: BoolArray = is_shared & (place < first_break[tokens.step])
     return in_run
-
-
-# How the credit of conflict tokens, and credit with a second ratio, come about: worked out again, answer by answer.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -43,7 +43,7 @@ def hdpo(
     )
 
 
-# A signal that is the larger, the fewer tool calls an attempt made. Axes: S steps, A attempts.
+# Axes: S steps, A attempts.
 
 
 class ToolEconomy(Part, slot="signal"):

@@ -84,8 +84,6 @@ def shrunk_hgae(
     return make_temporal_algorithm(credit, scale_by)
 
 
-# Returns less what their situations are worth, by groups within groups that lend to one another.
-#
 # Axes: S steps, M groups.
 
 

@@ -34,7 +34,7 @@ def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") 
     return Algorithm(advantage=base.advantage, loss=Llds(of=base.loss, weight=weight, gate=gate))
 
 
-# A loss beside another: what was right must not become less likely. Axes: T tokens, R trajectories of the update.
+# Axes: T tokens, R trajectories of the update.
 
 
 class Llds(Part, slot="loss"):

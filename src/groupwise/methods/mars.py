@@ -50,9 +50,6 @@ def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False)
     )
 
 
-# Steps that were taken by the same player, at one task or at all of them.
-
-
 class ByRole(Part, slot="grouper"):
     """Compare steps of a task that the same player or agent took; a table without `role` has one player.
 

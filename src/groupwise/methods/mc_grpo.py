@@ -38,9 +38,6 @@ def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
     )
 
 
-# The filter that leaves out the attempt at the median.
-
-
 class DropPivot(Part, slot="filter"):
     """Drop, in each task, the one attempt that the median baseline is taken from: its credit is 0 by construction.
 

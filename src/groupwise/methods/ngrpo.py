@@ -50,8 +50,6 @@ def ngrpo(
     )
 
 
-# A signal with an upper bound: a step above it is an error.
-#
 # Axis: S steps.
 
 

@@ -43,7 +43,7 @@ def p3o(
     )
 
 
-# Pairwise proximal policy optimisation: a policy gradient of pairs. Axes: T tokens, M members, P pairs.
+# Axes: T tokens, M members, P pairs.
 
 Width = Annotated[float, Field(gt=0)]
 LARGEST_LOG_RATIO = 20.0

@@ -54,8 +54,6 @@ def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) ->
     )
 
 
-# What each step changed in the chance that a prover succeeds: the best of several continuations from a copy.
-
 SUCCESS = "success"
 Situation = tuple[str, tuple[tuple[int, ...], ...]]
 """A task, and all that was said so far: the same world, and the same prompt."""

@@ -49,8 +49,6 @@ def prorag(
     )
 
 
-# How `JudgedCredit` comes by a token's credit, worked out again.
-
 ENDS, SCORES = "judged_ends", "judged_scores"
 """Facts of a step that the measure `judged_segments` writes."""
 KEPT, BROKEN = 1.0, -2.0
@@ -90,8 +88,6 @@ class JudgedTrace:
         return squashed
 
 
-# What a judge says of the segments of answers, compared within the task and added to credit: ProRAG.
-#
 # Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
 
 

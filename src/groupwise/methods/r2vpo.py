@@ -48,8 +48,6 @@ def r2vpo(
     )
 
 
-# A penalty on the variance of ratios, whose weight follows a bound from update to update.
-#
 # Axes: T tokens, M tasks.
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -59,8 +59,6 @@ def rank_grpo(
     )
 
 
-# Credit of the items of a list: each is compared with the items at its rank in the other attempts (Rank-GRPO).
-#
 # Axes: S steps of the table, K sampled tokens of all steps, N ranks that are asked for.
 
 Amount = Annotated[float, Field(allow_inf_nan=False)]
@@ -161,8 +159,6 @@ class RankTrace:
 
 
 # Items of ranked lists, as facts of the environment and of the measure `item_tokens` say them.
-#
-# Axes: S steps of the table, K sampled tokens of all steps.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -248,8 +244,6 @@ def _is_count(value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
-
-# Which tokens of a response say which item of a list: spans of text, found again among the tokens.
 
 SPANS = "item_spans"
 

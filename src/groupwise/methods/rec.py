@@ -184,8 +184,6 @@ class Rec(Part, slot="surrogate"):
         return TokenLoss(loss=loss_T, clipped={"high": above_T, "low": below_T})
 
 
-# Credit that leans to praise: each step's credit times an exponential of itself.
-#
 # Axis: S steps.
 
 LARGEST_EXPONENT = 20.0

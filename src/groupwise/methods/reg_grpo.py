@@ -33,8 +33,6 @@ def reg_grpo(*, floor: Finite = 0.5, kl: Finite = 0.04) -> Algorithm:
     return Algorithm(advantage=grpo().advantage, loss=Regression(floor=floor, penalties=(Kl(weight=kl),)))
 
 
-# Regression to the advantage: how much likelier an attempt has become should equal its credit.
-#
 # Axes: T tokens of a micro-batch, R trajectories of the update.
 
 

@@ -42,9 +42,6 @@ def salt(
     )
 
 
-# Credit averaged over the steps of a group in which several attempts meet (SALT).
-
-
 class Merged(Part, slot="estimator"):
     """Give the steps of a group their mean credit, where at least two attempts meet in it; others keep their own.
 
@@ -76,8 +73,6 @@ class Merged(Part, slot="estimator"):
         )
         return Credit.of(table, trace)
 
-
-# Steps of a task that are the same edge of its trajectory graph: from one state, by one action, to one state.
 
 BOUNDARY = 0
 """Code of what lies before an attempt's first step and after its last."""

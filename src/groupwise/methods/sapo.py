@@ -33,8 +33,6 @@ def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorith
     )
 
 
-# Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
-#
 # Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
 
 Temperature = Annotated[float, Field(gt=0)]

@@ -46,8 +46,6 @@ def seeupo(
     return Algorithm(advantage=dr_grpo().advantage, loss=LastTurnFirst(of=of, stages=stages))
 
 
-# A loss whose turns are learnt one after the other, the last one first.
-#
 # Axes: T tokens, R trajectories of the update.
 
 

@@ -31,7 +31,7 @@ def simpo(*, beta: Finite = 2.5, margin: Finite = 0.55, pairs: Pairs = "best_aga
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Simpo(beta=beta, margin=margin))
 
 
-# A preference loss over pairs of attempts, without a reference policy. Axes: T tokens, M members, P pairs.
+# Axes: T tokens, M members, P pairs.
 
 
 class Simpo(Part, slot="loss"):

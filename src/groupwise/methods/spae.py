@@ -50,8 +50,6 @@ def spae(
     )
 
 
-# Credit of the lines of an answer by the potential that each line changed: SPAE.
-#
 # Axes: S steps of the table, K sampled tokens of all steps, G lines of all steps.
 
 ENDS, POTENTIALS = "potential_ends", "potentials"
@@ -147,9 +145,6 @@ class PotentialTrace:
         )
         formula = f"{own:.6g} x {damping:.6g} + {part.xi:.6g} x {gain:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)
-
-
-# How sure and how right the policy would be if it answered now: a potential after each line of an answer.
 
 
 class AnswerPotential(Part, slot="measure"):

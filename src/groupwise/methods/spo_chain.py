@@ -53,8 +53,6 @@ def spo_chain(
     )
 
 
-# Credit of the segments of an answer: what each changed in the value of the answer so far (SPO-chain).
-#
 # Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
 
 
@@ -127,9 +125,6 @@ class SegmentTrace:
         """Why a token does not train."""
         probability = math.exp(float(tokens.logp[token]))
         return f"its probability was {probability:.6g}, and only tokens below {self.part.max_probability or 1:.6g} do"
-
-
-# What answers are worth half-way: values of prefixes, by going on from them.
 
 
 class SegmentValues(Part, slot="measure"):

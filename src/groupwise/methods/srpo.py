@@ -39,8 +39,6 @@ def srpo(*, k: Annotated[int, Field(ge=1)] = 4, best: Finite = 1.0) -> Algorithm
     )
 
 
-# Credit for what an exact hit adds to the chance that one of k attempts hits.
-#
 # Axes: S steps, A attempts, M tasks.
 
 

@@ -42,7 +42,7 @@ def step_apo(
     return Algorithm(advantage=grpo().advantage, pairing=siblings, loss=StepApo(beta=beta, alpha=alpha))
 
 
-# Preference losses against a reference policy: DPO, and what was made of it. Axes: T tokens, M members, P pairs.
+# Axes: T tokens, M members, P pairs.
 
 Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -67,7 +67,7 @@ class StepApo(Dpo, slot="loss"):
         return self.alpha * pairs.gap
 
 
-# A pairing of steps: what was tried in one state, the better against the worse. Axis: S steps.
+# Axis: S steps.
 
 
 class Siblings(Part, slot="pairing"):

@@ -61,8 +61,6 @@ def verl(
     )
 
 
-# What `rank_bonus` remembers: moving averages of effective rank, its velocity and its acceleration.
-
 RANKS = ("effective_rank", "rank_velocity", "rank_acceleration")
 """Facts of a step that the measure `effective_rank` writes."""
 LEVELS = ("average_effective_rank", "average_rank_velocity", "average_rank_acceleration")
@@ -108,8 +106,6 @@ class RankLevels:
         self._levels = (rank, velocity, acceleration)
 
 
-# A bonus for answers whose hidden states take more directions than usual, or do so faster: VERL.
-#
 # Axes: S steps of the table, K sampled tokens of all steps.
 
 EPS = 1e-8
@@ -203,8 +199,6 @@ class RankBonusTrace:
         return Derivation(value=value, formula=said)
 
 
-# How many directions the hidden states of a response take, and how that grows along it.
-#
 # Axes: n sampled tokens, d width of a hidden state, J prefixes.
 
 

@@ -37,7 +37,7 @@ def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepte
     )
 
 
-# A pairing by two judges: the outcome first, then how the steps were judged. Axis: A attempts.
+# Axis: A attempts.
 
 
 class ByVerdict(Part, slot="pairing"):

@@ -70,16 +70,12 @@ def make_attention_mask(pack: Pack, *, implementation: str, dtype: torch.dtype) 
 
 # Attention of a pack on a CPU, at the cost of its paths instead of the square of its length.
 #
-# In pre-order, what a block of neighbouring nodes sees outside itself are the ancestors of the block's first node: if
-# k
-# comes before the block and is an ancestor of some q in it, then `k < first <= q < end[k]`, so that k is an ancestor
-# of
+# In pre-order, what a block of neighbouring nodes sees outside itself are the ancestors of the block's first node: if k
+# comes before the block and is an ancestor of some q in it, then `k < first <= q < end[k]`, so that k is an ancestor of
 # the first as well. So a block of queries needs the keys of one path and its own, whatever else is in the pack. Rows
-# side
-# by side are a forest too, and profit as much.
+# side by side are a forest too, and profit as much.
 #
-# `TreeMask` brings this to a model that knows nothing of it: a boolean mask in which no entry is stored. Where
-# torch's
+# `TreeMask` brings this to a model that knows nothing of it: a boolean mask in which no entry is stored. Where torch's
 # own `scaled_dot_product_attention` meets it, the blocks are computed; any other operation gets the entries.
 #
 # Axes: L nodes, B nodes of a block, K keys a block sees, A attention heads, D their width.

@@ -1,7 +1,7 @@
 """Attention of packs on a GPU, on models as they are: transformers lets an attention function be registered by name.
 
-In half precision it is flash attention over the chains of the forest (`flash_chains`); in float32, and for heads that
-flash attention does not know, FlexAttention under block masks (`block_masks`). Without a pack it is `sdpa`.
+In half precision it is flash attention over the chains of the forest; in float32, and for heads that flash attention
+does not know, FlexAttention under block masks. Without a pack it is `sdpa`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from groupwise.system.errors import ConfigError
 # Attention of a pack on a GPU in any precision: FlexAttention with block masks from the interval rule.
 #
 # In pre-order, what a stretch of neighbouring nodes sees outside itself are the ancestors of its first node (see
-# `on_cpu`). So queries are taken in *stretches*, each with keys of its own: that path, then its own nodes. Which
-# blocks of a stretch's keys a block of its queries sees follows from two numbers a block:
+# `models.attention`). So queries are taken in *stretches*, each with keys of its own: that path, then its own nodes.
+# Which blocks of a stretch's keys a block of its queries sees follows from two numbers a block:
 #
 #     seen: max end[k] > first q          full: min end[k] > last q
 #
 # and that is FlexAttention's block mask, whatever the forest; no pair of tokens is looked at. Stretches are there for
-# the
-# backward pass, in which a block of keys waits for all queries that see it: those of a shared prompt are every query
-# of a
-# pack. With keys of its own a stretch's prompt is waited for by the stretch alone, and autograd adds up the copies.
+# the backward pass, in which a block of keys waits for all queries that see it: those of a shared prompt are every
+# query of a pack. With keys of its own a stretch's prompt is waited for by the stretch alone, and autograd adds up the
+# copies.
 #
 # Axes: L nodes, K keys, A attention heads, D their width; a table is blocks of queries by blocks of keys.
 
@@ -256,13 +255,11 @@ def _cast_like_autocast(*states: torch.Tensor) -> list[torch.Tensor]:
     return [state.to(dtype) for state in states]
 
 
-# Attention of a pack on a GPU in half precision: flash attention over its chains (`batching.chains`).
+# Attention of a pack on a GPU in half precision: flash attention over its chains (`models.pack.Chains`).
 #
-# A chain's queries see its path and itself, causally: that is flash attention over rows of unequal length whose
-# queries
+# A chain's queries see its path and itself, causally: that is flash attention over rows of unequal length whose queries
 # stand at the end of their keys. A path is copied as often as chains leave it, and the gradients of its copies are
-# added
-# up; no mask is built, nothing compiled.
+# added up; no mask is built, nothing compiled.
 #
 # Axes: L nodes, K keys, A attention heads, D their width.
 

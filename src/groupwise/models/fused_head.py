@@ -1,4 +1,4 @@
-"""The chunked head on a GPU: as `chunked`, with each tile's arithmetic in one kernel (`fused_tiles`).
+"""The chunked head on a GPU: as `models.head`, with each tile's arithmetic in one compiled kernel.
 
 Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
 """
@@ -135,8 +135,7 @@ def _read_scaling(work: Work) -> LogitScaling:
 # A tile of logits on a GPU: read once or twice and never written out in float32.
 #
 # Operation by operation, a tile is passed through memory a dozen times, which takes longer than the matrix products
-# around it. Compiled, the softmax reads the products as they are and keeps three numbers a row; the gradient reads
-# them
+# around it. Compiled, the softmax reads the products as they are and keeps three numbers a row; the gradient reads them
 # and writes what the next products read.
 #
 # Axes: U predicting nodes, V tokens of a tile of the vocabulary.

@@ -443,8 +443,6 @@ def label_units(samples: Sequence[Sample], unit: str) -> IntArray:
     return np.array([labels.setdefault(name, len(labels)) for name in names[unit]], dtype=np.int64)
 
 
-# Moving dataclasses that hold tensors to a device.
-
 Holder = TypeVar("Holder", bound="DataclassInstance")
 
 

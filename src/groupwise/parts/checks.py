@@ -62,7 +62,7 @@ def is_nonnegative_integer(value: Any) -> bool:
 
 
 def is_list_of(result: Any, kind: type | str) -> bool:
-    """Whether a result is a list or tuple of a record; by the name of its class, where core does not know it."""
+    """Whether a result is a list or tuple of a record; by the name of its class, where `parts` does not know it."""
     if not isinstance(result, list | tuple):
         return False
     return all(type(entry).__name__ == kind if isinstance(kind, str) else isinstance(entry, kind) for entry in result)
@@ -108,7 +108,7 @@ def _are_shares(result: Any, arguments: Arguments) -> bool:
 
 
 def _is_action(result: Any, arguments: Arguments) -> bool:
-    # An `Action` of the rollout, which core does not know: what to do, and whether the form was kept.
+    # An `Action` of the rollout, which `parts` does not know: what to do, and whether the form was kept.
     return isinstance(result, tuple) and [type(entry) for entry in result] == [str, bool]
 
 
@@ -277,7 +277,7 @@ CREDIT_RESULTS: Mapping[str, Mapping[str, RequiredResult]] = {
 
 # What the parts of a loss must return: losses, ratios, surrogates, corrections, penalties, aggregates, pairings.
 #
-# Core knows no torch: a tensor is what has `detach`, a shape and a floating-point type. Axis: T tokens.
+# `parts` knows no torch: a tensor is what has `detach`, a shape and a floating-point type. Axis: T tokens.
 
 
 def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:

@@ -163,7 +163,8 @@ class Pairing(Protocol):
 class Loss(Protocol):
     """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
 
-    The columns and the result hold tensors, which core does not name: see `groupwise.losses`. What else one may have:
+    The columns and the result hold tensors, which `parts` does not name: see `groupwise.losses`. What else one may
+    have:
 
     - `ignores_zero_credit`: one that says so is not shown samples without credit.
     - `columns`, `channels`: names of the step table's columns and of the algorithm's channels that it is handed.

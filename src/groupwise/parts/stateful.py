@@ -222,9 +222,6 @@ def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, pa
             )
 
 
-# What stateful parts remembered when an update began, as the journal keeps it beside the update's attempts.
-
-
 @dataclass(frozen=True, kw_only=True)
 class StateBefore:
     """What a part remembered when an update began, as the journal keeps it.

@@ -184,9 +184,8 @@ def _walk_attempts(groups: Mapping[Id, Sequence[Sequence[RecordedStep]]]) -> Ite
 #     opening  turn f  response f  turn f+1  response f+1  ...  turn t
 #
 # Each prompt goes on after the response before it, so what a step's turn added is what follows that response. Only
-# where
-# the opening ends is not to be seen as long as the first turn follows it; a prompt that left the first turn out shows
-# it.
+# where the opening ends is not to be seen as long as the first turn follows it; a prompt that left the first turn out
+# shows it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

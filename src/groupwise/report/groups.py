@@ -1,6 +1,6 @@
 """The groups of an update as reports show them: attempts and steps, each with its credit and whom it was compared with.
 
-`read_groups.py` reads them from a run's folder.
+`read_groups` reads them from a run's folder.
 """
 
 from __future__ import annotations

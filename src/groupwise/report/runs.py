@@ -300,8 +300,7 @@ def _as_column(values: Sequence[float]) -> FloatArray:
 # Numbers of arms over what training cost: the mean over seeds with its interval, at updates that all seeds have.
 #
 # A point is an update. Along another axis it lies where the arm's runs had come to on average: so many environment
-# steps,
-# sampled tokens or seconds of training.
+# steps, sampled tokens or seconds of training.
 
 UPDATES, STEPS, TOKENS, TIME = "updates", "steps", "tokens", "time"
 SUMMED = {STEPS: "rollout/total_steps", TOKENS: "rollout/total_tokens"}

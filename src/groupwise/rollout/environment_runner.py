@@ -206,9 +206,6 @@ def fault_of(error: BaseException) -> Fault:
     return Fault(reason=reason, message=quote_error(error))
 
 
-# How long the episode loop waits for environments, and for how many steps of theirs.
-
-
 @dataclass
 class EnvTiming:
     """Steps of environments, and the seconds in which the loop waited for them to open and to act.

@@ -414,8 +414,7 @@ def read_future(engine: object, future: Future[Generation]) -> Generation:
 # Attempts that go on by themselves, where an engine takes requests as they come.
 #
 # Each acts as soon as its answer is there, and asks again as soon as its environment has acted, while the others wait
-# for
-# theirs. The loop runs in one thread; whoever answers in another rings a bell.
+# for theirs. The loop runs in one thread; whoever answers in another rings a bell.
 
 
 def play_as_answered(episodes: LiveEpisodes, active: Sequence[int], engine: SubmittingEngine) -> None:

@@ -1,4 +1,4 @@
-"""Curricula: which task comes next."""
+"""Curricula: they hand out tasks, are told how these went, and their state can be saved and loaded."""
 
 from __future__ import annotations
 
@@ -40,9 +40,6 @@ class Curriculum(Protocol):
 
 CurriculumSlot = Annotated[Curriculum, Slot("curriculum")]
 """A field of a run file that a curriculum fills."""
-
-
-# The shuffled curriculum: every task once, in random order, then all over again in another order.
 
 
 class Shuffled(Part, slot="curriculum"):

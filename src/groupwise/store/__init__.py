@@ -1,4 +1,4 @@
-"""What lies on disk: journal, run folder, lock, checkpoint files, and rollout files of ours and of others."""
+"""What is on the disk: the journal, run folder, lock and checkpoint files of a run; rollout files of any format."""
 
 from __future__ import annotations
 

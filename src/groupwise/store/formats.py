@@ -126,9 +126,6 @@ FOREIGN: dict[str, Callable[[JsonLines, Any], Source]] = {"verl_agent": _verl_ag
 """Reader of each foreign format, made for a file and the value on its first line."""
 
 
-# The journal of a run as recorded rollouts: its attempts, grouped as they were compared.
-
-
 class JournalSource:
     """Reads the attempts of a run's updates; the attempts at a task in one update are a group."""
 

@@ -569,10 +569,8 @@ def _text(value: Any) -> str:
 #
 # They are written with the update during which they were played, in its transaction, so that a run that goes on from
 # there need not play them again, with weights that nobody has any more. They stay as long as a run may go on from
-# there:
-# for the newest update, and for those that have a checkpoint. They are no part of the chain of digests, since the
-# update
-# that learns from them writes them down again; a digest of their own stands in the checkpoint.
+# there: for the newest update, and for those that have a checkpoint. They are no part of the chain of digests, since
+# the update that learns from them writes them down again; a digest of their own stands in the checkpoint.
 
 CLOCK = -1
 """The place of what the clock said, which differs between two runs of the same seed and is in no digest."""

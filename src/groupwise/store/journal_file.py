@@ -417,14 +417,12 @@ def _check(value: object) -> None:
         raise TypeError(f"a {type(value).__module__}.{type(value).__name__} has no form in JSON")
 
 
-# The updates of a journal as a chain of digests: each over the one before it and over what was written for the
-# update.
+# The updates of a journal as a chain of digests: each over the one before it and over what was written for the update.
 #
 # A checkpoint holds the chain's end. A journal that lacks an update, holds another one, or one of whose rows was
-# changed
-# does not lead there, so that a run never goes on beside a past that is not its own. Left out is what the clock says
-# and how servers shared the work, which differ between two runs of the same seed, and the evaluations, which nothing
-# learns from.
+# changed does not lead there, so that a run never goes on beside a past that is not its own. Left out is what the clock
+# says and how servers shared the work, which differ between two runs of the same seed, and the evaluations, which
+# nothing learns from.
 
 START = hashlib.sha256(b"groupwise journal").hexdigest()
 """The chain before the first update."""

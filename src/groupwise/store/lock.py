@@ -4,7 +4,7 @@ The lock is `flock` on a small file in the folder, in which the holder says who 
 lock is held; after a holder that was killed it stays behind, holds nobody up, and goes with the next one. A child that
 is forked while the lock is held lets go of it at once, and an interpreter that is started anew never has it.
 
-Where other machines see the folder too, or the file system has no `flock`, a lease is taken as well: see `run_lease`.
+Where other machines see the folder too, or the file system has no `flock`, a lease is taken as well: see `RunLease`.
 """
 
 from __future__ import annotations
@@ -251,11 +251,9 @@ if hasattr(os, "register_at_fork"):
 
 # A lease on a folder that other machines see: its holder writes a count into the lock's file, again and again.
 #
-# Locks of the kernel (`flock`) need not reach from one machine to the next: that depends on the file system and on
-# how it
-# is mounted, and a program cannot ask. So whoever finds a holder named in the file watches whether its count still
-# grows.
-# Clocks of different machines are never compared.
+# Locks of the kernel (`flock`) need not reach from one machine to the next: that depends on the file system and on how
+# it is mounted, and a program cannot ask. So whoever finds a holder named in the file watches whether its count still
+# grows. Clocks of different machines are never compared.
 
 BEAT_SECONDS = 10.0
 """How often a holder counts."""

@@ -221,8 +221,6 @@ def to_json_value(value: Any) -> Any:
     return value
 
 
-# What the rows of one file must agree on.
-
 _EITHER = ("tokens", "response_ids")
 """Two ways to say one thing."""
 _TOKENS = " or ".join(f"{name!r} in row" for name in _EITHER)

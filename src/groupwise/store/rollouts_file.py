@@ -304,8 +304,7 @@ class RolloutsBuilder:
 
 # Rows in any order become whole groups within bounded memory: sorted into bucket files by a hash of their group.
 #
-# A bucket holds batches of reduced rows, written with `marshal`: they never leave this process and its private
-# folder,
+# A bucket holds batches of reduced rows, written with `marshal`: they never leave this process and its private folder,
 # and reading a row back must cost less than reading it from JSON did.
 
 MAX_BUCKETS = 128

@@ -1,7 +1,8 @@
-"""Step dumps of verl-agent and its forks (GiGPO, HGPO): JSON Lines, one active step a row.
+"""Dumps of verl-agent and its forks, and of verl: JSON Lines.
 
-verl-agent (Feng et al. 2025, arXiv:2505.10978) keeps these fields for every step of a rollout but writes no file of
-its own; forks dump them as they are. Read here, and nothing else:
+Step dumps of verl-agent and its forks (GiGPO, HGPO): one active step a row. verl-agent (Feng et al. 2025,
+arXiv:2505.10978) keeps these fields for every step of a rollout but writes no file of its own; forks dump them as they
+are. Read here, and nothing else:
 
     uid              -> task          the group of attempts, new in every update
     traj_uid         -> attempt
@@ -18,6 +19,20 @@ its own; forks dump them as they are. Read here, and nothing else:
 `uid`, `traj_uid` and `rewards` must be there; of alternatives the first that the first line has is read throughout.
 Without a step index, the rows of an attempt are taken in the order of the file. Two fields are **not** the step index:
 `index` is a position in the batch, and `step` is the number of the update.
+
+verl's own rollout dumps: `{update}.jsonl`, one response a row (`trainer.rollout_data_dir`, `validation_data_dir`). Read
+here, and nothing else:
+
+    input   -> observation, and the task where there is no uid (a digest of the text)
+    output  -> action
+    score   -> reward and outcome
+    step    -> group             the number of the update: attempts at one task are compared within an update
+    uid     -> task; of the form `{sample}_{session}_{output}` (verl >= 0.9) it is task, attempt and index
+    acc     -> extra.acc
+
+A response is an attempt of one step, numbered in the order of the file. An attempt of several outputs (by `uid`,
+whose rows verl writes next to each other) is a step each; its outcome is the score of the last output, as in verl's
+own metrics, and the other steps have reward 0. These dumps record no state: nothing is comparable below the attempt.
 """
 
 from __future__ import annotations
@@ -131,22 +146,6 @@ def _count_row(record: Record, seen: dict[tuple[Any, Any], int], attempt: tuple[
         )
     return index
 
-
-# verl's own rollout dumps: `{update}.jsonl`, one response a row (`trainer.rollout_data_dir`, `validation_data_dir`).
-#
-# Read here, and nothing else:
-#
-#     input   -> observation, and the task where there is no uid (a digest of the text)
-#     output  -> action
-#     score   -> reward and outcome
-#     step    -> group             the number of the update: attempts at one task are compared within an update
-#     uid     -> task; of the form `{sample}_{session}_{output}` (verl >= 0.9) it is task, attempt and index
-#     acc     -> extra.acc
-#
-# A response is an attempt of one step, numbered in the order of the file. An attempt of several outputs (by `uid`,
-# whose
-# rows verl writes next to each other) is a step each; its outcome is the score of the last output, as in verl's own
-# metrics, and the other steps have reward 0. These dumps record no state: nothing is comparable below the attempt.
 
 MAX_DIGITS = 100
 """Of the numbers in a `uid`."""

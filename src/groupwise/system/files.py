@@ -1,6 +1,6 @@
-"""Small text files from outside, read whole: run files, panel files, prompts.
+"""Files: small text files read whole, the file system that a folder is on, digests of what lies in a folder.
 
-A file that is none (a pipe, a device), that is far too large or that is no UTF-8 is refused before it is held in
+A text file that is none (a pipe, a device), that is far too large or that is no UTF-8 is refused before it is held in
 memory, and TOML that Python's reader cannot follow is told in words.
 """
 

@@ -1,4 +1,4 @@
-"""A command with a guardian beside it: it ends when it is asked to, and when whoever started it is gone."""
+"""Processes: a command with a guardian beside it (`supervisor`), the cores that are free, what torchrun says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.system import supervisor as guardian
+from groupwise.system import supervisor
 from groupwise.system.errors import ConfigError
 
 STOP_SECONDS = 15.0
@@ -56,7 +56,7 @@ class GuardedProcess:
         """
         self._owner = os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, *arguments],
+            [sys.executable, "-I", "-S", supervisor.__file__, *arguments],
             stdin=subprocess.PIPE,  # never written to: its end tells the guardian that we are gone
             stdout=log,
             stderr=subprocess.STDOUT,

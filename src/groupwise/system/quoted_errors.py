@@ -1,4 +1,4 @@
-"""Somebody else's exception in one line: its class and what it says, without secrets, or the place it came from."""
+"""Faults of code that is not ours: an exception in one line, without secrets, and rules that such code must keep."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Three boundaries, each said by name where it holds: "limits" (memory, no core files, no files, few descriptors), "files"
 (Landlock: nothing is written, nothing but Python's own folders is read, no TCP) and "system calls" (seccomp: no write,
-no connection, no process, no signal to others; see `system_calls`). Where a kernel lacks one, the others still hold.
+no connection, no process, no signal to others; see `filter_calls`). Where a kernel lacks one, the others still hold.
 """
 
 from __future__ import annotations
@@ -156,8 +156,7 @@ def _call(number: int, *arguments: object) -> int:
 #
 # The filter knows three kinds of calls. What computing needs is allowed. What would leave a trace outside the process
 # (write a file, connect, start or signal another process, change its rights) kills it with SIGSYS, so that whoever
-# asked
-# knows that a rule was broken. All others fail with EPERM: a library that tries something new goes on without it.
+# asked knows that a rule was broken. All others fail with EPERM: a library that tries something new goes on without it.
 
 # Numbers on x86_64 and on aarch64; None = there is no such call.
 Numbers = dict[str, tuple[int | None, int | None]]

@@ -94,9 +94,6 @@ def cut_text(ids: Sequence[int], decode: Decoder) -> list[str]:
     return pieces
 
 
-# A value in a few words, for messages that say what came where something else is needed.
-
-
 def describe_value(value: object) -> str:
     """Say what kind of thing a value is, and how large.
 

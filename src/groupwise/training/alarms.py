@@ -16,8 +16,7 @@ from groupwise.training.evaluation.summary import PanelScore, RunVerdict
 # What alarms have in common: what is done about one, and what it sees of a run.
 #
 # A rule sees numbers that are in the journal and nothing else, so that a run that is killed and resumed raises the
-# alarms
-# of the one that never was, each once and at the same update.
+# alarms of the one that never was, each once and at the same update.
 
 SUCCESS = "rollout/success"
 Share = Annotated[float, Field(ge=0, le=1)]

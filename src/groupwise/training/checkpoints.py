@@ -232,8 +232,7 @@ def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
 # Which checkpoints a run keeps.
 #
 # One that keeps only some always keeps the latest, from which it goes on, the best, and the policy that its loss
-# compares
-# with.
+# compares with.
 
 
 def keep_evaluated(run: Run, number: int, *, is_last: bool) -> None:

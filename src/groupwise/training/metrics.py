@@ -17,8 +17,6 @@ from groupwise.losses import METRICS as MEASURED_BY_LOSSES
 from groupwise.system.errors import TrainingError, nearest
 from groupwise.system.text import describe_value
 
-# What a metric is: its meaning, where it lies, and what to do when it looks bad.
-
 SHARE = "0 to 1"
 """The unit of shares."""
 
@@ -34,7 +32,7 @@ class Metric(NamedTuple):
     """What a bad value looks like, and what to do then."""
 
 
-# The rows of the table of metrics (`groupwise.training.metrics`) that are about the loss.
+# The rows of the table that are about the loss.
 
 STEPS_TOO_LARGE = "Above 0.2: steps are too large; lower the learning rate or the number of passes."
 

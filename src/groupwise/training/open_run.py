@@ -327,8 +327,8 @@ def open_run_host(config: RunConfig) -> Host:
 # How many threads a run computes with, where it leaves that to the machine: settled once, and kept with the run.
 #
 # Sums come out in another order with another number of threads, and so do the last digits of a run. A run that is
-# resumed
-# takes the number that it began with, whatever the machine does by then. Ranks of one run settle on the same number.
+# resumed takes the number that it began with, whatever the machine does by then. Ranks of one run settle on the same
+# number.
 
 
 def settle_threads(config: RunConfig, folder: Path) -> RunConfig:

@@ -40,10 +40,8 @@ if TYPE_CHECKING:
 
 # The tasks that a curriculum gave for updates that are still to be made.
 #
-# Where attempts play while a checkpoint is written, the curriculum has already gone on past their tasks. A run that
-# is
-# resumed there plays these attempts again, at the same tasks: what was asked for is trained, whatever stopped the
-# run.
+# Where attempts play while a checkpoint is written, the curriculum has already gone on past their tasks. A run that is
+# resumed there plays these attempts again, at the same tasks: what was asked for is trained, whatever stopped the run.
 
 
 class DrawnTasks:

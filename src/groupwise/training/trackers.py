@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from groupwise.training.evaluation.summary import Evaluation
 
 
-# A CSV file in the run's folder, for spreadsheets.
-
-
 class Csv(Part, slot="tracker"):
     """A row an update, a column a metric; what was not measured is left empty."""
 
@@ -81,9 +78,6 @@ class CsvFile:
         """Every row is on disk already."""
 
 
-# TensorBoard: event files in the run's folder.
-
-
 class Tensorboard(Part, slot="tracker"):
     """Event files that `tensorboard --logdir runs` shows."""
 
@@ -128,8 +122,6 @@ class TensorboardWriter:
         """Close the file."""
         self._writer.close()
 
-
-# MLflow.
 
 LONGEST_PARAMETER = 500
 """Characters of a parameter that every MLflow store takes."""
@@ -211,9 +203,6 @@ def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
         yield path, str(value)
 
 
-# Trackio: a dashboard on your own machine.
-
-
 class Trackio(Part, slot="tracker"):
     """A run in Trackio; a resumed run goes on with the same one."""
 
@@ -259,9 +248,6 @@ class TrackioRun:
     def finish(self) -> None:
         """Write out what is left."""
         self._run.finish()
-
-
-# Weights & Biases.
 
 
 class Wandb(Part, slot="tracker"):

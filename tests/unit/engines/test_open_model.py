@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise.engines.engine import Request
 from groupwise.engines.server import __main__ as command
-from groupwise.engines.server.__main__ import open_served_model
+from groupwise.engines.server.open_model import open_served_model
 from groupwise.engines.server.routes import ServedModel
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.models import PretrainedModel, TinyModel

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.engines import server_launch as placed_servers
+from groupwise.engines import server_launch
 from groupwise.engines.http_client import ServerClient
 from groupwise.engines.launched_on import LaunchedOn
 from groupwise.engines.model_source import ModelSource
@@ -86,8 +86,8 @@ class PlayedCluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PlayedCluster]]:
     monkeypatch.setattr(PlayedCluster, "nodes", [], raising=False)
     monkeypatch.setattr(PlayedCluster, "asked", [], raising=False)
-    monkeypatch.setattr(placed_servers, "RayCluster", PlayedCluster)
-    monkeypatch.setattr(placed_servers, "HEAR_SECONDS", 0.1)
+    monkeypatch.setattr(server_launch, "RayCluster", PlayedCluster)
+    monkeypatch.setattr(server_launch, "HEAR_SECONDS", 0.1)
     yield PlayedCluster
     for node in PlayedCluster.nodes:
         node.end()
@@ -213,14 +213,14 @@ def test_a_server_listens_for_other_machines_only_where_the_run_is_on_another_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts: list[str] = []
-    monkeypatch.setattr(placed_servers, "HostedServer", lambda make_command, **settings: hosts.append(settings["host"]))
+    monkeypatch.setattr(server_launch, "HostedServer", lambda make_command, **settings: hosts.append(settings["host"]))
     monkeypatch.chdir(tmp_path)
     for is_home in (True, False):
-        placed_servers._host_server(
+        server_launch._host_server(
             make_maker(), Node("b", "10.0.0.2"), is_home, name="", log=tmp_path, here=tmp_path, start_timeout=1.0
         )
     assert hosts == ["127.0.0.1", "10.0.0.2"]
-    arguments, _ = placed_servers._listen_at(lambda port: (["serve", "--host", "127.0.0.1"], {}), "10.0.0.2", 8101)
+    arguments, _ = server_launch._listen_at(lambda port: (["serve", "--host", "127.0.0.1"], {}), "10.0.0.2", 8101)
     assert arguments[-2:] == ["--host", "10.0.0.2"]
 
 
@@ -259,17 +259,18 @@ def test_a_run_starts_its_servers_on_the_cluster_that_it_was_launched_on_and_els
     tmp_path: Path, cluster: type[PlayedCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from groupwise.engines import server_launch as launch
 
     source = ModelSource(model=None, tokenizer=None, path=None, folder=tmp_path)
     settings: dict[str, Any] = {"replicas": 1, "start_timeout": PATIENCE, "gpus": ()}
     monkeypatch.setenv("GROUPWISE_RAY", "10.0.0.1:6379 2")
-    [placed] = launch._start(make_maker(), source, tmp_path, **settings)
+    [placed] = server_launch._start(make_maker(), source, tmp_path, **settings)
     assert isinstance(placed, PlacedServer)
     assert [asked["cpus"] for asked in cluster.asked] == [2.0]
     placed.stop()
     monkeypatch.delenv("GROUPWISE_RAY")
-    [own] = launch._start(lambda port: ([sys.executable, str(SCRIPT), str(port)], {}), source, tmp_path, **settings)
+    [own] = server_launch._start(
+        lambda port: ([sys.executable, str(SCRIPT), str(port)], {}), source, tmp_path, **settings
+    )
     assert isinstance(own, ServerProcess)
     own.stop()
     assert len(cluster.asked) == 1

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError, RecordError
-from groupwise.envs import Household, Textworld
-from groupwise.envs import textworld as textworld_games
-from groupwise.envs import textworld as textworld_maker
+from groupwise.envs import Household, Textworld, textworld
 from groupwise.envs.kit import packages
 from groupwise.system.errors import EnvironmentFault
 
@@ -26,14 +24,14 @@ def no_textworld(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    textworld_games._find_version.cache_clear()
+    textworld._find_version.cache_clear()
     monkeypatch.setattr(packages, "version", raise_missing)
 
 
 @pytest.fixture
 def a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """TextWorld 1.7.0 is installed, or so it seems."""
-    monkeypatch.setattr(textworld_games, "_find_version", lambda: "1.7.0")
+    monkeypatch.setattr(textworld, "_find_version", lambda: "1.7.0")
 
 
 class TestWithoutThePackage:
@@ -63,7 +61,7 @@ class TestWithoutThePackage:
     @pytest.mark.usefixtures("a_version")
     def test_games_of_another_version_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         task = Textworld().panel("train")[0]
-        monkeypatch.setattr(textworld_games, "_find_version", lambda: "1.8.0")
+        monkeypatch.setattr(textworld, "_find_version", lambda: "1.8.0")
         with pytest.raises(ConfigError, match=r"is a game of TextWorld 1\.7\.0, but 1\.8\.0 is installed"):
             Textworld().open(task)
 
@@ -84,9 +82,9 @@ class TestWithoutThePackage:
             Textworld().open(Household().panel("test")[0])
 
     def test_the_status_line_and_the_end_are_left_out(self) -> None:
-        assert textworld_games._clean_text("\n-= Attic =-\nAn attic.\n\n> -= Attic =-0/12") == "-= Attic =- An attic."
-        assert textworld_games._clean_text("You eat it.\n\n  *** The End ***\nYou scored 4") == "You eat it."
-        assert textworld_games._clean_text(None) == ""
+        assert textworld._clean_text("\n-= Attic =-\nAn attic.\n\n> -= Attic =-0/12") == "-= Attic =- An attic."
+        assert textworld._clean_text("You eat it.\n\n  *** The End ***\nYou scored 4") == "You eat it."
+        assert textworld._clean_text(None) == ""
 
     def test_a_game_that_is_kept_is_not_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         orders: list[Any] = []
@@ -96,10 +94,10 @@ class TestWithoutThePackage:
             Path(order["path"]).parent.mkdir()
             Path(order["path"]).write_text("made")
 
-        monkeypatch.setattr(textworld_maker, "_make_apart", make)
-        first = textworld_maker.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 1}, 3, "1.7.0")
-        again = textworld_maker.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 1}, 3, "1.7.0")
-        other = textworld_maker.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 2}, 3, "1.7.0")
+        monkeypatch.setattr(textworld, "_make_apart", make)
+        first = textworld.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 1}, 3, "1.7.0")
+        again = textworld.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 1}, 3, "1.7.0")
+        other = textworld.find_or_make_game(tmp_path / "games", "cooking", {"recipe": 2}, 3, "1.7.0")
         assert first == again != other
         assert first.read_text() == "made"
         assert [order["settings"] for order in orders] == [{"recipe": 1}, {"recipe": 2}]
@@ -109,12 +107,12 @@ class TestWithoutThePackage:
 
     def test_a_game_that_cannot_be_made_is_a_fault(self, tmp_path: Path) -> None:
         with pytest.raises(EnvironmentFault, match="TextWorld could not make the game 'chess': "):
-            textworld_maker.find_or_make_game(tmp_path, "chess", {"tell_way": False}, 3, "1.7.0")
+            textworld.find_or_make_game(tmp_path, "chess", {"tell_way": False}, 3, "1.7.0")
         assert list(tmp_path.iterdir()) == []
 
     def test_games_are_kept_in_the_find_cache_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(os.environ, "XDG_CACHE_HOME", "~/somewhere")
-        assert textworld_games._find_cache_folder() == Path("~/somewhere").expanduser() / "groupwise" / "textworld"
+        assert textworld._find_cache_folder() == Path("~/somewhere").expanduser() / "groupwise" / "textworld"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -122,7 +120,7 @@ class TestGames:
     @pytest.fixture(scope="class")
     def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.importorskip("textworld", reason=NEEDED)
-        textworld_games._find_version.cache_clear()
+        textworld._find_version.cache_clear()
         return tmp_path_factory.mktemp("textworld")
 
     def test_finding_a_coin(self, folder: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from groupwise.models import attention_gpu as flash_chains
-from groupwise.models import attention_gpu as gpu_attention
+from groupwise.models import attention_gpu
 from groupwise.models.attention import make_dense_mask
 from groupwise.models.attention_gpu import make_inputs
 from groupwise.models.pack import Chains, Pack, pack
@@ -19,9 +18,9 @@ from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_sampl
 
 @pytest.fixture
 def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_chains, "can_attend", lambda device, dtype, width: dtype == torch.bfloat16)
-    monkeypatch.setattr(flash_chains, "_flash", rows)
-    monkeypatch.setattr(flash_chains, "_flash_backward", rows_backward)
+    monkeypatch.setattr(attention_gpu, "can_attend", lambda device, dtype, width: dtype == torch.bfloat16)
+    monkeypatch.setattr(attention_gpu, "_flash", rows)
+    monkeypatch.setattr(attention_gpu, "_flash_backward", rows_backward)
 
 
 def _packs() -> list[Pack]:
@@ -46,7 +45,7 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
         name: tensor for name, tensor in make_inputs(placed, torch.bfloat16, 8).items() if not name.endswith("_ids")
     }
     assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
-    actual, _ = gpu_attention.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
+    actual, _ = attention_gpu.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
     expected = sdpa(query, key, value, attn_mask=make_dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(actual, expected)
     weight = torch.randn_like(actual)
@@ -70,10 +69,10 @@ def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
 
 
 def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
-    assert not flash_chains.can_attend(torch.device("cpu"), torch.bfloat16, 64)
-    assert not flash_chains.can_attend(torch.device("cuda"), torch.float32, 64)
-    assert not flash_chains.can_attend(torch.device("cuda"), torch.bfloat16, 20)
-    assert not flash_chains.can_attend(torch.device("cuda"), torch.bfloat16, 320)
+    assert not attention_gpu.can_attend(torch.device("cpu"), torch.bfloat16, 64)
+    assert not attention_gpu.can_attend(torch.device("cuda"), torch.float32, 64)
+    assert not attention_gpu.can_attend(torch.device("cuda"), torch.bfloat16, 20)
+    assert not attention_gpu.can_attend(torch.device("cuda"), torch.bfloat16, 320)
 
 
 @pytest.mark.usefixtures("_any_machine")
@@ -84,12 +83,12 @@ def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:
     asked = make_inputs(placed, torch.bfloat16, 8)
     bounds = [asked["cu_seq_lens_q"], asked["cu_seq_lens_k"]]
     longest = [asked["max_length_q"], asked["max_length_k"]]
-    torch.library.opcheck(flash_chains._attend_op, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
+    torch.library.opcheck(attention_gpu._attend_op, (*states, bounds, longest, asked.get("key_copies", []), 0.3))
     settings = {name: tensor for name, tensor in asked.items() if not name.endswith("_ids")}
 
     def attention(*states: torch.Tensor) -> torch.Tensor:
         rows = [tensor.transpose(0, 1)[None] for tensor in states]
-        return gpu_attention.attend_to_pack(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
+        return attention_gpu.attend_to_pack(torch.nn.Identity(), *rows, scaling=0.3, **settings)[0]
 
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True, dynamic=True)
     expected, actual = attention(*states), compiled(*states)

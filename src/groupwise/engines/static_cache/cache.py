@@ -417,9 +417,8 @@ class LaneState:
 # Tokens of several rows side by side, and where each of them goes: no row is padded to another's length.
 #
 # A row is a response's prompt, or what its lane does not hold of it yet, or the one token that a decoding step reads.
-# Its
-# tokens lie one after another, and a token's position in its sequence is also its column in the lane. A row may go to
-# several lanes: those of attempts that begin alike.
+# Its tokens lie one after another, and a token's position in its sequence is also its column in the lane. A row may go
+# to several lanes: those of attempts that begin alike.
 #
 # Axes: N tokens, B rows, L lanes, G tiles of queries.
 

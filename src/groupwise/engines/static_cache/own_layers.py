@@ -5,7 +5,7 @@ queries, keys and values, and one for both halves of the feed-forward part: a we
 under its own name, and what is written into it arrives in both. An adapter's products are the model's own modules.
 
 Tokens come in one flat batch, each with its position and its lanes; a decoding step is such a batch too. Whether all of
-it says what the model says is tried before an engine uses it (`layers_trial`).
+it says what the model says is tried before an engine uses it (`LayersTrial`).
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head.
 """

@@ -119,11 +119,9 @@ def _pad_right(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
 
 # Reading prompts into lanes by layers of our own: rows of any length side by side, each distinct prompt once.
 #
-# Of a prompt all tokens but the last are read here, as in `prefill`; what a lane holds already is not read again. On
-# a
+# Of a prompt all tokens but the last are read here, as in `prefill`; what a lane holds already is not read again. On a
 # GPU a light batch is a CUDA graph: it is filled up to one of a bounded set of sizes, and its tables lie where the
-# graph
-# finds them. A heavy one computes for longer than its kernels take to launch.
+# graph finds them. A heavy one computes for longer than its kernels take to launch.
 
 MIN_TOKENS = 64
 """Smallest batch that is captured."""

@@ -151,11 +151,9 @@ def _write(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
 
 # Keys and values kept from an attempt's last prompt, for the part that its next prompt repeats.
 #
-# With a full or anchored memory a step's prompt begins with the step before, prompt and response; with a sliding
-# window
+# With a full or anchored memory a step's prompt begins with the step before, prompt and response; with a sliding window
 # little is shared and nothing is reused. A row is kept where it was computed, in its batch, as a reference; only what
-# is
-# used again is copied, a batch at a time.
+# is used again is copied, a batch at a time.
 #
 # Axes: B rows, W columns.
 
@@ -306,20 +304,17 @@ def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layer
 
 # Keys and values of rows that begin with one of a few prompts: each prompt is held once, however many rows read it.
 #
-# The attempts of a group decode from one prompt. Copied for every row, its keys fill the memory that a decoding step
-# on a
-# CPU spends its time reading; held once, all rows of a prompt are multiplied with it together:
+# The attempts of a group decode from one prompt. Copied for every row, its keys fill the memory that a decoding step on
+# a CPU spends its time reading; held once, all rows of a prompt are multiplied with it together:
 #
 #     softmax(q [K_prompt, K_own]) [V_prompt, V_own] = p_prompt V_prompt + p_own V_own
 #
 # `SharedStates` brings this to a model that knows nothing of it: a tensor of keys or values in which the prompts are
-# not
-# repeated. Where torch's own `scaled_dot_product_attention` meets it, it is computed so; any other operation gets the
-# entries.
+# not repeated. Where torch's own `scaled_dot_product_attention` meets it, it is computed so; any other operation gets
+# the entries.
 #
 # Axes: B rows, G prompts, N most rows of a prompt, A attention heads, K heads of keys and values, P columns of a
-# prompt,
-# R columns of a row's own, W = P + R, D width of a head.
+# prompt, R columns of a row's own, W = P + R, D width of a head.
 
 
 @dataclass(frozen=True, eq=False)

@@ -340,9 +340,6 @@ def _find_logp(logps: Mapping[int, Any], token: int) -> float:
     return float(logps[token].logprob)
 
 
-# A loaded model as a folder that vLLM reads: its whole weights, or those below its LoRA adapter.
-
-
 def write_model_folder(model: PreTrainedModel, folder: Path) -> None:
     """Write a model's config and weights; of one with a LoRA adapter, the model below it, unmerged."""
     if not getattr(model, "peft_config", None):

@@ -317,9 +317,8 @@ def _join_names(names: Iterable[str]) -> str:
 
 # An ALFWorld game file, read: what is where, what can be done with it, and what the task asks for.
 #
-# All games of ALFWorld's release share one set of rules and one set of sentences; they differ in the home and the
-# task. A
-# file whose rules or sentences are others is refused, because the game would not be the one that results are known
+# All games of ALFWorld's release share one set of rules and one set of sentences; they differ in the home and the task.
+# A file whose rules or sentences are others is refused, because the game would not be the one that results are known
 # for.
 
 RULES_DIGEST = "095330b41d6659e74c6797f4a914b07923707bc33fa33984f278c9cb98edec5b"

@@ -54,8 +54,7 @@ from groupwise.system.quoted_errors import (
 # The rules of the conformance suite for environments. Each one's docstring says why it matters, to whoever breaks it.
 #
 # A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotTestedError` where it could not
-# be
-# tried, or there is nothing to try it on.
+# be tried, or there is nothing to try it on.
 
 MAX_ACTIONS_TRIED = 200
 """How many admissible actions are tried; each needs a replay."""
@@ -557,7 +556,7 @@ def _is_counter(keys: list[Hashable]) -> bool:
 
 
 Rule = Callable[[Subject], str]
-"""A named promise of an environment; see `conformance/rules.py` and `conformance/key_rules.py`."""
+"""A named promise of an environment."""
 NUM_TASKS = 12
 """How many training tasks are played unless it is said."""
 

@@ -237,8 +237,7 @@ COMPARISONS: dict[str, Callable[[str, str], bool]] = {
 # Parts of a response between tags, found in one pass whatever the response is made of.
 #
 # A pattern that looks from every opening tag for a closing one reads the rest of the text each time; a model that
-# repeats
-# an opening tag makes that quadratic.
+# repeats an opening tag makes that quadratic.
 
 
 def find_tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:

@@ -53,8 +53,7 @@ def draw_uniform(*key: object) -> float:
 # Process-wide generators, lent to one environment at a time.
 #
 # Many packages of games draw from `random` or `numpy.random` themselves. Side by side, such games would change each
-# other
-# and the trainer. Here each has a state of its own, put in place while it is called and taken out again after.
+# other and the trainer. Here each has a state of its own, put in place while it is called and taken out again after.
 
 STATE_BYTES = 624 * 4 + 4
 """Bytes of numpy's generator: 624 numbers, and how many of them were used."""

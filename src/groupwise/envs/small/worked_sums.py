@@ -218,10 +218,8 @@ def _cut_lines(answer: str) -> list[str]:
 # What the lines of a worked sum are worth: exact, under a policy that slips at rates that are known.
 #
 # The value of a line is the change in the probability of a right answer: V_k - V_(k-1), where V_k is the probability
-# that
-# the answer comes out right, given the lines up to k. Under `SlippingPolicy` it can be computed without sampling, so
-# that
-# credit inside an answer can be held against the truth.
+# that the answer comes out right, given the lines up to k. Under `SlippingPolicy` it can be computed without sampling,
+# so that credit inside an answer can be held against the truth.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,10 +229,8 @@ def _bits(value: Any) -> int | None:
 # sympy without evaluation: where it would run text as Python, the text is read by a grammar.
 #
 # Inside a verifier's process these places are replaced. `parse_expr` (and `sympify`, and `Number("...")`, which call
-# it)
-# evaluates what its transformations wrote: that is walked by `answer_grammars.read_tree`. With `evaluate=False` it
-# compiles a tree first: the tree itself is kept, and walked. `lambdify` compiles a function whose text has the names
-# of
+# it) evaluates what its transformations wrote: that is walked by `read_tree`. With `evaluate=False` it
+# compiles a tree first: the tree itself is kept, and walked. `lambdify` compiles a function whose text has the names of
 # symbols in it, which LaTeX lets a model choose: its text must be arithmetic.
 
 PARSER, LAMBDIFY = "sympy.parsing.sympy_parser", "sympy.utilities.lambdify"

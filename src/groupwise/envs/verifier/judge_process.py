@@ -1,6 +1,6 @@
 """What runs inside a verifier's process: requests come in through a pipe and are judged one by one.
 
-The process imports its judge, gives up its rights (`core.confinement`), says which boundaries hold, and serves. It ends
+The process imports its judge, gives up its rights (`system.sandbox`), says which boundaries hold, and serves. It ends
 with its parent, with its pipe, and after an answer that took more memory than an answer should.
 """
 

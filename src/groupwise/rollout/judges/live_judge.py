@@ -109,8 +109,7 @@ class LiveJudge:
 # The record of a judge: a line of JSON for everything that it was asked, in the run's folder.
 #
 # A line is written as soon as an answer is there, and what stands in it is not asked again: a run that was cut short
-# goes
-# on with the answers that it has, and comes to the same numbers, to the bit.
+# goes on with the answers that it has, and comes to the same numbers, to the bit.
 
 
 @dataclass(frozen=True, kw_only=True)

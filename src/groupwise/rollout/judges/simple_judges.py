@@ -80,9 +80,6 @@ def _is_right(question: JudgeQuestion) -> bool:
     return bool(checked.is_right) and checked.is_right[-1]
 
 
-# A judge that needs no model: it looks for phrases.
-
-
 class PhraseJudge(Part, slot="judge"):
     """Points for each phrase that an answer holds, once however often it comes; 0 for an answer that holds none.
 
@@ -104,9 +101,6 @@ class PhraseJudge(Part, slot="judge"):
         return math.fsum(
             points for phrase, points in self.phrases if (phrase.casefold() if self.ignores_case else phrase) in text
         )
-
-
-# A judge that is a function of Python's, named by its place.
 
 
 class FunctionJudge(Part, slot="judge"):

@@ -1,4 +1,4 @@
-"""Measures that score: a judge, the reference policy, an embedding."""
+"""Measures that ask the judge or a model: scores of steps and segments, the reference's log-probs, hidden states."""
 
 from __future__ import annotations
 
@@ -59,9 +59,6 @@ class JudgeScore(Part, slot="measure"):
         return (step.action or "") if self.about == "action" else tools.text(step.response_ids)
 
 
-# How likely responses are under the policy that the run started from.
-
-
 class ReferenceScore(Part, slot="measure"):
     """Write down the log-probability of each response under the reference policy, as the fact `reference_logp`.
 
@@ -90,9 +87,6 @@ class ReferenceScore(Part, slot="measure"):
         logps = next(scored) if step.response_ids else ()
         facts: dict[str, Any] = {"reference_logp": math.fsum(logps)}
         return {**facts, "reference_token_logps": list(logps[step.forced :])} if self.by_token else facts
-
-
-# What a judge says of each piece of a response.
 
 
 class JudgedSegments(Part, slot="measure"):
@@ -163,9 +157,6 @@ def _write_questions(trajectory: Trajectory, step: Step, ends: Sequence[int], to
             said=tools.text(step.response_ids[: step.forced + begin]),
             facts=step.facts,
         )
-
-
-# Hidden states of the responses of an update, and a point for each response: their mean.
 
 
 def read_response_states(groups: Sequence[Sequence[Trajectory]], tools: Tools) -> Iterator[FloatArray]:

@@ -1,4 +1,4 @@
-"""The engines that a run file can name: their settings, without torch."""
+"""The settings of engines, in this process and in others; without torch, so that run files decode without it."""
 
 from __future__ import annotations
 
@@ -253,9 +253,6 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
             gpu_memory=self.memory,
             extra=self.flags,
         )
-
-
-# vLLM in the trainer's own process: its settings, without torch, so that run files decode without it.
 
 
 class VllmInProcess(Part, slot="engine"):

@@ -114,7 +114,7 @@ def rehearse_reading(model: Any, tokens: int) -> int:
 
 
 def _make_inputs(shape: MicroBatchShape) -> dict[str, Any]:
-    """What the body is called with to read a pack on a GPU (`batching.chains`)."""
+    """What the body is called with to read a pack on a GPU (`models.pack.Chains`)."""
     ids = torch.empty(1, shape.tokens, dtype=torch.long)
     bounds = torch.empty(2, dtype=torch.int32)
     source, begins = torch.empty(shape.keys, dtype=torch.long), torch.empty(shape.tokens, dtype=torch.long)
@@ -131,7 +131,7 @@ def _make_inputs(shape: MicroBatchShape) -> dict[str, Any]:
 
 
 class HeadOutline(torch.autograd.Function):
-    """What the fused head (`models.head.fused`) holds at a time, tile by tile, without the arithmetic of its kernels.
+    """What the fused head (`models.fused_head`) holds at a time, tile by tile, without the arithmetic of its kernels.
 
     Axes: U predicting nodes, H hidden, V vocabulary.
     """
@@ -226,8 +226,7 @@ def count_live_bytes(outline: nn.Module) -> Iterator[LiveBytes]:
 # A rehearsal of an update's attempts, without a model: how long prompts become, and how they pack.
 #
 # Responses are as long as they may be, tokens drawn at random; where the environment lists what is possible, one of
-# that
-# is done whatever the response says, so that observations are those of an agent that gets somewhere.
+# that is done whatever the response says, so that observations are those of an agent that gets somewhere.
 
 MAX_TASKS = 4
 """Tasks that are played; an update's others are taken to be like them."""

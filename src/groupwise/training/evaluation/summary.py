@@ -25,7 +25,7 @@ class TasksSummary:
     success: float
     """Share of them that succeeded; every task counts the same."""
     interval: tuple[float, float]
-    """95 % interval of that share for tasks of this kind (`evaluation.intervals.mean_over_clusters`)."""
+    """95 % interval of that share for tasks of this kind (`mean_over_clusters`)."""
     steps: float
     """Mean steps of an attempt."""
 
@@ -39,7 +39,7 @@ class PassAt:
     tasks: int
     """Tasks with at least k attempts that count; the others say nothing of it."""
     success: float
-    """The share, estimated without bias (`evaluation.intervals.pass_at`)."""
+    """The share, estimated without bias (`pass_at`)."""
     interval: tuple[float, float]
     """95 % interval of that share for tasks of this kind."""
 
