@@ -20,8 +20,8 @@ from groupwise.system.memory import check_fits
 
 def open_served_model(options: argparse.Namespace) -> ServedModel:
     """Load a model as the options of the command say, and open an engine over it."""
-    folders.check_folder(options.model)
     device = choose_device(options.device)
+    folders.check_folder(options.model)
     _check_memory(options, device)
     model = _load(options).to(device)
     for weight in model.parameters():
