@@ -45,9 +45,8 @@ def test_a_pickle_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch, rel
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(folder.parent / "ran")))
     monkeypatch.chdir(folder.parent)
-    path = "model" if relative else folder
-    assert refusal(path) == (
-        f"model.path: {path} has its weights in pytorch_model.bin, a pickle, which can run code when it is read; "
+    assert refusal("model" if relative else folder) == (
+        f"model.path: {folder} has its weights in pytorch_model.bin, a pickle, which can run code when it is read; "
         "convert them to safetensors"
     )
     assert not (folder.parent / "ran").exists()
