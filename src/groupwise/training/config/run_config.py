@@ -184,7 +184,7 @@ class RunConfig(Part):
     a run's own config.toml has it, and only [algorithm] is run."""
     device: str = "auto"
     """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
-    threads: Annotated[int, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=0, le=65536)] = 0
     """Threads that torch computes with; 0 = its own choice. More than there are free cores is many times slower."""
     shares_cores: bool = False
     """Whether `threads` is a limit (0 = none): fewer are taken where fewer cores are free when the run begins, or

@@ -314,3 +314,8 @@ def test_an_entry_of_a_list_is_not_set_alone() -> None:
     with pytest.raises(ConfigError) as raised:
         override_setting(content, "env.members.0.weight=-1")
     assert str(raised.value) == "'members' is a list; give it whole: --set 'env.members=[...]'"
+
+
+def test_more_threads_than_torch_can_count_are_an_error_of_the_run_file() -> None:
+    with pytest.raises(ConfigError, match="threads: input should be less than or equal to 65536"):
+        decode_run({"algorithm": {"recipe": "grpo"}, "threads": 10**20})
