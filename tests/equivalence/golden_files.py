@@ -24,7 +24,9 @@ from tests.equivalence.example_runs import EXAMPLES, PACKAGES, content_of, name_
 FOLDER = Path(__file__).parent / "goldens"
 COMMAND = "python -m tests.equivalence.make_goldens"
 TOLERANCE = 1e-3
-"""Largest relative difference between norms on two machines; goldens/README.md says what was measured."""
+"""Largest relative difference between norms of weights on two machines; goldens/README.md says what was measured."""
+OPTIMISER_TOLERANCE = 0.05
+"""The same for the optimiser's tensors, which are sums of gradients that nearly cancel."""
 
 WITH_SINGULAR_VALUES = ("recipes/verl",)
 """Examples by name that write down singular values: on two processors with equal torch these may differ in a bit."""
@@ -46,9 +48,28 @@ def describe_machine(example: Path) -> dict[str, str]:
         **singular,
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "kernels": _digest_kernels(),
         "arch": platform.machine(),
     }
+
+
+@cache
+def _digest_kernels() -> str:
+    """What the kernels of torch and numpy make of fixed numbers, to the last bit: they are chosen by the processor."""
+    random = np.random.default_rng(0)
+    rows, square = random.normal(size=(173, 48)), random.normal(size=(48, 96))
+    x, weight = torch.tensor(rows, dtype=torch.float32), torch.tensor(square, dtype=torch.float32, requires_grad=True)
+    probabilities = torch.nn.functional.silu(x @ weight).softmax(-1)
+    probabilities.log().pow(2).sum().backward()
+    heads = x.view(1, 173, 6, 8).transpose(1, 2)
+    attended = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    computed = [probabilities, weight.grad, attended, torch.nn.functional.layer_norm(x, (48,)), x.exp()]
+    arrays = [each.detach().numpy() for each in computed if each is not None]
+    arrays += [np.exp(rows), np.log(np.abs(rows)), rows @ square, rows.sum(0)]
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:12]
 
 
 @cache
@@ -114,9 +135,10 @@ def find_far_norms(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         value = _value_at(now, path)
         if int(path[-1]) > last:
             continue
-        if value is None or abs(value - wanted) > TOLERANCE * abs(wanted):
+        tolerance = OPTIMISER_TOLERANCE if path[2].startswith("optimiser") else TOLERANCE
+        if value is None or abs(value - wanted) > tolerance * abs(wanted):
             differences.append(
-                f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {TOLERANCE:g} of it"
+                f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {tolerance:g} of it"
             )
     return differences
 
