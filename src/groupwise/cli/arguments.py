@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from groupwise.cli.screen import errors
 from groupwise.methods import build
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.outside import only_reading
-from groupwise.parts.part import Part, find_part_class
 from groupwise.store.mapped_rows import ColumnMap
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
@@ -64,7 +63,7 @@ def print_note(line: str) -> None:
     errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-# Algorithms and parts as the command line names them: by name, by name with options, or as a TOML file.
+# Algorithms as the command line names them: by name, by name with options, or as a TOML file.
 
 
 def build_algorithm(text: str) -> Algorithm:
@@ -73,22 +72,12 @@ def build_algorithm(text: str) -> Algorithm:
 
     if text.endswith(".toml"):
         return load_algorithm(Path(text))
-    name, settings = _split_options(text)
-    return build(name, **settings)
-
-
-def build_part(slot: str, text: str) -> Part:
-    """Make the part of a slot that `window` or `window:steps=4` names."""
-    name, settings = _split_options(text)
-    return find_part_class(slot, name)(**settings)
-
-
-def _split_options(text: str) -> tuple[str, dict[str, Any]]:
     name, _, options = text.partition(":")
     try:
-        return name, parse_settings(filter(None, options.split(",")))
+        settings = parse_settings(filter(None, options.split(",")))
     except ConfigError as error:
         raise ConfigError(f"{name}: option {error}") from None
+    return build(name, **settings)
 
 
 # The columns of anybody's file, as the command line maps them to the keys of a row.

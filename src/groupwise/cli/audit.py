@@ -12,18 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments import MapEntries, Trust, build_algorithm, build_part, read_column_map
+from groupwise.cli.arguments import MapEntries, Trust, build_algorithm, read_column_map
 from groupwise.cli.screen import errors, file_progress, format_share, output, print_json, shorten
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import kind_of
 from groupwise.report.audit import Audit, Census, HistoryLevel, Mover, RecipeColumn, audit_tables, gives_token_credit
-from groupwise.report.audit_memories import MemoryCosts
-from groupwise.report.audit_tokens import RecordedTokens, TokenColumn
+from groupwise.report.audit_tokens import TokenColumn
 from groupwise.report.derived_credit import AGREEMENT
 from groupwise.report.groups import find_underived
-from groupwise.rollout.prompts import Memory
 from groupwise.store import RolloutsChunk
 from groupwise.store.formats import is_run, open_rollouts
 from groupwise.store.run_folder import CONFIG
@@ -32,8 +29,6 @@ from groupwise.training.run_reader import RunFolder
 
 RECIPES = ("grpo", "gigpo", "hgpo")
 """Recipes that are compared unless others are named; the folder of a run adds the run's own."""
-MEMORIES = ("window", "anchored_window", "full")
-"""Memories whose prompts are counted unless others are named."""
 
 
 def audit(
@@ -47,10 +42,6 @@ def audit(
     ] = None,
     depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
     gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
-    memory: Annotated[
-        list[str] | None,
-        typer.Option(help="A memory whose prompts to count, such as window:steps=4; repeat to compare."),
-    ] = None,
     format: Annotated[
         str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
     ] = "auto",
@@ -58,16 +49,13 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Audit recorded rollouts: groups, histories, credit of steps and tokens under several recipes, memories."""
+    """Audit recorded rollouts: groups, histories, credit of steps and tokens under several recipes."""
     algorithms = {name: build_algorithm(name) for name in recipe or RECIPES}
     if not recipe and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
-    memories = dict(_read_memory(name) for name in memory or MEMORIES)
-    rollouts, tokens = open_rollouts(file, format=format, columns=read_column_map(map_)), RecordedTokens()
+    rollouts = open_rollouts(file, format=format, columns=read_column_map(map_))
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        chunks = ChunkTables(
-            rollouts.chunks(progress=progress, watch=tokens.add, keeps_tokens=gives_token_credit(algorithms))
-        )
+        chunks = ChunkTables(rollouts.chunks(progress=progress, keeps_tokens=gives_token_credit(algorithms)))
         comparison = JournalComparison(file, algorithms) if is_run(file) else None
         tables = chunks if comparison is None else comparison.compare(chunks)
         result = audit_tables(
@@ -75,8 +63,6 @@ def audit(
             algorithms,
             depth=depth,
             gamma=gamma,
-            tokens=tokens,
-            memories=memories,
             read_tokens=chunks.read_tokens,
         )
     if comparison is not None and (words := comparison.describe()):
@@ -125,13 +111,6 @@ def _describe_flaws(census: Census) -> str:
     return f"{' and '.join(known)} steps" if known else "it does not say which steps were malformed or refused"
 
 
-def _read_memory(text: str) -> tuple[str, Memory]:
-    """A memory and how a table names it."""
-    part = build_part("memory", text)
-    fields = ", ".join(f"{name}={value}" for name, value in part.config().items() if name != "kind")
-    return f"{kind_of(type(part))}({fields})" if fields else kind_of(type(part)), part  # type: ignore[return-value]
-
-
 def _print_audit(result: Audit, file: Path) -> None:
     console, census = output(), result.census
     console.print(f"[bold]Audit of {escape(str(file))}[/]", highlight=False)
@@ -149,8 +128,6 @@ def _print_audit(result: Audit, file: Path) -> None:
         _print_movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", result.gains)
         _print_movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", result.losses)
         _print_token_movers(console, f"Tokens that change most from {escape(first)} to {escape(last)}", result)
-    if result.memories is not None:
-        _print_memories(console, result.memories, census.tasks)
     console.print("[bold]Findings[/]")
     for number, finding in enumerate(result.findings, start=1):
         console.print(f" {number}. {escape(finding)}", highlight=False)
@@ -260,30 +237,6 @@ def _print_token_movers(console: Console, title: str, result: Audit) -> None:
         names = escape(shorten(str(mover.task), 34)), escape(str(mover.attempt))
         table.add_row(*names, *place, f"{mover.before:+.3f}", f"{mover.after:+.3f}")
     console.print(table, "")
-
-
-def _print_memories(console: Console, costs: MemoryCosts, groups: int) -> None:
-    if costs.lines:
-        counted = "" if costs.groups == groups else f" {costs.groups} of"
-        missing = f"; {costs.left_out} attempts left out" if costs.left_out else ""
-        title = f"Tokens under each memory (prompts and responses of{counted} {groups} groups{missing})"
-        table = Table(title=title, title_justify="left", box=None)
-        table.add_column("memory", style="bold")
-        for heading in ("without sharing", "with shared prefixes", "ratio", "longest"):
-            table.add_column(heading, justify="right")
-        for line in costs.lines:
-            about = "" if line.is_exact else "~"
-            table.add_row(
-                escape(line.memory),
-                f"{about}{line.raw_tokens:,}",
-                f"{about}{line.computed_tokens:,}",
-                f"{about}{line.ratio:.2f}",
-                f"{about}{line.longest:,}",
-            )
-        console.print(table)
-    for note in costs.notes:
-        console.print(f"[dim]{escape(note)}[/]", highlight=False)
-    console.print()
 
 
 # Whether an audit of a run gives its own recipe the credit that the run trained on.

@@ -17,16 +17,13 @@ from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, p
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
-from groupwise.report.audit_memories import MemoryCosts, count_memory_costs
 from groupwise.report.audit_tokens import (
-    RecordedTokens,
     TokenColumn,
     TokenMover,
     TokenMoverTally,
     TokenTally,
     value_tokens,
 )
-from groupwise.rollout.prompts import Memory
 from groupwise.system.errors import ConfigError
 
 NUM_MOVERS = 5
@@ -46,8 +43,6 @@ class Audit:
     """Steps that gain most from the first recipe to the last."""
     losses: list[Mover]
     """Steps that lose most."""
-    memories: MemoryCosts | None
-    """Tokens under each memory; None where nobody asked."""
     findings: list[str]
     """What it means, in sentences."""
     token_recipes: list[TokenColumn] | None = None
@@ -57,7 +52,7 @@ class Audit:
 
     def as_json(self) -> dict[str, Any]:
         """The audit as plain data; nothing of tokens where nothing was compared of them."""
-        return {name: value for name, value in asdict(self).items() if value is not None or name == "memories"}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def audit_tables(
@@ -66,8 +61,6 @@ def audit_tables(
     *,
     depth: int = 4,
     gamma: float = 0.95,
-    tokens: RecordedTokens | None = None,
-    memories: Mapping[str, Memory] | None = None,
     read_tokens: Callable[[StepTable], TokenTable] | None = None,
 ) -> Audit:
     """Audit tables that each hold whole tasks.
@@ -77,8 +70,6 @@ def audit_tables(
         algorithms: the recipes to compare, by name, in order; the first and the last are compared step by step.
         depth: how many earlier states to look at.
         gamma: discount of the return that the depths are compared by.
-        tokens: what is shown the rows while the tables are read; None = tokens are not counted.
-        memories: the memories to count tokens under, by name.
         read_tokens: gives the sampled tokens of the last table, for recipes that credit them; None = not compared.
     """
     names = list(algorithms)
@@ -105,7 +96,6 @@ def audit_tables(
         recipes=result[2],
         gains=gains,
         losses=losses,
-        memories=None if tokens is None else count_memory_costs(tokens, memories or {}),
         findings=[*write_findings(*result), *write_token_findings(token_recipes or ())],
         token_recipes=token_recipes,
         token_movers=token_movers,

@@ -7,7 +7,7 @@ import marshal
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
@@ -94,7 +94,6 @@ class RolloutsFile:
         progress: Progress | None = None,
         chunk_bytes: int = CHUNK_BYTES,
         *,
-        watch: Callable[[Row], None] | None = None,
         keeps_tokens: bool = False,
     ) -> Iterator[RolloutsChunk]:
         """Stream the file in chunks that hold whole groups, whatever the order of its rows.
@@ -105,12 +104,11 @@ class RolloutsFile:
         Args:
             progress: called now and then with the bytes of the file that are done.
             chunk_bytes: about how much of the reduced rows to hold at a time.
-            watch: shown each row, checked and whole, in the order of the file, before it is reduced.
             keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
         names = ColumnNames()
-        rows = self._reduce_rows(progress, names, watch, keeps_tokens=keeps_tokens)
+        rows = self._reduce_rows(progress, names, keeps_tokens=keeps_tokens)
         if expected <= 2 * chunk_bytes:
             yield self._build_chunk(rows, names)
             return
@@ -133,13 +131,10 @@ class RolloutsFile:
         self,
         progress: Progress | None,
         names: ColumnNames,
-        watch: Callable[[Row], None] | None,
         *,
         keeps_tokens: bool,
     ) -> Iterator[ReducedRow]:
         for number, row in self._check_rows(progress, looks_inside=keeps_tokens):
-            if watch is not None:
-                watch(row)
             try:
                 reduced = reduce_row(number, row, keeps_tokens=keeps_tokens)
                 names.add(reduced.columns)

@@ -414,7 +414,7 @@ METRICS: dict[str, Metric] = {
         "computed without shared prefixes",
         "1 and more",
         "Near 1: prompts share little; a memory that keeps the beginning of prompts (`anchored_window`, `full`) shares "
-        "more, see `groupwise audit`. Below 1: rows are padded, the model does not run packed; the log says why.",
+        "more. Below 1: rows are padded, the model does not run packed; the log says why.",
     ),
     "learner/grad_norm": Metric(
         "length of the gradient before clipping, mean over optimiser steps",

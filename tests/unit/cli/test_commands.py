@@ -191,38 +191,6 @@ def test_audit_takes_recipes_with_options_and_run_files(small: Path, tmp_path: P
     assert columns[0]["correlation"] == {str(run): pytest.approx(1.0)}
 
 
-WITH_TOKENS = [
-    {**row, "prompt_ids": ids, "response_ids": [7, 1]}
-    for row, ids in zip(ROWS, ([5], [5, 7, 1, 6], [5], [5, 7, 1, 6], [9], [9]), strict=True)
-]
-"""Two attempts at t say the same: 3 + 6 tokens each, 6 distinct ones. Two at u: 3 tokens each, 3 distinct ones."""
-
-
-def test_audit_counts_tokens_under_memories(tmp_path: Path) -> None:
-    file = write(tmp_path / "tokens.jsonl", WITH_TOKENS)
-    audit = audit_json(file, "--memory", "full", "--memory", "window:steps=3")["memories"]
-    counts = {"raw_tokens": 24, "computed_tokens": 9, "longest": 6, "ratio": 24 / 9, "is_exact": True}
-    assert audit["lines"] == [{"memory": name, **counts} for name in ("as recorded", "full", "window(steps=3)")]
-    assert (audit["groups"], audit["attempts"], audit["left_out"]) == (2, 4, 0)
-    lines = [words(line) for line in invoke("audit", str(file)).stdout.splitlines()]
-    assert "Tokens under each memory (prompts and responses of 2 groups)" in lines
-    assert "memory without sharing with shared prefixes ratio longest" in lines
-    for name in ("as recorded", "window(steps=2)", "anchored_window(low=2, high=6)", "full"):
-        assert f"{name} 24 9 2.67 6" in lines
-
-
-def test_audit_says_where_there_are_no_tokens_to_count(small: Path) -> None:
-    text = words(invoke("audit", str(small)).stdout)
-    assert "No prompts and responses were recorded as token ids, so that tokens cannot be counted." in text
-    assert "Tokens under each memory" not in text
-
-
-def test_audit_refuses_a_memory_that_there_is_not(groupwise: Run, rollouts: str) -> None:
-    ran = groupwise("audit", rollouts, "--memory", "windw")
-    assert ran.status == 2
-    assert "did you mean 'window'?" in ran.err
-
-
 def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
     lines = [json.loads(line) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()[1:]]
     census = audit_json(EXAMPLE)["census"]

@@ -340,4 +340,4 @@ def test_one_part_is_held_at_a_time() -> None:
 def test_an_audit_is_plain_data() -> None:
     result = audit_recipes(OPPOSED, "dr_grpo", "rloo")
     assert json.loads(json.dumps(result.as_json()))["census"]["attempts_per_task"] == {"2": 1}
-    assert list(result.as_json()) == ["census", "levels", "recipes", "gains", "losses", "memories", "findings"]
+    assert list(result.as_json()) == ["census", "levels", "recipes", "gains", "losses", "findings"]
