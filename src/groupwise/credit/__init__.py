@@ -82,10 +82,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "staleness": Staleness,
         "zero_spread": ZeroSpread,
     },
-    "admission": {
-        "at_most": AtMost,
-        "without_truncated": WithoutTruncated,
-    },
+    "admission": {"at_most": AtMost, "without_truncated": WithoutTruncated},
     "signal": {
         "episode_return": EpisodeReturn,
         "return_to_go": ReturnToGo,
@@ -145,9 +142,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "brevity": BrevityReward,
         "ladder": LadderReward,
     },
-    "shaper": {
-        "reference_kl": ReferenceKl,
-    },
+    "shaper": {"reference_kl": ReferenceKl},
 }
 """Slot -> kind -> class."""
 

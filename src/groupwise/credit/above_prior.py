@@ -55,7 +55,6 @@ class AbovePrior(Part, slot="signal"):
         return table.ask_once(self.of) - to_numbers(self.column, table.column(self.column))
 
     def start(self, *, seed: int) -> TaskPriors:
-        """Begin with no attempt seen; nothing here is random."""
         return TaskPriors(self)
 
 
@@ -67,11 +66,9 @@ class TaskPriors:
         self._tasks: dict[str, tuple[float, float]] = {}
 
     def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
-        """The prior of each task (M)."""
         return {self._part.column: np.array([self._find_prior(task.id)[0] for task in tasks], dtype=np.float64)}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Let the attempts of an update join the means of their tasks."""
         try:
             self._join(update.trajectories)
         except RecordError:  # `of` reads what a measure found, which only those have that took part
@@ -90,11 +87,9 @@ class TaskPriors:
             self._tasks[str(task)] = (kept * level + total) / (kept + num), kept + num
 
     def state_dict(self) -> dict[str, Any]:
-        """Mean and weight of each task that was attempted."""
         return {"tasks": {task: list(prior) for task, prior in self._tasks.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with these."""
         self._tasks = {task: (float(level), float(weight)) for task, (level, weight) in state["tasks"].items()}
 
     def _find_prior(self, task: str) -> tuple[float, float]:

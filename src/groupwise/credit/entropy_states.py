@@ -25,7 +25,6 @@ class InitialEntropy:
         self._level = UNKNOWN
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The initial entropy, the same for all tasks."""
         return {INITIAL_ENTROPY: np.full(len(tasks), self._level)}
 
     def observe(self, update: ObservedUpdate) -> None:
@@ -36,11 +35,9 @@ class InitialEntropy:
             self._level = math.fsum(math.fsum(entropy) / len(entropy) for entropy in entropies) / len(entropies)
 
     def state_dict(self) -> dict[str, Any]:
-        """The level."""
         return {"level": self._level}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
         self._level = float(state["level"])
 
 
@@ -51,22 +48,18 @@ class LastEntropy:
         self._level = 0.0
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The entropy, the same for all tasks."""
         return {LAST_ENTROPY: np.full(len(tasks), self._level)}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Take over the level of an update that sampled something."""
         steps = [step for trajectory in update.trajectories for step in trajectory.steps]
         logps = [logp for step in steps for logp in step.logp_behaviour[step.forced :]]
         if logps:
             self._level = -math.fsum(logps) / len(logps)
 
     def state_dict(self) -> dict[str, Any]:
-        """The level."""
         return {"level": self._level}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
         self._level = float(state["level"])
 
 
@@ -77,17 +70,13 @@ class DownSamplingProgress:
         self._updates, self._seen = updates, 0
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The share of the updates that are over, the same for all tasks."""
         return {PROGRESS: np.full(len(tasks), min(self._seen / self._updates, 1.0))}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Count an update."""
         self._seen += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """The updates that are over."""
         return {"seen": self._seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
         self._seen = int(state["seen"])

@@ -82,7 +82,6 @@ class Relative(Part, slot="estimator"):
         return Credit.of(table, trace)
 
     def _find_scales(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
-        """What each group is divided by (M)."""
         scale = self.scale(values, groups)
         if self.mixed_scale is None or not table.off_policy.any():
             return scale
@@ -376,7 +375,6 @@ class DifferenceTrace:
         return None if inner is None else self.part.find_reached(table, inner)
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """One difference after the other, each from a reward and two values."""
         part = self.part
         path = [place for place in range(step, len(table)) if table.attempt[place] == table.attempt[step]]
         returns = [float(self.returns[place]) for place in path]

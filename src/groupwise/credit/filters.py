@@ -33,7 +33,6 @@ class ZeroSpread(Part, slot="filter"):
     """
 
     drops_solved_groups: ClassVar[bool] = True
-    """It leaves out tasks that every attempt solved."""
     alone: Literal["drop", "keep"] = "drop"
     """What happens to a task with one attempt."""
 
@@ -56,8 +55,6 @@ class Staleness(Part, slot="filter"):
     """
 
     needs_versions: ClassVar[bool] = True
-    """It reads which version of the weights sampled an attempt, which not every engine says."""
-
     max_age: Annotated[int, Field(ge=0)] = 1
     """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""
 
@@ -120,7 +117,6 @@ class DropSolved(Part, slot="filter"):
     """
 
     drops_solved_groups: ClassVar[bool] = True
-    """It leaves out tasks that every attempt solved."""
     best: float = 1.0
     """The score that counts as solved."""
 
@@ -159,7 +155,6 @@ class AmongSolved(Part, slot="grouper"):
     """
 
     needs_solved_groups: ClassVar[bool] = True
-    """It says something about groups that are solved by every attempt."""
     of: GrouperPart = ByTask()
     """Who would be compared with whom."""
     above: Annotated[float, Field(allow_inf_nan=False)] = 0.5

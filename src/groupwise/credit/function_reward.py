@@ -71,7 +71,6 @@ class FunctionReward(Part, slot="reward"):
         return self.pay(trajectory, [step.action or "" for step in trajectory.steps])
 
     def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
-        """What the function says, a number for each step."""
         where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: reward {self.function!r}"
         function = load_function("reward", self.function)
         call: CallsFunction = choose_call(function, self.function)
@@ -214,7 +213,6 @@ def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any
 
 
 def _write_messages(seen: Sequence[str], responses: Sequence[str]) -> list[dict[str, str]]:
-    """What was said after the first observation, in turns."""
     turns = [{"role": "assistant", "content": responses[0]}] if responses else []
     for observation, response in zip(seen[1:], responses[1:], strict=True):
         turns += [{"role": "user", "content": observation}, {"role": "assistant", "content": response}]

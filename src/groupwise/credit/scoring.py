@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, ClassVar, cast
 
 from pydantic import Field
 
@@ -141,13 +141,9 @@ class ReferenceKl(Part, slot="shaper"):
     are: the log-probs recorded of them are no log-probs of pi.
     """
 
+    needs_entropy: ClassVar[bool] = False
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """What a nat of divergence costs."""
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
-        return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         return [

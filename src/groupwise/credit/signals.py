@@ -39,7 +39,6 @@ class ColumnSignal(Part, slot="signal"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it reads."""
         return frozenset({self.name})
 
     def __call__(self, table: StepTable) -> FloatArray:
@@ -54,7 +53,6 @@ class ColumnMean(Part, slot="signal"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it reads."""
         return frozenset({self.name})
 
     def __call__(self, table: StepTable) -> FloatArray:

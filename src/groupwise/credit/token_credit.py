@@ -47,7 +47,6 @@ class TokenReturn(Part, slot="token_credit"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The facts that it reads."""
         return frozenset({REFERENCE} if self.kl else ())
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -112,7 +111,6 @@ class ReturnTrace:
     """What a token has of the next one's sum."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """Every later token's amount, with its discount."""
         attempt, amounts = table.attempt[tokens.step], self.amounts.tolist()
         later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
         value = sum(self.share ** (k - token) * amounts[k] for k in later)
@@ -139,7 +137,6 @@ class WhitenedTokens(Part, slot="token_credit"):
 
     @property
     def gives_spans(self) -> bool:
-        """Whether the part within tells spans."""
         return getattr(self.of, "gives_spans", False)
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -173,7 +170,6 @@ class WhitenedTrace:
     """Which tokens count in the statistics (K)."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The credit within, less the mean, over the deviation."""
         trace, known = self.inner.trace, self.inner.values[self.counts].tolist()
         if isinstance(trace, TokenTrace):
             weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
@@ -198,7 +194,6 @@ class WhitenedTrace:
         )
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        """Why a token does not train, as the part within says."""
         return describe_mask(self.inner, table, credit, tokens, token)
 
 
@@ -248,7 +243,6 @@ class FirstTokens(Part, slot="token_credit"):
         )
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        """Which tokens of its response train instead."""
         first = tokens.num_forced(int(tokens.step[token]))
         return f"only tokens {first} to {first + self.count - 1} of a response do"
 

@@ -23,28 +23,11 @@ from groupwise.losses.token_columns import (
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
-    "loss": {
-        "policy_loss": PolicyLoss,
-    },
-    "pairing": {
-        "best_against_worst": BestAgainstWorst,
-        "all_pairs": AllPairs,
-    },
-    "ratio": {
-        "token_ratio": TokenRatio,
-        "sequence_ratio": SequenceRatio,
-    },
-    "surrogate": {
-        "plain": Plain,
-        "clip": Clip,
-        "clipped_channels": ClippedChannels,
-    },
-    "correction": {
-        "truncate": Truncate,
-        "mask": Mask,
-        "reject": Reject,
-        "off_policy_mask": OffPolicyMask,
-    },
+    "loss": {"policy_loss": PolicyLoss},
+    "pairing": {"best_against_worst": BestAgainstWorst, "all_pairs": AllPairs},
+    "ratio": {"token_ratio": TokenRatio, "sequence_ratio": SequenceRatio},
+    "surrogate": {"plain": Plain, "clip": Clip, "clipped_channels": ClippedChannels},
+    "correction": {"truncate": Truncate, "mask": Mask, "reject": Reject, "off_policy_mask": OffPolicyMask},
     "penalty": {
         "kl": Kl,
         "entropy_bonus": EntropyBonus,

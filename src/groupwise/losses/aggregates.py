@@ -108,7 +108,6 @@ class TrajectoryMean(Part, slot="aggregate"):
 
     @property
     def unit(self) -> Unit:
-        """What it must see whole in one micro-batch."""
         return self.within
 
     def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:

@@ -52,10 +52,7 @@ class PairSums:
                 sum_M = sum_M.index_add(0, place_T, value_T.detach().to(ones_T))
             return sum_M[:num]
 
-        return cls(
-            tokens=add_up(ones_T),
-            sums={name: add_up(value_T) for name, value_T in values.items()},
-        )
+        return cls(tokens=add_up(ones_T), sums={name: add_up(value_T) for name, value_T in values.items()})
 
     def __add__(self, other: PairSums) -> PairSums:
         sums = {name: sum_M + other.sums[name] for name, sum_M in self.sums.items()}
@@ -168,7 +165,6 @@ class BestAgainstWorst(Part, slot="pairing"):
     """
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse a run in which no task has two attempts."""
         refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
@@ -180,7 +176,6 @@ class BestAgainstWorst(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        """The two returns."""
         return f"best and worst attempt at the task: {compare_returns(table, pair)}"
 
 
@@ -196,7 +191,6 @@ class AllPairs(Part, slot="pairing"):
     """What counts the same: every task that has a pair, or every pair."""
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse a run in which no task has two attempts."""
         refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
@@ -210,12 +204,10 @@ class AllPairs(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        """The two returns."""
         return f"two attempts at the task: {compare_returns(table, pair)}"
 
 
 def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
-    """Refuse a run in which no group can have two outcomes: there would never be a pair."""
     if attempts < 2:
         raise ConfigError(
             f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "

@@ -45,7 +45,6 @@ class Kl(Part, slot="penalty"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beyond the basics."""
         return frozenset({REFERENCE_LOGP, OLD_LOGP} if self.gradient == "unbiased" else {REFERENCE_LOGP})
 
     def __call__(self, columns: TokenColumns) -> Tensor:

@@ -66,7 +66,6 @@ class Tally:
 
     @property
     def mean(self) -> float:
-        """The mean; NaN of nothing."""
         return float(self.total) / self.count if self.count else float("nan")
 
 
@@ -133,18 +132,15 @@ class PolicyLoss(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the loss reads beyond the basics: what its parts need."""
         needed = frozenset().union(*(_read_needs(part) for part in self._list_pieces()))
         return needed - {OLD_LOGP} if self.old == "engine" else needed
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named columns that its parts read."""
         return frozenset().union(*(_read_names(part, "columns") for part in self._list_pieces()))
 
     @property
     def channels(self) -> frozenset[str]:
-        """The channels of credit that its parts read."""
         return frozenset().union(*(_read_names(part, "channels") for part in self._list_pieces()))
 
     @property

@@ -55,7 +55,6 @@ class SequenceRatio(Part, slot="ratio"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beyond the basics."""
         return frozenset({OLD_LOGP, SPANS} if self.unit == "span" else {OLD_LOGP})
 
     def __call__(self, columns: TokenColumns) -> Tensor:

@@ -31,7 +31,6 @@ class Plain(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         return TokenLoss(loss=-columns.advantage * ratio_T)
@@ -48,10 +47,7 @@ class Clip(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
     low: Width = 0.2
     """How far below 1 a ratio may go."""
     high: Width = 0.2
@@ -63,10 +59,7 @@ class Clip(Part, slot="surrogate"):
         A_T = columns.advantage
         loss_T = (-A_T * ratio_T).maximum(-A_T * ratio_T.clamp(1 - self.low, 1 + self.high))
         ratio_T = ratio_T.detach()
-        clipped = {
-            "high": (A_T > 0) & (ratio_T > 1 + self.high),
-            "low": (A_T < 0) & (ratio_T < 1 - self.low),
-        }
+        clipped = {"high": (A_T > 0) & (ratio_T > 1 + self.high), "low": (A_T < 0) & (ratio_T < 1 - self.low)}
         if self.dual is not None:
             loss_T = loss_T.where(A_T >= 0, loss_T.clamp(max=-A_T * self.dual))
             clipped["dual"] = (A_T < 0) & (ratio_T > self.dual)
@@ -87,14 +80,11 @@ class ClippedChannels(Clip, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is credit times something: a token without credit in any channel has none."""
-
     weights: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
     """How much each further channel counts, by its name."""
 
     @property
     def channels(self) -> frozenset[str]:
-        """The further channels that count."""
         return frozenset(name for name, weight in self.weights.items() if weight)
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:

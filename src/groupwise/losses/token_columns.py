@@ -99,11 +99,9 @@ class TokenColumns:
         return column
 
     def column(self, name: str) -> Tensor:
-        """A named column (T), or an error that lists those there are."""
         return _find_column(self.named, name, "column", "columns")
 
     def channel(self, name: str) -> Tensor:
-        """A further channel of credit (T), or an error that lists those there are."""
         return _find_column(self.channels, name, "channel", "channels")
 
     def list_columns(self) -> list[tuple[str, Tensor]]:

@@ -76,19 +76,9 @@ from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, nearest
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
-    "grouper": {
-        "by_role": ByRole,
-        "by_player": ByPlayer,
-        "by_edge": ByEdge,
-    },
-    "filter": {
-        "drop_pivot": DropPivot,
-        "scored_steps": ScoredSteps,
-    },
-    "signal": {
-        "bounded": Bounded,
-        "tool_economy": ToolEconomy,
-    },
+    "grouper": {"by_role": ByRole, "by_player": ByPlayer, "by_edge": ByEdge},
+    "filter": {"drop_pivot": DropPivot, "scored_steps": ScoredSteps},
+    "signal": {"bounded": Bounded, "tool_economy": ToolEconomy},
     "estimator": {
         "merged": Merged,
         "question_weighted": QuestionWeighted,
@@ -127,22 +117,9 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "llds": Llds,
         "last_turn_first": LastTurnFirst,
     },
-    "pairing": {
-        "siblings": Siblings,
-        "by_verdict": ByVerdict,
-    },
-    "surrogate": {
-        "cispo": Cispo,
-        "sapo": Sapo,
-        "elastic_clip": ElasticClip,
-        "reinforce": Reinforce,
-        "rec": Rec,
-    },
-    "penalty": {
-        "gated_kl": GatedKl,
-        "entropy_corridor": EntropyCorridor,
-        "ratio_variance": RatioVariance,
-    },
+    "pairing": {"siblings": Siblings, "by_verdict": ByVerdict},
+    "surrogate": {"cispo": Cispo, "sapo": Sapo, "elastic_clip": ElasticClip, "reinforce": Reinforce, "rec": Rec},
+    "penalty": {"gated_kl": GatedKl, "entropy_corridor": EntropyCorridor, "ratio_variance": RatioVariance},
     "measure": {
         "segment_values": SegmentValues,
         "forced_answers": ForcedAnswers,
@@ -165,9 +142,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "history_keyed_replay": HistoryKeyedReplay,
         "selective_buffer": SelectiveBuffer,
     },
-    "guidance": {
-        "reflection": Reflection,
-    },
+    "guidance": {"reflection": Reflection},
 }
 """Slot -> kind -> class."""
 
@@ -248,15 +223,13 @@ def build(name: str, /, **options: Any) -> Algorithm:
 
 
 def summary(name: str) -> RecipeSummary:
-    """What a recipe is: its sentence, citation, options and docstring."""
     return summarise(name, _find(name))
 
 
 def _find(name: str) -> Callable[..., Algorithm]:
     if name not in RECIPES:
         raise ConfigError(
-            f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}",
-            key=("recipe",),
+            f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}", key=("recipe",)
         )
     return RECIPES[name]
 

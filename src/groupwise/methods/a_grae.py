@@ -35,9 +35,6 @@ def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
     return Algorithm(advantage=credit, loss=base.loss)
 
 
-# Axes: S steps, M tasks.
-
-
 class Asymmetric(Part, slot="estimator"):
     """Lean to hard tasks as the policy improves, and hold praise back while it is weak.
 

@@ -60,19 +60,14 @@ class ConciseWhenSolved(Part, slot="shaper"):
     out with them, and is refused.
     """
 
+    needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
-    """It says something about groups that are solved by every attempt."""
     limit: Annotated[int, Field(ge=1)] = 1000
     """Tokens of an attempt that is paid nothing; a longer one is paid less than nothing."""
     scale: Literal["limit", "group"] = "limit"
     """Whether lengths are measured by the limit or by the group's own range."""
     best: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """The score of an attempt that is right."""
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the entropies of sampled tokens must be recorded: no."""
-        return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         enough = self.best - 1e-9 * max(1.0, abs(self.best))

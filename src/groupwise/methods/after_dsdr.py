@@ -65,8 +65,8 @@ class DiversityBonus(Part, slot="shaper"):
     worth: weight * cap is at most 0.5, for returns of 0 and 1.
     """
 
+    needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
-    """It says something about groups that are solved by every attempt."""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     """What distinctness is worth."""
     cap: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -80,11 +80,6 @@ class DiversityBonus(Part, slot="shaper"):
                 "and more; give at most 0.5"
             )
         return self
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the entropies of sampled tokens must be recorded: no."""
-        return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         return [(*(0.0,) * (len(trajectory.steps) - 1), self._pay(trajectory)) for trajectory in group]
@@ -121,7 +116,6 @@ class RightDiversity(Part, slot="measure"):
     """The score above which an attempt is right."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The two facts of each attempt, on each of its steps."""
         states = read_response_states(groups, tools)
         return [self._measure_group(group, states, tools) for group in groups]
 

@@ -46,9 +46,6 @@ def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3,
     )
 
 
-# Axes: S steps, A attempts.
-
-
 class OutcomeSpread(Part, slot="estimator"):
     """The variance of a task's outcomes, as a share of the largest that their range allows: from 0 to 1.
 
@@ -89,7 +86,6 @@ class SpreadTrace:
     """The estimator."""
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """The variance of the task's outcomes over a quarter of their range squared, in plain arithmetic."""
         first = table.attempts.first.tolist()
         members = [
             (place, float(value))
@@ -106,8 +102,6 @@ class SpreadTrace:
             members=tuple(members),
         )
 
-
-# Axis: T tokens.
 
 Width = Annotated[float, Field(ge=0)]
 Stretch = Annotated[float, Field(ge=0, lt=1)]
@@ -129,9 +123,7 @@ class ElasticClip(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
     channels: ClassVar[frozenset[str]] = frozenset({SPREAD})
 
     low: Width = 0.2

@@ -49,9 +49,6 @@ def after_polychromic(
     )
 
 
-# Axes: S steps, A attempts.
-
-
 class SetShared(Part, slot="estimator"):
     """Credit an attempt with the sets of n attempts at its task that it is in, against all such sets.
 
@@ -68,7 +65,6 @@ class SetShared(Part, slot="estimator"):
     """
 
     needs_solved_groups: ClassVar[bool] = True
-    """It says something about groups that are solved by every attempt."""
     of: SignalPart = EpisodeReturn()
     """What an attempt brought, from 0 to 1."""
     key: Annotated[str, Field(min_length=1)] = "action"
@@ -80,11 +76,9 @@ class SetShared(Part, slot="estimator"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The column that tells attempts apart."""
         return frozenset({self.key})
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse groups that are one set."""
         if attempts <= self.size:
             raise ConfigError(
                 f"set_shared: of {attempts} attempts at a task there is one set of {self.size} and nothing to hold it "
@@ -173,7 +167,6 @@ class SetTrace:
         return self.compared
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """Every set of the task's attempts, one by one."""
         places = table.attempts.first.tolist()
         own = [number for number, place in enumerate(places) if table.task[place] == table.task[step]]
         sets = list(combinations(own, self.size)) if len(own) > self.size else []

@@ -40,8 +40,6 @@ def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
     )
 
 
-# Axis: S steps.
-
 ROUNDING = 1e-9
 """Rewards that add up to nothing may miss it by this much."""
 
@@ -60,7 +58,6 @@ class Anchored(Part, slot="estimator"):
     """
 
     needs_solved_groups: ClassVar[bool] = True
-    """Groups that all did equally well are what it is for."""
     of: EstimatorPart
     """The credit z."""
     by: GrouperPart

@@ -46,8 +46,6 @@ def after_vsrm(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps.
-
 ENDS, ACCURACY = "line_token_ends", "line_accuracy"
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -109,7 +107,6 @@ class LineTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The credit of the answer, and what the token's line is paid."""
         part, step = self.part, int(tokens.step[token])
         levels, ends = table.column(ACCURACY)[step], table.column(ENDS)[step]
         line = sum(1 for end in ends if end <= int(tokens.position[token]))
@@ -169,7 +166,6 @@ class ForcedAnswers(Part, slot="measure"):
     """Room for an answer beyond the run's longest response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The lines of each answer, and how often the answer would be right after each."""
         stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
         ends = [self._cut(trajectory, tools) for trajectory in attempts]
         starts = {group[0].task.id: group[0] for group in groups if group}

@@ -36,10 +36,7 @@ def after_webstar(*, above: Finite = 5.0) -> Algorithm:
     """
     base = grpo()
     return Algorithm(
-        advantage=base.advantage,
-        filters=(ScoredSteps(above=above),),
-        measures=(ExpertScore(),),
-        loss=base.loss,
+        advantage=base.advantage, filters=(ScoredSteps(above=above),), measures=(ExpertScore(),), loss=base.loss
     )
 
 
@@ -75,7 +72,6 @@ class ScoredSteps(Part, slot="filter"):
         return kept
 
     def _find_mean(self, table: StepTable, step: int, score: Any) -> float:
-        """The score of a step, or the mean of its distribution."""
         chances: Iterable[tuple[Any, Any]] = score.items() if isinstance(score, Mapping) else [(score, 1.0)]
         try:
             pairs = [] if isinstance(score, str) else [(float(value), float(chance)) for value, chance in chances]
@@ -117,7 +113,6 @@ class ExpertScore(Part, slot="measure"):
     """Score of an action that the environment refused."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The score of each step."""
         advice = iter(tools.ask_expert([trajectory for group in groups for trajectory in group]))
         return [[self._score(trajectory, next(advice)) for trajectory in group] for group in groups]
 

@@ -50,9 +50,6 @@ def bcpg_nsa(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
-
-
 class SparedSegments(Part, slot="token_credit"):
     """Multiply the credit of a bad answer by beta where a segment of it was judged right; all tokens train.
 
@@ -105,7 +102,6 @@ class SparedTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The step's credit, and what became of the blame for the token's segment."""
         part, step = self.part, int(tokens.step[token])
         place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
         labels = []

@@ -28,12 +28,8 @@ def cispo(*, cap: Finite = 5.0) -> Algorithm:
     bound. No KL.
     """
     return Algorithm(
-        advantage=grpo().advantage,
-        loss=PolicyLoss(ratio=TokenRatio(), surrogate=Cispo(cap=cap), aggregate=TokenMean()),
+        advantage=grpo().advantage, loss=PolicyLoss(ratio=TokenRatio(), surrogate=Cispo(cap=cap), aggregate=TokenMean())
     )
-
-
-# Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
 
 
 class Cispo(Part, slot="surrogate"):
@@ -46,10 +42,7 @@ class Cispo(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
     cap: Annotated[float, Field(gt=0)] = 5.0
     """Largest importance weight."""
 

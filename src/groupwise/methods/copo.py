@@ -52,8 +52,6 @@ def copo(
     )
 
 
-# Axes: S steps, A attempts, M tasks.
-
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -76,7 +74,6 @@ class AnswerBlend(Part):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it reads."""
         return frozenset({self.answers}) if self.mode.startswith("soft") else frozenset()
 
     def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
@@ -191,7 +188,6 @@ class GlobalTrace:
     """The estimator."""
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """What the task brought against the others, in plain arithmetic, times the weight."""
         brought, first = self.part.reward_tasks(table).tolist(), table.tasks.first.tolist()
         own, mean = brought[int(table.task[step])], math.fsum(brought) / len(brought)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in brought) / max(len(brought) - 1, 1))

@@ -51,9 +51,6 @@ def d3s(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps, C candidates for training.
-
-
 class DualDownSampling(Part, slot="token_credit"):
     """Train on the samples whose credit varies most, and of these on the tokens with most credit times entropy.
 
@@ -92,7 +89,6 @@ class DualDownSampling(Part, slot="token_credit"):
         return TokenCredit(values=values, trains=trains, trace=TokenTrace(weight=np.ones(len(tokens)), part=self))
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        """Whether its response was left out, or it alone."""
         candidates, chosen = self._choose_samples(table, credit, tokens)
         step = tokens.step[token]
         if step not in chosen:
@@ -103,11 +99,9 @@ class DualDownSampling(Part, slot="token_credit"):
         return f"its |credit| x entropy is {size:.6g}, not among the {kept} largest of {num} tokens"
 
     def start(self, *, seed: int) -> DownSamplingProgress:
-        """Begin at the first share; nothing here is random."""
         return DownSamplingProgress(self.updates)
 
     def _choose_samples(self, table: StepTable, credit: Credit, tokens: TokenTable) -> tuple[IntArray, IntArray]:
-        """The steps that might train, and those of them that do."""
         candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
         num = _count(len(candidates), self.first_samples, self.last_samples, self._read_progress(table))
         return candidates, candidates[choose_max_variance(credit.values[candidates], num)]

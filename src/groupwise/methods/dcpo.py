@@ -45,9 +45,6 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps.
-
-
 class TemperedCredit(Part, slot="token_credit"):
     """Mix into the credit of right answers how much likelier each token would be under a hotter or colder policy.
 
@@ -92,7 +89,6 @@ class TemperedCredit(Part, slot="token_credit"):
         return pull / (1.0 + pull)
 
     def start(self, *, seed: int) -> LastEntropy:
-        """Begin with entropy 0, as the release does; nothing here is random."""
         return LastEntropy()
 
 
@@ -128,7 +124,6 @@ class TemperedTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The step's credit and the ratio, in the shares that the entropy asks for."""
         part, step = self.part, int(tokens.step[token])
         returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
         share = sum(value > part.right_above for value in returns.values()) / len(returns)
@@ -168,7 +163,6 @@ class TemperedScore(Part, slot="measure"):
     """The lower temperature."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """Two lists of log-probs for each step."""
         steps = [step for group in groups for trajectory in group for step in trajectory.steps if take_sampled(step)]
         pairs = [(step.prompt_ids + step.response_ids[: step.forced], take_sampled(step)) for step in steps]
         hot, cold = (

@@ -34,9 +34,6 @@ def dgpo(*, temperature: Finite = 2.0, reference: bool = False) -> Algorithm:
     )
 
 
-# Axes: S steps, M tasks.
-
-
 class QuestionWeighted(Part, slot="estimator"):
     """Weigh hard tasks more: each informative task by a softmax of its error, over the informative tasks.
 

@@ -47,8 +47,6 @@ def disco(
     return Algorithm(advantage=grpo().advantage, loss=loss)
 
 
-# Axes: T tokens of a micro-batch, R trajectories of the update.
-
 LARGEST_LOG_RATIO = 20.0
 """Log-ratios are clamped to this before exp, as everywhere."""
 
@@ -90,7 +88,6 @@ class Disco(Part, slot="loss"):
     """Return above which an attempt counts as solved."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        """Scores, returns and KL of each trajectory's tokens, summed."""
         columns = columns.select_trained().use_sampler_logps()
         earned_T = columns.column("episode_return")
         score_T, kl_T = self._score(columns), self._measure_change(columns)

@@ -33,8 +33,6 @@ def dpo(*, beta: Finite = 0.1, pairs: Pairs = "best_against_worst") -> Algorithm
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Dpo(beta=beta))
 
 
-# Axes: T tokens, M members, P pairs.
-
 Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -63,11 +61,9 @@ class Dpo(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beyond the basics."""
         return frozenset({PAIRS, REFERENCE_LOGP} if self.reference else {PAIRS})
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        """Log-probs and tokens of each member of a pair."""
         columns = columns.select_trained()
         ref_T = columns.require(REFERENCE_LOGP) if self.reference else columns.logp * 0
         return PairSums.of(columns, totals, logp=columns.logp, ref=ref_T)
@@ -84,7 +80,6 @@ class Dpo(Part, slot="loss"):
         return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
 
     def _margins(self, pairs: PairTerms) -> Tensor:
-        """How far apart each pair should be (P)."""
         return pairs.gap * 0
 
     def _pull_winners(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, NoScale, Relative
-from groupwise.losses import (
-    Clip,
-    ConstantLength,
-    PolicyLoss,
-)
+from groupwise.losses import Clip, ConstantLength, PolicyLoss
 from groupwise.methods.method import Alone, Average, recipe
 from groupwise.parts.algorithm import Algorithm
 

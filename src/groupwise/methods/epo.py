@@ -53,8 +53,6 @@ def epo(
     )
 
 
-# Axis: T tokens.
-
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 OUTSIDE = "entropy_outside"
 """What the loss reports of it: the share of tokens whose entropy is outside the corridor."""
@@ -112,12 +110,10 @@ class EntropyCorridor(Part, slot="penalty"):
 
     @property
     def unit(self) -> Unit:
-        """What it must see whole in one micro-batch."""
         return "step" if self.smoothing and self.over == "step" else "token"
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named columns that it reads: its own memory."""
         return frozenset({self.column, name_phase(self.column)} if self.smoothing else ())
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -128,11 +124,9 @@ class EntropyCorridor(Part, slot="penalty"):
         return -(entropy_T - self.smoothing * phase_T * self._penalise(columns))
 
     def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
-        """What the loss reports of it (T)."""
         return {OUTSIDE: self._find_outside(columns)} if self.smoothing else {}
 
     def start(self, *, seed: int) -> UsualEntropy:
-        """Begin without a past; nothing here is random."""
         return UsualEntropy(self.column, updates=self.updates)
 
     def _penalise(self, columns: TokenColumns) -> Tensor:
@@ -196,7 +190,6 @@ class UsualEntropy:
         }
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Add the update's mean entropy at each index of a step that was reached."""
         self._done = update.number
         entropies: dict[int, list[float]] = {}
         for trajectory in update.trajectories:
@@ -210,11 +203,9 @@ class UsualEntropy:
             self._counts[index] += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """How many updates are over, and of each index the sum of the means and how many there were."""
         return {"done": self._done, "sums": list(self._sums), "counts": list(self._counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
         self._done = int(state["done"])
         self._sums = [float(total) for total in state["sums"]]
         self._counts = [int(count) for count in state["counts"]]

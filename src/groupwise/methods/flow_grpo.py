@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.losses import (
-    Clip,
-    Kl,
-    PolicyLoss,
-    TrajectoryMean,
-)
+from groupwise.losses import Clip, Kl, PolicyLoss, TrajectoryMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm

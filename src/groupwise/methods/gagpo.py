@@ -52,7 +52,6 @@ def make_step_rewards_to_go(gamma: float, invalid_penalty: float) -> ReturnToGo:
 
 
 def make_temporal_algorithm(credit: EstimatorPart, scale_by: ScaledBy) -> Algorithm:
-    """Divide the credit as asked, and add GAGPO's loss."""
     if scale_by != "none":
         credit = Scaled(of=credit, by=ByTask() if scale_by == "task" else ByState())
     return Algorithm(

@@ -61,14 +61,10 @@ def gardo(
         measures=(ResponseEmbedding(),) if diversity else None,
         channels={"kl_gate": gate} if weight else None,
         loss=PolicyLoss(
-            surrogate=Clip(),
-            aggregate=SequenceMean(),
-            penalties=(GatedKl(weight=weight, max_kl=max_kl, every=every),),
+            surrogate=Clip(), aggregate=SequenceMean(), penalties=(GatedKl(weight=weight, max_kl=max_kl, every=every),)
         ),
     )
 
-
-# Axes: S steps, A attempts.
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
@@ -137,7 +133,6 @@ class DoubtGate(Part, slot="estimator"):
         return np.round(own - np.mean(others, axis=0), 12) if others else own
 
     def start(self, *, seed: int) -> GateShare:
-        """Begin with the first share; nothing here is random."""
         limits = (self.lowest, self.highest)
         return GateShare(
             self.column, self.measure_doubt, first=self.first, limits=limits, change=self.change, window=self.window
@@ -158,7 +153,6 @@ def win_rates(values: FloatArray) -> FloatArray:
 
 # How large a share of doubtful attempts a gate lets through, which follows how doubtful they are: the memory of GARDO.
 #
-# Axis: M tasks.
 
 
 class GateShare:
@@ -184,11 +178,9 @@ class GateShare:
         self._recent: list[float] = []
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The share, the same for all tasks (M)."""
         return {self._column: np.full(len(tasks), self._share, dtype=np.float64)}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Let more through where the attempts that took part are more doubtful than lately, less where less."""
         pairs = zip(update.trajectories, update.credit, strict=True)
         compared = [trajectory for trajectory, credit in pairs if credit is not None and trajectory.steps]
         doubt = self._measure(StepTable.from_trajectories(compared)) if compared else np.zeros(0)
@@ -204,11 +196,9 @@ class GateShare:
         self._recent = [*self._recent, mean][-self._window :]
 
     def state_dict(self) -> dict[str, Any]:
-        """The share and the last means."""
         return {"share": self._share, "recent": list(self._recent)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
         self._share = float(state["share"])
         self._recent = [float(mean) for mean in state["recent"]]
 
@@ -227,7 +217,6 @@ class GateTrace:
     """The estimator."""
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """The attempt's doubt against the quantile of all, and how many steps the gate is open for."""
         attempts, part = table.attempt.tolist(), self.part
         own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (part.of, *part.auxiliary))
         doubts = {
@@ -273,8 +262,6 @@ def _find_quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-# Axes: S steps, A attempts, W width.
-
 SAME = 1e-12
 """Mean distance below which the attempts at a task count as the same."""
 
@@ -298,7 +285,6 @@ class DistinctCredit(Part, slot="estimator"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The fact that it reads."""
         return frozenset({self.fact})
 
     def __call__(self, table: StepTable) -> Credit:
@@ -359,8 +345,6 @@ def _weigh_group(points: FloatArray) -> FloatArray:
     return near / mean if mean > SAME else np.ones(len(points))
 
 
-# Axis: T tokens.
-
 MEASURED = "loss/kl_to_reference"
 """What a loss with a reference reports of its own accord: mean of k3 over the tokens that train."""
 
@@ -392,14 +376,12 @@ class GatedKl(Kl, slot="penalty"):
 
     @property
     def channels(self) -> frozenset[str]:
-        """The channel of credit that it reads."""
         return frozenset({self.gate})
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         return columns.channel(self.gate) * super().__call__(columns)
 
     def start(self, *, seed: int) -> ReferenceChoice:
-        """Begin with the policy that the run starts from; nothing here is random."""
         return ReferenceChoice(self)
 
 
@@ -415,15 +397,12 @@ class ReferenceChoice:
         return {}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Take the update's policy where the one before is too far away, or too old."""
         kl, every = update.metrics.get(MEASURED, math.nan), self._part.every
         if kl > self._part.max_kl or (every is not None and update.number - self.reference >= every):
             self.reference = update.number
 
     def state_dict(self) -> dict[str, Any]:
-        """The update whose policy it is."""
         return {"reference": self.reference}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with it."""
         self.reference = int(state["reference"])

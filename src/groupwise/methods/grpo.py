@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from groupwise.credit import ByTask, Deviation, EpisodeReturn, Relative
-from groupwise.losses import (
-    Clip,
-    Kl,
-    PolicyLoss,
-    SequenceMean,
-)
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.method import Alone, Average, Finite, recipe
 from groupwise.parts.algorithm import Algorithm
 

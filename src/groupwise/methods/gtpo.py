@@ -45,8 +45,6 @@ def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Fini
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps.
-
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -105,7 +103,6 @@ class ConflictTokens(Part, slot="token_credit"):
         )
 
     def start(self, *, seed: int) -> InitialEntropy:
-        """Begin with no answer seen; nothing here is random."""
         return InitialEntropy()
 
 
@@ -134,7 +131,6 @@ class ConflictTrace:
     """Mean entropy of the initial policy's answers."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The answer's credit less its entropy, times a factor for each end that the token is in conflict at."""
         part, step = self.part, int(tokens.step[token])
         group = [
             s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])

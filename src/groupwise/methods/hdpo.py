@@ -43,9 +43,6 @@ def hdpo(
     )
 
 
-# Axes: S steps, A attempts.
-
-
 class ToolEconomy(Part, slot="signal"):
     """One over the tool calls of an attempt and one more, the same for all its steps.
 
@@ -62,7 +59,6 @@ class ToolEconomy(Part, slot="signal"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it reads."""
         return frozenset() if self.calls is None else frozenset({self.calls})
 
     def __call__(self, table: StepTable) -> FloatArray:
@@ -76,7 +72,6 @@ class ToolEconomy(Part, slot="signal"):
         return table.attempts.spread(1.0 / (num_calls_A + 1.0))
 
     def _count(self, table: StepTable, step: int, entry: Any) -> float:
-        """The calls that one entry of the column stands for."""
         if isinstance(entry, list | tuple):
             return float(len(entry))
         if entry is None or entry != entry:  # NaN is how tables of other libraries write None

@@ -84,9 +84,6 @@ def shrunk_hgae(
     return make_temporal_algorithm(credit, scale_by)
 
 
-# Axes: S steps, M groups.
-
-
 class Shrunk(Part, slot="estimator"):
     """Compare each step with the value of its situation, where a small group counts for little beside a larger one.
 
@@ -154,7 +151,6 @@ class ShrunkTrace:
         return shared
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """Level by level: the group's mean, and what is left of it beside the coarser value."""
         own, value, strength, lines = float(self.signal[step]), 0.0, 0.0, []
         for grouper, label in zip(self.part.levels, self.labels, strict=True):
             members = [place for place in range(len(table)) if label[place] == label[step]] if label[step] >= 0 else []

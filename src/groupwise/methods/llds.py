@@ -34,9 +34,6 @@ def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") 
     return Algorithm(advantage=base.advantage, loss=Llds(of=base.loss, weight=weight, gate=gate))
 
 
-# Axes: T tokens, R trajectories of the update.
-
-
 class Llds(Part, slot="loss"):
     """Another loss, and a pull on tokens of what was not blamed whose likelihood fell since the update began.
 
@@ -70,28 +67,23 @@ class Llds(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it and the other loss read beyond the basics."""
         return self.of.needs | {OLD_LOGP}
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named columns that the other loss reads."""
         return getattr(self.of, "columns", frozenset())
 
     @property
     def channels(self) -> frozenset[str]:
-        """The channels of credit that the other loss reads."""
         return getattr(self.of, "channels", frozenset())
 
     @property
     def unit(self) -> Unit:
-        """What must lie whole in one micro-batch."""
         own: Unit = "step" if self.gate == "step" else "sample"
         other: Unit = self.of.unit  # type: ignore[assignment]
         return max(own, other, key=UNITS.index)
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        """By how much each trajectory fell, its credit, and how many of its tokens are active if steps decide."""
         columns = columns.select_trained().use_sampler_logps()
         drop_T = _measure_drop(columns)
         active_T = _find_active_steps(columns, drop_T)

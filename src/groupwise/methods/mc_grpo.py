@@ -7,12 +7,7 @@ import numpy as np
 from groupwise.credit import ByTask, EpisodeReturn, Median, MedianAbsoluteDeviation, Relative
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
-from groupwise.losses import (
-    Clip,
-    Kl,
-    PolicyLoss,
-    SequenceMean,
-)
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.method import Finite, recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part

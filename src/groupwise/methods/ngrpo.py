@@ -10,11 +10,7 @@ from pydantic import Field
 from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relative
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
-from groupwise.losses import (
-    Clip,
-    PolicyLoss,
-    TokenMean,
-)
+from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.method import Finite, recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
@@ -48,9 +44,6 @@ def ngrpo(
         filters=(DropSolved(best=best),),
         loss=PolicyLoss(surrogate=Clip(low=0.16, high=0.24), aggregate=TokenMean()),
     )
-
-
-# Axis: S steps.
 
 
 class Bounded(Part, slot="signal"):

@@ -43,8 +43,6 @@ def p3o(
     )
 
 
-# Axes: T tokens, M members, P pairs.
-
 Width = Annotated[float, Field(gt=0)]
 LARGEST_LOG_RATIO = 20.0
 """Log-ratios of whole members are clamped to this before exp, as those of tokens are."""
@@ -80,7 +78,6 @@ class P3o(Part, slot="loss"):
     """`joint`: how far D may go from where it was, in nats."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        """Log-probs, now and when the update began, of each member of a pair."""
         columns = columns.select_trained().use_sampler_logps()
         return PairSums.of(columns, totals, logp=columns.logp, old=columns.require(OLD_LOGP))
 
@@ -98,7 +95,6 @@ class P3o(Part, slot="loss"):
         return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
 
     def _lose(self, half_P: Tensor, change_M: Tensor, pairs: PairTerms, D_P: Tensor, old_P: Tensor) -> Tensor:
-        """The loss of each pair (P)."""
         winner_P, loser_P = change_M.index_select(0, pairs.winner), change_M.index_select(0, pairs.loser)
         low, high = 1 - self.width, 1 + self.width
         if self.clip == "separate":

@@ -92,7 +92,6 @@ class ProverValues(Part, slot="measure"):
         return self
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The value before each step, and its progress."""
         places: dict[Situation, tuple[Trajectory, int]] = {}
         for trajectory in (trajectory for group in groups for trajectory in group):
             _check_unguided(trajectory)

@@ -63,7 +63,6 @@ class JudgedTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The step's credit, and the score of the token's segment against those of the task."""
         part, step = self.part, int(tokens.step[token])
         scores = []
         for other in sorted(set(tokens.step.tolist())):
@@ -86,9 +85,6 @@ class JudgedTrace:
         if self.part.step_format == "intended":
             squashed += KEPT if table.column("well_formed")[step] else BROKEN
         return squashed
-
-
-# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
 
 
 class JudgedCredit(Part, slot="token_credit"):

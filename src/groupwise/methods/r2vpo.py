@@ -48,8 +48,6 @@ def r2vpo(
     )
 
 
-# Axes: T tokens, M tasks.
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 VARIANCE = "ratio_variance"
 """What the loss reports of it: mean of (rho - 1)^2."""
@@ -75,7 +73,6 @@ class RatioVariance(Part, slot="penalty"):
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """Multiplies the multiplier; 0 = no penalty, and nothing is measured."""
     first: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.04
@@ -102,18 +99,15 @@ class RatioVariance(Part, slot="penalty"):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named column that it reads: its own multiplier."""
         return frozenset({self.column})
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         return columns.column(self.column) * _square_distance(columns)
 
     def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
-        """What the loss reports of it (T)."""
         return {VARIANCE: _square_distance(columns).detach()}
 
     def start(self, *, seed: int) -> Multiplier:
-        """Begin with the first multiplier; nothing here is random."""
         return Multiplier(self)
 
 
@@ -125,11 +119,9 @@ class Multiplier:
         self._value = part.first
 
     def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
-        """The multiplier, the same for each task (M)."""
         return {self._part.column: np.full(len(tasks), self._value, dtype=np.float64)}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Follow the variance that the update came to."""
         variance = update.metrics.get(f"loss/{VARIANCE}", math.nan)
         if not math.isfinite(variance) or not self._value:
             return
@@ -138,11 +130,9 @@ class Multiplier:
         self._value = min(max(self._value * math.exp(excess), part.lowest), part.highest)
 
     def state_dict(self) -> dict[str, Any]:
-        """The multiplier."""
         return {"multiplier": self._value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with it."""
         self._value = float(state["multiplier"])
 
 

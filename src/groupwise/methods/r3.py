@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -125,7 +125,6 @@ def r3_hgpo(
 
 # Ranking rewards: attempts that all failed are ranked by the pattern of their entropies.
 #
-# Axis: N ranked attempts.
 
 TOLERANCE = 1e-9
 """Entropies closer than this are equal: sums of the same numbers may differ in their last digit."""
@@ -149,6 +148,7 @@ class EntropyRanking(Part, slot="shaper"):
     cancels, and counts only beside a recalled success, or under the scale `fixed_unless_solved`.
     """
 
+    needs_entropy: ClassVar[bool] = True
     p: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Share of the entropies that make up the peak; at least one."""
     best: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
@@ -162,11 +162,6 @@ class EntropyRanking(Part, slot="shaper"):
     """What an entropy stands for: a token, or the mean over a step."""
     solved_at: float = 0.5
     """Score from which on an attempt counts as right."""
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the entropies of sampled tokens must be recorded: attempts are ranked by them."""
-        return True
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         amounts = self._pay(group)
@@ -223,7 +218,6 @@ def compute_ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: floa
 
 
 def _measure_pattern(entropies: Sequence[float], p: float) -> tuple[float, float]:
-    """The peak and the overall entropy."""
     if not entropies:
         return 0.0, 0.0
     values = np.sort(np.array(entropies))
@@ -453,7 +447,6 @@ class Reflection(Part, slot="guidance"):
         return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
 
     def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
-        """A failed attempt for each task of little success."""
         low = {
             task: mean for task in dict.fromkeys(tasks) if (mean := self._mean_score(task, past_attempts)) < self.tau
         }

@@ -59,8 +59,6 @@ def rank_grpo(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps, N ranks that are asked for.
-
 Amount = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -142,7 +140,6 @@ class RankTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The rank's payment in each attempt at the task, and how far the token's own is above their mean."""
         part, items, step = self.part, read_items(table, tokens), int(tokens.step[token])
         number, num = int(items.span[token]), items.length[step]
         if number >= num:
@@ -265,7 +262,6 @@ class ItemTokens(Part, slot="measure"):
     writes: ClassVar[frozenset[str]] = frozenset({"item_tokens", "end_token"})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The tokens of each item of each step."""
         return [
             [[_measure_step(trajectory, step, tools) for step in trajectory.steps] for trajectory in group]
             for group in groups

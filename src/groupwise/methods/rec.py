@@ -108,7 +108,6 @@ def red_weight(*, temperature: Finite = 1.0) -> Algorithm:
 
 # REINFORCE that leaves tokens out by their ratio: the surrogates of the REC family, whose ratios carry no gradient.
 #
-# Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
 
 Width = Annotated[float, Field(ge=0)]
 
@@ -123,7 +122,6 @@ class Reinforce(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         return TokenLoss(loss=-columns.advantage * columns.logp)
@@ -145,10 +143,7 @@ class Rec(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
     region: Literal["one_side", "two_side", "ring"] = "one_side"
     """Which tokens are kept."""
     weighted: bool = True
@@ -183,8 +178,6 @@ class Rec(Part, slot="surrogate"):
         loss_T = -A_T * columns.logp * (kept_T * rho_T if self.weighted else kept_T)
         return TokenLoss(loss=loss_T, clipped={"high": above_T, "low": below_T})
 
-
-# Axis: S steps.
 
 LARGEST_EXPONENT = 20.0
 """Credit over temperature is clamped to this, as log-ratios are, so that no credit is infinite."""

@@ -33,9 +33,6 @@ def reg_grpo(*, floor: Finite = 0.5, kl: Finite = 0.04) -> Algorithm:
     return Algorithm(advantage=grpo().advantage, loss=Regression(floor=floor, penalties=(Kl(weight=kl),)))
 
 
-# Axes: T tokens of a micro-batch, R trajectories of the update.
-
-
 class Regression(Part, slot="loss"):
     """Fit each attempt's log-ratio, in units of its group's, to its credit: no clip, no minimum.
 
@@ -61,17 +58,14 @@ class Regression(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it reads beyond the basics."""
         parts: list[frozenset[str]] = [getattr(penalty, "needs", frozenset()) for penalty in self._list_active()]
         return frozenset({OLD_LOGP}).union(*parts)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named columns that its penalties read."""
         return frozenset().union(*(getattr(penalty, "columns", frozenset()) for penalty in self._list_active()))
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        """Log-ratio and credit of each trajectory's tokens, summed."""
         columns = columns.select_trained().use_sampler_logps()
         change_T = columns.logp - columns.require(OLD_LOGP)
         return TrajectorySums.of(columns, totals, change=change_T, credit=columns.advantage)

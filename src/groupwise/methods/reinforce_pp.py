@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from groupwise.credit import ByTask, NoBaseline, NoScale, Relative, ReturnToGo, Whitened
-from groupwise.losses import (
-    Clip,
-    PolicyLoss,
-    TokenMean,
-)
+from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import Finite, Share, recipe
 from groupwise.methods.terms import take_kl_off_tokens
@@ -26,12 +22,7 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite
     where it is else from step to step; the default leaves it out. Clip 0.2, mean over tokens.
     """
     returns = Relative(
-        by=ByTask(),
-        of=ReturnToGo(gamma=gamma),
-        baseline=NoBaseline(),
-        scale=NoScale(),
-        average="step",
-        alone="raw",
+        by=ByTask(), of=ReturnToGo(gamma=gamma), baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw"
     )
     return Algorithm(
         advantage=Whitened(of=returns, eps=eps),

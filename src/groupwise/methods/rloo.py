@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, LeaveOneOut, NoScale, Relative
-from groupwise.losses import (
-    Clip,
-    PolicyLoss,
-    SequenceMean,
-    SequenceRatio,
-)
+from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.method import Alone, Average, Finite, recipe
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
@@ -27,12 +22,7 @@ def rloo(*, average: Average = "attempt", alone: Alone = "zero", kl_in_reward: F
     """
     return Algorithm(
         advantage=Relative(
-            by=ByTask(),
-            of=EpisodeReturn(),
-            baseline=LeaveOneOut(),
-            scale=NoScale(),
-            average=average,
-            alone=alone,
+            by=ByTask(), of=EpisodeReturn(), baseline=LeaveOneOut(), scale=NoScale(), average=average, alone=alone
         ),
         loss=PolicyLoss(ratio=SequenceRatio(length="sum"), surrogate=Clip(), aggregate=SequenceMean()),
         **take_kl_off_answers(kl_in_reward),

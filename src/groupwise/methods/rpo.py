@@ -28,8 +28,6 @@ def rpo(*, beta: Finite = 0.01, eta: Finite = 0.005, pairs: Pairs = "best_agains
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Rpo(beta=beta, eta=eta))
 
 
-# Axes: T tokens, M members, P pairs.
-
 Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -28,12 +28,9 @@ def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorith
     """
     surrogate = Sapo(tau_positive=tau_positive, tau_negative=tau_negative)
     return Algorithm(
-        advantage=grpo().advantage,
-        loss=PolicyLoss(ratio=TokenRatio(), surrogate=surrogate, aggregate=SequenceMean()),
+        advantage=grpo().advantage, loss=PolicyLoss(ratio=TokenRatio(), surrogate=surrogate, aggregate=SequenceMean())
     )
 
-
-# Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
 
 Temperature = Annotated[float, Field(gt=0)]
 
@@ -49,10 +46,7 @@ class Sapo(Part, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    """Its loss is the credit times something: a token without credit has none."""
     is_trust_region: ClassVar[bool] = True
-    """It bounds how far a ratio goes."""
-
     tau_positive: Temperature = 1.0
     """How fast the pull of praised tokens fades."""
     tau_negative: Temperature = 1.05

@@ -46,9 +46,6 @@ def seeupo(
     return Algorithm(advantage=dr_grpo().advantage, loss=LastTurnFirst(of=of, stages=stages))
 
 
-# Axes: T tokens, R trajectories of the update.
-
-
 class LastTurnFirst(Part, slot="loss"):
     """A policy loss that makes an update's optimiser steps turn by turn, from the last turn to the first.
 
@@ -92,18 +89,15 @@ class LastTurnFirst(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the loss of the turns reads beyond the basics, and what their ratios are taken against."""
         assert isinstance(self.of, PolicyLoss), "it is checked when it is made"
         return self.of.needs if self.of.old == "engine" else self.of.needs | {OLD_LOGP}
 
     @property
     def columns(self) -> frozenset[str]:
-        """The named columns that the loss of the turns reads."""
         return getattr(self.of, "columns", frozenset())
 
     @property
     def unit(self) -> Unit:
-        """What must lie whole in one micro-batch: a step."""
         return "step"
 
     def order_turns(self, num_turns: int) -> list[range]:

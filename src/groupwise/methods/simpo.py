@@ -31,9 +31,6 @@ def simpo(*, beta: Finite = 2.5, margin: Finite = 0.55, pairs: Pairs = "best_aga
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Simpo(beta=beta, margin=margin))
 
 
-# Axes: T tokens, M members, P pairs.
-
-
 class Simpo(Part, slot="loss"):
     """Make the better attempt of each pair likelier, per token, than the worse one, by a margin.
 
@@ -58,7 +55,6 @@ class Simpo(Part, slot="loss"):
     """How much likelier a winner's token should be, in nats (the release's gamma / beta)."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        """Log-prob and tokens of each member of a pair."""
         columns = columns.select_trained()
         return PairSums.of(columns, totals, logp=columns.logp)
 

@@ -50,8 +50,6 @@ def spae(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps, G lines of all steps.
-
 ENDS, POTENTIALS = "potential_ends", "potentials"
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -115,7 +113,6 @@ class PotentialTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The credit of the answer, damped, and the token's line held against all lines."""
         part, step = self.part, int(tokens.step[token])
         has_tokens = set(tokens.step.tolist())
         line = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
@@ -185,11 +182,9 @@ class AnswerPotential(Part, slot="measure"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The facts that it reads."""
         return frozenset({self.gold})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The lines of each answer, and the potential after each."""
         stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
         ends = [self._cut(trajectory, tools) for trajectory in attempts]
         places = [

@@ -53,9 +53,6 @@ def spo_chain(
     )
 
 
-# Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
-
-
 class SegmentCredit(Part, slot="token_credit"):
     """Give the tokens of a segment what the segment changed in the value of the answer; sure tokens do not train.
 
@@ -103,7 +100,6 @@ class SegmentTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The value where the token's segment ends, less that where it begins."""
         step, position = int(tokens.step[token]), int(tokens.position[token])
         ends, inner = table.column(ENDS)[step], table.column(VALUES)[step]
         number = next(number for number, end in enumerate(ends) if position < end)
@@ -122,7 +118,6 @@ class SegmentTrace:
         return Derivation(value=value, formula=formula, lines=lines)
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        """Why a token does not train."""
         probability = math.exp(float(tokens.logp[token]))
         return f"its probability was {probability:.6g}, and only tokens below {self.part.max_probability or 1:.6g} do"
 
@@ -152,7 +147,6 @@ class SegmentValues(Part, slot="measure"):
     """Attempts that go on from each end of a segment."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The segments of each answer, and what they led to."""
         attempts = [trajectory for group in groups for trajectory in group]
         ends = [self._cut(trajectory, take_answer(trajectory, "segment_values")) for trajectory in attempts]
         prefixes = [

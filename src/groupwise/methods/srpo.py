@@ -39,9 +39,6 @@ def srpo(*, k: Annotated[int, Field(ge=1)] = 4, best: Finite = 1.0) -> Algorithm
     )
 
 
-# Axes: S steps, A attempts, M tasks.
-
-
 class PassAtBonus(Part, slot="estimator"):
     """Where few of a task's attempts hit exactly, those that did get a bonus, and the others a small charge.
 
@@ -84,12 +81,7 @@ class PassAtBonus(Part, slot="estimator"):
         bonus_M = [_find_bonus(n, c, self.k, self.eps) for n, c in counts]
         of_hit, of_miss = (np.array([pair[side] for pair in bonus_M], dtype=np.float64) for side in (0, 1))
         bonus_A = np.where(hit_A, tasks.spread(of_hit), tasks.spread(of_miss))
-        trace = BonusTrace(
-            values=bonus_A[table.attempt],
-            compared=(tasks.size > 1)[table.task],
-            hit=hit_A,
-            part=self,
-        )
+        trace = BonusTrace(values=bonus_A[table.attempt], compared=(tasks.size > 1)[table.task], hit=hit_A, part=self)
         return Credit.of(table, trace)
 
 
@@ -111,7 +103,6 @@ class BonusTrace:
         return self.compared
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """The chances, counted again from the attempts that hit."""
         first = table.attempts.first.tolist()
         own = [
             (place, float(hit))
@@ -128,7 +119,6 @@ class BonusTrace:
 
 
 def _find_bonus(n: int, c: int, k: int, eps: float) -> tuple[float, float]:
-    """What a hit and what a miss gets, where c of n attempts hit."""
     if not 0 < c < n or n - c < k:
         return 0.0, 0.0
     misses = math.comb(n - c, k) / math.comb(n, k)

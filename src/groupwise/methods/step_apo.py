@@ -42,8 +42,6 @@ def step_apo(
     return Algorithm(advantage=grpo().advantage, pairing=siblings, loss=StepApo(beta=beta, alpha=alpha))
 
 
-# Axes: T tokens, M members, P pairs.
-
 Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -65,9 +63,6 @@ class StepApo(Dpo, slot="loss"):
 
     def _margins(self, pairs: PairTerms) -> Tensor:
         return self.alpha * pairs.gap
-
-
-# Axis: S steps.
 
 
 class Siblings(Part, slot="pairing"):
@@ -92,7 +87,6 @@ class Siblings(Part, slot="pairing"):
     """What counts the same: every state that has a pair, or every pair."""
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse a run in which no task has two attempts."""
         refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
@@ -117,7 +111,6 @@ class Siblings(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        """What the two steps were worth."""
         value = table.ask_once(self.of)
         places = [np.flatnonzero((table.attempt == number) & (table.index == index)) for number, index in pair.members]
         winner, loser = (float(value[place[0]]) for place in places)

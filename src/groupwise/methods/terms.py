@@ -28,13 +28,11 @@ ScaleName = Literal["std", "none"]
 
 
 def make_step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
-    """Make the discounted return of a step, less the penalties that stay on it."""
     returns = Penalised(of=ReturnToGo(gamma=gamma), penalty=invalid_penalty)
     return PenalisedRefusals(of=returns, penalty=refused_penalty) if refused_penalty else returns
 
 
 def make_episode_term(*, scale: ScaleName, invalid_penalty: float, reference: bool) -> Relative:
-    """Make the episode credit that GiGPO adds and HGPO may blend in."""
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     if reference:
         score = Penalised(of=EpisodeReturn(), penalty=invalid_penalty)
@@ -65,7 +63,6 @@ Pairs = Literal["best_against_worst", "all"]
 
 
 def choose_pairs(pairs: Pairs) -> BestAgainstWorst | AllPairs:
-    """Make the pairing by its name."""
     return BestAgainstWorst() if pairs == "best_against_worst" else AllPairs()
 
 

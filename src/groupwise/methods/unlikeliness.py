@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,15 +29,11 @@ class Unlikeliness(Part, slot="shaper"):
     left as it is: there it would only reward the unusual. What is taken off goes off each step's reward in proportion.
     """
 
+    needs_entropy: ClassVar[bool] = False
     weight: Annotated[float, Field(ge=0, le=1)] = 0.25
     """What the likeliest attempt loses of its return."""
     by: Literal["mean", "sum"] = "mean"
     """How an attempt's tokens make up its likeliness."""
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the entropies of sampled tokens must be recorded: no, log-probs are enough."""
-        return False
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         if len({score_of(trajectory) for trajectory in group}) == 1:

@@ -77,11 +77,9 @@ class RankLevels:
         self._levels = (UNKNOWN, 0.0, 0.0)
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """The averages, the same for all tasks."""
         return {name: np.full(len(tasks), level) for name, level in zip(LEVELS, self._levels, strict=True)}
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Let the means over an update's measured steps join the averages; the first ones begin them."""
         steps = [step for trajectory in update.trajectories for step in trajectory.steps]
         measured = [step.facts for step in steps if all(name in step.facts for name in RANKS)]
         if not measured:
@@ -97,16 +95,12 @@ class RankLevels:
             self._levels = (rank, velocity, acceleration)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages."""
         return {"levels": list(self._levels)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         rank, velocity, acceleration = (float(level) for level in state["levels"])
         self._levels = (rank, velocity, acceleration)
 
-
-# Axes: S steps of the table, K sampled tokens of all steps.
 
 EPS = 1e-8
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -153,7 +147,6 @@ class RankBonus(Part, slot="token_credit"):
         )
 
     def _find_bonus(self, table: StepTable, size: FloatArray) -> FloatArray:
-        """The bonus of each step (S), given the sizes of its credit."""
         values = [to_numbers(name, table.column(name)) for name in RANKS]
         if any(name not in table.extra for name in LEVELS):
             return np.zeros(len(table))
@@ -167,7 +160,6 @@ class RankBonus(Part, slot="token_credit"):
         return np.where(levels[0] == UNKNOWN, 0.0, np.minimum(np.maximum(phi, 0.0), size / self.kappa))
 
     def start(self, *, seed: int) -> RankLevels:
-        """Begin with nothing measured; nothing here is random."""
         return RankLevels(self.new_share)
 
 
@@ -179,7 +171,6 @@ class RankBonusTrace:
     """The part."""
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """The step's credit, and the bonus that its rank, velocity and acceleration earn."""
         part, step = self.part, int(tokens.step[token])
         own = float(credit.values[step])
         is_last = int(tokens.position[token]) == int(tokens.step_length[token]) - 1
@@ -197,9 +188,6 @@ class RankBonusTrace:
         value = own + min(max(phi, 0.0), abs(own) / part.kappa)
         said = f"{own:.6g} + min(max({phi:.6g}, 0), {abs(own):.6g} / {part.kappa:.6g}) = {value:.6g}"
         return Derivation(value=value, formula=said)
-
-
-# Axes: n sampled tokens, d width of a hidden state, J prefixes.
 
 
 class EffectiveRank(Part, slot="measure"):
@@ -225,7 +213,6 @@ class EffectiveRank(Part, slot="measure"):
     """Tokens from one prefix to the next."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """Rank, velocity and acceleration of each step."""
         facts = (self._describe(states) for states in read_response_states(groups, tools))
         return [[[next(facts) for _ in trajectory.steps] for trajectory in group] for group in groups]
 

@@ -37,9 +37,6 @@ def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepte
     )
 
 
-# Axis: A attempts.
-
-
 class ByVerdict(Part, slot="pairing"):
     """Every two attempts at a task, the better one by its outcome, or among equal outcomes by its steps.
 
@@ -57,7 +54,6 @@ class ByVerdict(Part, slot="pairing"):
     """What says how good a step was, from 0 to 1."""
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse a run in which no task has two attempts."""
         refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
@@ -77,7 +73,6 @@ class ByVerdict(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        """Which judge told the two apart, and by what."""
         outcome_A, score_A = (table.attempts.mean(table.ask_once(part)) for part in (self.outcome, self.verdict))
         if differ(outcome_A[pair.winner], outcome_A[pair.loser]):
             return f"their outcomes differ: {outcome_A[pair.winner]:.6g} against {outcome_A[pair.loser]:.6g}"
