@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from groupwise.credit.above_prior import AbovePrior
 from groupwise.credit.baselines import DistinctMean, LeaveOneOut, LogMeanExp, Mean, Median, NoBaseline, ShiftedMean
 from groupwise.credit.estimators import (
     Blend,
@@ -53,6 +52,7 @@ from groupwise.credit.scales import (
 )
 from groupwise.credit.scoring import ReferenceKl, score_trajectory, shape_group
 from groupwise.credit.signals import (
+    AbovePrior,
     Centred,
     ColumnMean,
     ColumnSignal,
@@ -145,75 +145,3 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "shaper": {"reference_kl": ReferenceKl},
 }
 """Slot -> kind -> class."""
-
-
-__all__ = [
-    "CATALOGUE",
-    "AbovePrior",
-    "AmongSolved",
-    "AtMost",
-    "Blend",
-    "BrevityReward",
-    "ByAttempt",
-    "ByBranch",
-    "ByHistory",
-    "ByState",
-    "ByTask",
-    "Centred",
-    "ColumnMean",
-    "ColumnSignal",
-    "Deviation",
-    "DiscountedTokens",
-    "DistinctDeviation",
-    "DistinctMean",
-    "DropFailed",
-    "DropSolved",
-    "EnvironmentReward",
-    "EpisodeReturn",
-    "FirstTokens",
-    "FixedUnlessSolved",
-    "FlooredDeviation",
-    "FormatReward",
-    "FunctionReward",
-    "GradedReward",
-    "LadderReward",
-    "LeaveOneOut",
-    "LengthReward",
-    "LogMeanExp",
-    "MalformedResponseReward",
-    "Mean",
-    "MeanAbsoluteDeviation",
-    "Median",
-    "MedianAbsoluteDeviation",
-    "NoBaseline",
-    "NoScale",
-    "OutcomeReward",
-    "OverlongMask",
-    "OverlongReward",
-    "Penalised",
-    "PenalisedRefusals",
-    "ReferenceKl",
-    "RefusedActionReward",
-    "Relative",
-    "ReturnToGo",
-    "Reward",
-    "RewardSlot",
-    "RootMeanSquare",
-    "Scaled",
-    "ShiftedMean",
-    "SmallCredit",
-    "Staleness",
-    "StepReward",
-    "StepRewardSignal",
-    "Sum",
-    "TemporalDifferences",
-    "Term",
-    "TokenGae",
-    "TokenReturn",
-    "Whitened",
-    "WhitenedTokens",
-    "WithoutTruncated",
-    "ZeroSpread",
-    "score_trajectory",
-    "shape_group",
-]

@@ -51,7 +51,7 @@ class EnvironmentReward(Part, slot="reward"):
     """What it is multiplied by."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(self.weight * step.reward for step in trajectory.steps)
+        return tuple([self.weight * step.reward for step in trajectory.steps])
 
 
 class OutcomeReward(Part, slot="reward"):

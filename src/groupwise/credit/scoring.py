@@ -1,10 +1,11 @@
-"""Scoring a trajectory: its step rewards become the sum of what each part pays."""
+"""Scoring a trajectory: its step rewards become the sum of what each part pays; then what shapers add to a group."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Annotated, ClassVar, cast
 
 from pydantic import Field
@@ -31,73 +32,66 @@ def score_trajectory(
     that ask whether a task still teaches go by that, since a length penalty makes equal answers differ.
 
     Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
-    that is not finite is an error that names task, attempt, step and part, be it the environment's own and read by
-    none of the parts. `read_response` is for parts that read what was said (`reads_responses`); without it, they go by
-    actions.
+    that is not finite is an error, be it the environment's own and read by none of the parts. `read_response` is for
+    parts that read what was said (`reads_responses`); without it, they go by actions.
     """
+    steps = trajectory.steps
     if trajectory.outcome is not None:
         raise RecordError(
             f"{_name_attempt(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
             "the rewards of its steps; leave the outcome out, or the rewards"
         )
-    for step in trajectory.steps:
-        _check_amount(trajectory, step, step.reward, "the environment's own reward")
-    payments = [(part, _pay(trajectory, part, read_response)) for part in rewards]
-    totals = [math.fsum(amounts) for amounts in zip(*(amounts for _, amounts in payments), strict=True)]
-    totals = totals if payments else [0.0] * len(trajectory.steps)
+    _check_amounts(trajectory, [step.reward for step in steps], "the environment's own reward")
+    payments: list[list[float]] = []
+    judged: list[list[float]] = []
     scores: dict[str, float] = {}
-    for part, amounts in payments:
-        scores[_name_kind(part)] = scores.get(_name_kind(part), 0.0) + math.fsum(amounts)
+    for part in rewards:
+        kind: str | None = getattr(part, "score_name", None)
+        if kind is None:
+            kind = kind_of(type(part)) if isinstance(part, Part) else type(part).__name__
+        if read_response is not None and getattr(part, "reads_responses", False):
+            responses = [read_response(step.response_ids) for step in steps]
+            amounts = list(map(float, cast(ReadsResponses, part).pay(trajectory, responses)))
+        else:
+            amounts = list(map(float, part(trajectory)))
+        if len(amounts) != len(steps):
+            raise RecordError(
+                f"{_name_attempt(trajectory)}: reward {kind!r} gave {len(amounts)} numbers for {len(steps)} steps; "
+                "give one per step"
+            )
+        _check_amounts(trajectory, amounts, f"reward {kind!r}")
+        payments.append(amounts)
+        judged += [amounts] if getattr(part, "judges", False) else []
+        scores[kind] = scores.get(kind, 0.0) + math.fsum(amounts)
         solved_at: float | None = getattr(part, "solved_at", None)
         if solved_at is not None:
             scores["success"] = float(math.fsum(amounts) >= solved_at)
-    judged = [amounts for part, amounts in payments if getattr(part, "judges", False)]
     if 0 < len(judged) < len(payments):
-        scores["accuracy"] = math.fsum(amount for amounts in judged for amount in amounts)
+        scores["accuracy"] = math.fsum(chain.from_iterable(judged))
+    totals = list(map(math.fsum, zip(*payments, strict=True))) if payments else [0.0] * len(steps)
     return replace(
         trajectory,
         steps=tuple(
-            step if total == step.reward else replace(step, reward=total)
-            for step, total in zip(trajectory.steps, totals, strict=True)
+            [
+                step if total == step.reward else replace(step, reward=total)
+                for step, total in zip(steps, totals, strict=True)
+            ]
         ),
         scores={**trajectory.scores, **scores, "return": math.fsum(totals)},
     )
 
 
-def _pay(trajectory: Trajectory, part: Reward, read_response: ReadResponse | None) -> tuple[float, ...]:
-    if read_response is not None and getattr(part, "reads_responses", False):
-        responses = [read_response(step.response_ids) for step in trajectory.steps]
-        amounts = tuple(float(amount) for amount in cast(ReadsResponses, part).pay(trajectory, responses))
-    else:
-        amounts = tuple(float(amount) for amount in part(trajectory))
-    if len(amounts) != len(trajectory.steps):
-        raise RecordError(
-            f"{_name_attempt(trajectory)}: reward {_name_kind(part)!r} gave {len(amounts)} numbers for "
-            f"{len(trajectory.steps)} steps; give one per step"
-        )
+def _check_amounts(trajectory: Trajectory, amounts: Sequence[float], what: str) -> None:
     for step, amount in zip(trajectory.steps, amounts, strict=True):
-        _check_amount(trajectory, step, amount, f"reward {_name_kind(part)!r}")
-    return amounts
-
-
-def _check_amount(trajectory: Trajectory, step: Step, amount: float, what: str) -> None:
-    if not abs(amount) <= LARGEST_REWARD:
-        raise RecordError(
-            f"{_name_attempt(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
-            f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
-        )
+        if not abs(amount) <= LARGEST_REWARD:
+            raise RecordError(
+                f"{_name_attempt(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
+                f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
+            )
 
 
 def _name_attempt(trajectory: Trajectory) -> str:
     return f"task {trajectory.task.id!r}, attempt {trajectory.attempt}"
-
-
-def _name_kind(part: Reward) -> str:
-    name: str | None = getattr(part, "score_name", None)
-    return name if name is not None else kind_of(type(part)) if isinstance(part, Part) else type(part).__name__
-
-
-# Shaping a group: what comparing its attempts adds to what they earned.
 
 
 def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:
@@ -112,10 +106,10 @@ def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[
 
 
 def _add_amounts(trajectory: Trajectory, amounts: Sequence[float], shaper: Shaper) -> Trajectory:
-    if len(amounts) != len(trajectory.steps) or not all(math.isfinite(amount) for amount in amounts):
+    if len(amounts) != len(trajectory.steps) or not all(map(math.isfinite, amounts)):
         raise RecordError(
-            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: shaper {name_of(shaper)} gave {amounts!r} for "
-            f"{len(trajectory.steps)} steps; give one finite number per step"
+            f"{_name_attempt(trajectory)}: shaper {name_of(shaper)} gave {amounts!r} for {len(trajectory.steps)} "
+            "steps; give one finite number per step"
         )
     if not any(amounts):
         return trajectory
@@ -154,7 +148,7 @@ class ReferenceKl(Part, slot="shaper"):
         ]
 
     def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
-        where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}"
+        where = f"{_name_attempt(trajectory)}, step {step.index}"
         if REFERENCE_LOGP not in step.facts:
             raise RecordError(
                 f"{where}: it has no fact {REFERENCE_LOGP!r}, which the shaper reference_kl reads; add "

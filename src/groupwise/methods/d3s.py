@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.entropy_states import PROGRESS, DownSamplingProgress
-from groupwise.data.column_checks import to_numbers
+from groupwise.credit.remembered import RememberedNumber, read_remembered
 from groupwise.data.credit import Credit, TokenCredit, TokenTrace
+from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
@@ -18,8 +19,11 @@ from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
+from groupwise.parts.stateful import ObservedUpdate
 
 PartOfAll = Annotated[float, Field(gt=0, le=1)]
+PROGRESS = "down_sampling_progress"
+"""The column of the step table with the share of the updates that are over."""
 
 
 @recipe
@@ -79,7 +83,7 @@ class DualDownSampling(Part, slot="token_credit"):
     """Updates after which the shares have reached their last values."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        values, progress = credit.values[tokens.step], self._read_progress(table)
+        values, progress = credit.values[tokens.step], read_remembered(table, PROGRESS, 0.0)
         _, chosen = self._choose_samples(table, credit, tokens)
         of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
         trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
@@ -94,7 +98,7 @@ class DualDownSampling(Part, slot="token_credit"):
         if step not in chosen:
             return f"its response is none of the {len(chosen)} of {len(candidates)} whose credit varies most"
         num = int(np.isin(tokens.step, chosen).sum())
-        kept = _count(num, self.first_tokens, self.last_tokens, self._read_progress(table))
+        kept = _count(num, self.first_tokens, self.last_tokens, read_remembered(table, PROGRESS, 0.0))
         size = abs(float(credit.values[step])) * float(tokens.entropy[token])
         return f"its |credit| x entropy is {size:.6g}, not among the {kept} largest of {num} tokens"
 
@@ -103,11 +107,22 @@ class DualDownSampling(Part, slot="token_credit"):
 
     def _choose_samples(self, table: StepTable, credit: Credit, tokens: TokenTable) -> tuple[IntArray, IntArray]:
         candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
-        num = _count(len(candidates), self.first_samples, self.last_samples, self._read_progress(table))
+        num = _count(len(candidates), self.first_samples, self.last_samples, read_remembered(table, PROGRESS, 0.0))
         return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
 
-    def _read_progress(self, table: StepTable) -> float:
-        return float(to_numbers(PROGRESS, table.column(PROGRESS))[0]) if PROGRESS in table.extra and len(table) else 0.0
+
+class DownSamplingProgress(RememberedNumber):
+    """How many updates are over."""
+
+    def __init__(self, updates: int) -> None:
+        super().__init__(PROGRESS, 0, key="seen")
+        self._updates = updates
+
+    def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
+        return {PROGRESS: np.full(len(tasks), min(self._value / self._updates, 1.0))}
+
+    def observe(self, update: ObservedUpdate) -> None:
+        self._value += 1
 
 
 def choose_max_variance(values: FloatArray, num: int) -> IntArray:

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.entropy_states import LAST_ENTROPY, LastEntropy
-from groupwise.data.column_checks import to_numbers
+from groupwise.credit.remembered import RememberedNumber, read_remembered
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
@@ -23,6 +22,7 @@ from groupwise.methods.method import Finite, recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.parts.slots import Draw
+from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures.segment_cuts import take_sampled
 from groupwise.rollout.measures.tools import Tools
 from groupwise.system.errors import RecordError
@@ -43,6 +43,9 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
         measures=(TemperedScore(hot=hot, cold=cold),),
         loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean()),
     )
+
+
+LAST_ENTROPY = "last_entropy"
 
 
 class TemperedCredit(Part, slot="token_credit"):
@@ -69,7 +72,7 @@ class TemperedCredit(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         is_right = table.episode_return > self.right_above
-        level = _read_level(table)
+        level = read_remembered(table, LAST_ENTROPY, 0.0)
         weight = self.find_weight(level, float(is_right[table.attempts.first].mean()) if len(table) else 0.0)
         tempered = _read_logps(table, tokens, "logp_hot" if level <= self.target else "logp_cold")
         ratio = np.exp(tempered - tokens.column("logp", table))
@@ -89,15 +92,17 @@ class TemperedCredit(Part, slot="token_credit"):
         return pull / (1.0 + pull)
 
     def start(self, *, seed: int) -> LastEntropy:
-        return LastEntropy()
+        return LastEntropy(LAST_ENTROPY, 0.0)
 
 
-def _read_level(table: StepTable) -> float:
-    return (
-        float(to_numbers(LAST_ENTROPY, table.column(LAST_ENTROPY))[0])
-        if LAST_ENTROPY in table.extra and len(table)
-        else 0.0
-    )
+class LastEntropy(RememberedNumber):
+    """The entropy of the update before, by the mean of -logp."""
+
+    def observe(self, update: ObservedUpdate) -> None:
+        steps = [step for trajectory in update.trajectories for step in trajectory.steps]
+        logps = [logp for step in steps for logp in step.logp_behaviour[step.forced :]]
+        if logps:
+            self._value = -math.fsum(logps) / len(logps)
 
 
 def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:

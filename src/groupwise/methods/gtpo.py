@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit import ZeroSpread
-from groupwise.credit.entropy_states import INITIAL_ENTROPY, UNKNOWN, InitialEntropy
-from groupwise.data.column_checks import to_numbers
+from groupwise.credit.remembered import RememberedNumber, read_remembered
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
@@ -22,8 +21,11 @@ from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import Finite, recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
+from groupwise.parts.stateful import ObservedUpdate
 
 LN_2 = math.log(2)
+INITIAL_ENTROPY, UNKNOWN = "initial_entropy", -1.0
+"""A column of the step table, and what it holds before the first update is over."""
 
 
 @recipe
@@ -81,9 +83,8 @@ class ConflictTokens(Part, slot="token_credit"):
         entropy = np.bincount(tokens.step, weights=tokens.column("entropy", table), minlength=len(table))
         mean_entropy = np.divide(entropy, length, out=np.zeros(len(table)), where=length > 0)
         initial = float(mean_entropy[length > 0].mean()) if length.any() else 0.0
-        if INITIAL_ENTROPY in table.extra and len(table):
-            known = float(to_numbers(INITIAL_ENTROPY, table.column(INITIAL_ENTROPY))[0])
-            initial = initial if known == UNKNOWN else known
+        known = read_remembered(table, INITIAL_ENTROPY, UNKNOWN)
+        initial = initial if known == UNKNOWN else known
         forward, backward = (find_conflicts(table, credit, tokens, end=end) for end in ("first", "last"))
         good = (credit.values > 0)[tokens.step]
         factor = np.where(forward, np.where(good, self.boost, 0.0), 1.0)
@@ -103,7 +104,18 @@ class ConflictTokens(Part, slot="token_credit"):
         )
 
     def start(self, *, seed: int) -> InitialEntropy:
-        return InitialEntropy()
+        return InitialEntropy(INITIAL_ENTROPY, UNKNOWN)
+
+
+class InitialEntropy(RememberedNumber):
+    """The mean entropy of the first update's answers."""
+
+    def observe(self, update: ObservedUpdate) -> None:
+        """Take the level of the first update that has entropies; later ones change nothing."""
+        steps = [step for trajectory in update.trajectories for step in trajectory.steps]
+        entropies = [step.entropy[step.forced :] for step in steps if len(step.entropy) > step.forced]
+        if self._value == UNKNOWN and entropies:
+            self._value = math.fsum(math.fsum(entropy) / len(entropy) for entropy in entropies) / len(entropies)
 
 
 def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end: str) -> BoolArray:

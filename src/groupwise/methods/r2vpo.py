@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from groupwise.data.records import Task
-from groupwise.data.segments import FloatArray
+from groupwise.credit.remembered import RememberedNumber
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.losses.token_columns import OLD_LOGP, TokenColumns
 from groupwise.methods.grpo import grpo
@@ -111,15 +108,12 @@ class RatioVariance(Part, slot="penalty"):
         return Multiplier(self)
 
 
-class Multiplier:
+class Multiplier(RememberedNumber):
     """The weight of the penalty, which follows the variance of ratios."""
 
     def __init__(self, part: RatioVariance) -> None:
+        super().__init__(part.column, part.first, key="multiplier")
         self._part = part
-        self._value = part.first
-
-    def columns(self, tasks: Sequence[Task]) -> dict[str, FloatArray]:
-        return {self._part.column: np.full(len(tasks), self._value, dtype=np.float64)}
 
     def observe(self, update: ObservedUpdate) -> None:
         variance = update.metrics.get(f"loss/{VARIANCE}", math.nan)
@@ -128,12 +122,6 @@ class Multiplier:
         part = self._part
         excess = min(part.rate * (variance / part.max_variance - 1), 100.0)
         self._value = min(max(self._value * math.exp(excess), part.lowest), part.highest)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"multiplier": self._value}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._value = float(state["multiplier"])
 
 
 def _square_distance(columns: TokenColumns) -> Tensor:
