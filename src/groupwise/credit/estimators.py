@@ -117,8 +117,12 @@ class Relative(Part, slot="estimator"):
 
 
 # Credit made of credit: weighted sums, and blends over the levels that have something to say.
-#
-# Axis: S steps.
+
+
+def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
+    """Credit times a weight for each step (S)."""
+    trace = Mixture(values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part)
+    return Credit.of(table, trace)
 
 
 class Term(Part):
@@ -186,8 +190,6 @@ class Blend(Part, slot="estimator"):
 
 
 # Credit divided by how far a group's credit spreads, and not centred.
-#
-# Axes: S steps, N members, M groups.
 
 
 class RootMeanSquare(Part, slot="scale"):
@@ -288,9 +290,6 @@ class Whitened(Part, slot="estimator"):
         return Credit.of(table, trace)
 
 
-# Axis: S steps.
-
-
 class TemporalDifferences(Part, slot="estimator"):
     """Credit a step with what it changed in the value of the situation, and with a fading share of later changes.
 
@@ -353,13 +352,19 @@ class TemporalDifferences(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DifferenceTrace:
-    """How temporal differences came about."""
+class StepTrace:
+    """What a trace that derives its numbers itself says of the steps of a table (`OwnTrace`)."""
 
     values: FloatArray
     """Credit of each step (S)."""
     compared: BoolArray
-    """Whether a group told one of the values in it (S)."""
+    """Whether the step was compared with anybody (S)."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DifferenceTrace(StepTrace):
+    """How temporal differences came about."""
+
     of: Trace
     """Trace of the returns less what their situations are worth."""
     returns: FloatArray

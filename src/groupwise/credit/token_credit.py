@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments
-from groupwise.data.credit import Credit, Derivation, TokenCredit, TokenTrace, describe_mask
+from groupwise.data.credit import Credit, Derivation, OwnTokenTrace, TokenCredit, TokenTrace, describe_mask
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
@@ -25,6 +25,11 @@ from groupwise.system.errors import RecordError
 REFERENCE = "reference_token_logps"
 """The fact with the log-prob of each sampled token under the reference policy."""
 Discount = Annotated[float, Field(ge=0, le=1)]
+
+
+def train_all(values: FloatArray, trace: TokenTrace | OwnTokenTrace) -> TokenCredit:
+    """Credit of tokens (K) that all train."""
+    return TokenCredit(values=values, trains=np.ones(len(values), dtype=np.bool_), trace=trace)
 
 
 class TokenReturn(Part, slot="token_credit"):
@@ -53,10 +58,9 @@ class TokenReturn(Part, slot="token_credit"):
         rewards = place_rewards(table, tokens)
         if self.kl:
             rewards = rewards - self.kl * _measure_divergence(table, tokens)
-        return TokenCredit(
-            values=add_later(rewards, table, tokens, share=self.gamma),
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=ReturnTrace(part=self, amounts=rewards, share=self.gamma),
+        return train_all(
+            add_later(rewards, table, tokens, share=self.gamma),
+            ReturnTrace(part=self, amounts=rewards, share=self.gamma),
         )
 
 
@@ -216,11 +220,7 @@ class DiscountedTokens(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         weight = np.power(self.gamma, tokens.step_length - 1 - tokens.position, dtype=np.float64)
-        return TokenCredit(
-            values=weight * credit.values[tokens.step],
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=TokenTrace(weight=weight, part=self),
-        )
+        return train_all(weight * credit.values[tokens.step], TokenTrace(weight=weight, part=self))
 
 
 class FirstTokens(Part, slot="token_credit"):
@@ -272,10 +272,8 @@ class TokenGae(Part, slot="token_credit"):
         following[:-1] = np.where(attempt[1:] == attempt[:-1], value[1:], 0.0)
         surprise = place_rewards(table, tokens) + self.gamma * following - value
         share = self.gamma * self.lam
-        return TokenCredit(
-            values=add_later(surprise, table, tokens, share=share),
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=ReturnTrace(part=self, amounts=surprise, share=share),
+        return train_all(
+            add_later(surprise, table, tokens, share=share), ReturnTrace(part=self, amounts=surprise, share=share)
         )
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from groupwise.credit.estimators import weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
-from groupwise.methods.dgpo import average_by_task, weigh_credit
+from groupwise.methods.dgpo import average_by_task
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import Finite, recipe
 from groupwise.parts.algorithm import Algorithm

@@ -10,10 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit.baselines import centre_values
+from groupwise.credit.estimators import StepTrace
 from groupwise.credit.signals import EpisodeReturn
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
-from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import PolicyLoss, SequenceMean
 from groupwise.losses.slots import TokenLoss
@@ -73,13 +74,9 @@ class OutcomeSpread(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SpreadTrace:
+class SpreadTrace(StepTrace):
     """How a spread came about."""
 
-    values: FloatArray
-    """The spread of each step's task (S)."""
-    compared: BoolArray
-    """Whether the task had more than one attempt (S)."""
     outcome: FloatArray
     """What each attempt brought (A)."""
     part: OutcomeSpread

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit.baselines import centre_values
+from groupwise.credit.estimators import StepTrace
 from groupwise.credit.signals import EpisodeReturn
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, FloatArray, Segments
@@ -144,13 +145,9 @@ class SetShared(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SetTrace:
+class SetTrace(StepTrace):
     """How credit shared by sets came about."""
 
-    values: FloatArray
-    """The credit of each step's attempt (S)."""
-    compared: BoolArray
-    """Whether the task had more than one attempt (S)."""
     value: FloatArray
     """What each attempt brought (A)."""
     kind: Sequence[object]

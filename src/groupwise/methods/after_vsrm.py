@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit.answer_segments import join_numbers, read_segments
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory, score_of
 from groupwise.data.step_table import StepTable
@@ -79,11 +79,7 @@ class LineGains(Part, slot="token_credit"):
         lines = read_segments(table, tokens, ends=ENDS, numbers=ACCURACY, more=1)
         payments = join_numbers([self.pay_lines(levels) for levels in lines.numbers])
         paid = payments[lines.of_token] if len(tokens) else np.zeros(0)
-        return TokenCredit(
-            values=credit.values[tokens.step] + self.weight * paid,
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=LineTrace(part=self),
-        )
+        return train_all(credit.values[tokens.step] + self.weight * paid, self)
 
     def pay_lines(self, accuracy: Sequence[float]) -> list[float]:
         """What each line is paid, given the accuracy before the first and after each.
@@ -98,37 +94,29 @@ class LineGains(Part, slot="token_credit"):
             payments.append(next((self.gamma**j * d for j, d in near if abs(d) > self.min_change), -self.idle_cost))
         return payments
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LineTrace:
-    """How `LineGains` comes by a token's credit."""
-
-    part: LineGains
-    """The part."""
-
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
+        step = int(tokens.step[token])
         levels, ends = table.column(ACCURACY)[step], table.column(ENDS)[step]
         line = sum(1 for end in ends if end <= int(tokens.position[token]))
-        paid, distance = -part.idle_cost, 0
-        while distance <= part.window and line + distance < len(ends):
+        paid, distance = -self.idle_cost, 0
+        while distance <= self.window and line + distance < len(ends):
             change = levels[line + distance + 1] - levels[line + distance]
-            if abs(change) > part.min_change:
-                paid = change * part.gamma**distance
+            if abs(change) > self.min_change:
+                paid = change * self.gamma**distance
                 break
             distance += 1
         own = float(credit.values[step])
-        value = own + part.weight * paid
-        is_idle = distance > part.window or line + distance >= len(ends)
+        value = own + self.weight * paid
+        is_idle = distance > self.window or line + distance >= len(ends)
         why = (
-            "no change in the next lines" if is_idle else f"a change {distance} lines on, x {part.gamma:.6g}^{distance}"
+            "no change in the next lines" if is_idle else f"a change {distance} lines on, x {self.gamma:.6g}^{distance}"
         )
         lines = (
             f"it is in line {line + 1} of {len(ends)}, which took accuracy from {levels[line]:.6g} to "
             f"{levels[line + 1]:.6g}",
             f"what the line is paid: {paid:.6g} ({why if distance else 'its own change'})",
         )
-        formula = f"line {line + 1}: {own:.6g} + {part.weight:.6g} x {paid:.6g} = {value:.6g}"
+        formula = f"line {line + 1}: {own:.6g} + {self.weight:.6g} x {paid:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from groupwise.credit import ZeroSpread
 from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
@@ -74,11 +74,7 @@ class SparedSegments(Part, slot="token_credit"):
         segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
         is_spared = self._find_right(table, segments) & (credit.values < 0)[segments.step]
         weight = np.where(is_spared, self.beta, 1.0)[segments.of_token] if len(tokens) else np.ones(0)
-        return TokenCredit(
-            values=weight * credit.values[tokens.step],
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=SparedTrace(part=self),
-        )
+        return train_all(weight * credit.values[tokens.step], self)
 
     def _find_right(self, table: StepTable, segments: AnswerSegments) -> BoolArray:
         """Whether each segment counts as right (G)."""
@@ -93,29 +89,21 @@ class SparedSegments(Part, slot="token_credit"):
                 is_right[own[-1]] = False
         return is_right
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SparedTrace:
-    """How `SparedSegments` comes by a token's credit."""
-
-    part: SparedSegments
-    """The part."""
-
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
+        step = int(tokens.step[token])
         place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
         labels = []
         for other in sorted(set(tokens.step[table.attempt[tokens.step] == table.attempt[step]].tolist())):
             scores = table.column(SCORES)[other]
             is_cut = "cut" in table.extra and bool(table.column("cut")[other])
             labels += [
-                (other, number, score > part.right_above and not (is_cut and number == len(scores) - 1))
+                (other, number, score > self.right_above and not (is_cut and number == len(scores) - 1))
                 for number, score in enumerate(scores)
             ]
         missed = labels[-1][:2] if all(is_right for *_, is_right in labels) else None
         is_right = (step, place, True) in labels and (step, place) != missed
         own = float(credit.values[step])
-        weight = part.beta if own < 0 and is_right else 1.0
+        weight = self.beta if own < 0 and is_right else 1.0
         verdict = "judged right" if is_right else "not judged right"
         formula = f"segment {place + 1}, {verdict}: {weight:.6g} x {own:.6g} = {weight * own:.6g}"
         return Derivation(value=weight * own, formula=formula)

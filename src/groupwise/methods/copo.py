@@ -9,9 +9,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.data.credit import Credit, Derivation, Mixture
+from groupwise.credit.estimators import StepTrace, weigh_credit
+from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
-from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.data.segments import FloatArray, IntArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
@@ -114,11 +115,7 @@ class LocalShare(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
-        weight = self.blend.weigh(table, inner.values)
-        trace = Mixture(
-            values=weight * inner.values, compared=inner.compared, weights=(weight,), terms=(inner,), part=self
-        )
-        return Credit.of(table, trace)
+        return weigh_credit(table, inner, self.blend.weigh(table, inner.values), self)
 
 
 class GlobalShare(Part, slot="estimator"):
@@ -175,13 +172,9 @@ class GlobalShare(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlobalTrace:
+class GlobalTrace(StepTrace):
     """How a task's credit came about."""
 
-    values: FloatArray
-    """Credit of each step (S)."""
-    compared: BoolArray
-    """Whether there was more than one task (S)."""
     weight: FloatArray
     """How much the comparison between tasks counts at each step (S)."""
     part: GlobalShare

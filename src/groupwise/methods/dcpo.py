@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from groupwise.credit.remembered import RememberedNumber, read_remembered
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
@@ -76,11 +76,7 @@ class TemperedCredit(Part, slot="token_credit"):
         weight = self.find_weight(level, float(is_right[table.attempts.first].mean()) if len(table) else 0.0)
         tempered = _read_logps(table, tokens, "logp_hot" if level <= self.target else "logp_cold")
         ratio = np.exp(tempered - tokens.column("logp", table))
-        return TokenCredit(
-            values=(1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio,
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=TemperedTrace(part=self),
-        )
+        return train_all((1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio, self)
 
     def find_weight(self, level: float, share_right: float) -> float:
         """Weight of the second ratio, given the last entropy and the share of right answers.
@@ -93,6 +89,29 @@ class TemperedCredit(Part, slot="token_credit"):
 
     def start(self, *, seed: int) -> LastEntropy:
         return LastEntropy(LAST_ENTROPY, 0.0)
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        step = int(tokens.step[token])
+        returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
+        share = sum(value > self.right_above for value in returns.values()) / len(returns)
+        level = float(table.column(LAST_ENTROPY)[step]) if LAST_ENTROPY in table.extra else 0.0
+        pull = min(abs(self.target - level), self.max_gap) / share if share else 0.0
+        weight = pull / (1 + pull)
+        name = "logp_hot" if level <= self.target else "logp_cold"
+        tempered, sampled = table.column(name)[step][int(tokens.position[token])], float(tokens.logp[token])
+        is_right = table.episode_return[step] > self.right_above
+        ratio = math.exp(tempered - sampled) if is_right else 0.0
+        own = float(credit.values[step])
+        value = (1 - weight) * own + weight * ratio
+        lines = (
+            f"right answers: {share:.6g} of the {len(returns)} attempts",
+            f"entropy {level:.6g}, and {self.target:.6g} is wanted: pull {pull:.6g}, so weight {weight:.6g}",
+            f"{name} {tempered:.6g}, log-prob {sampled:.6g}: ratio {math.exp(tempered - sampled):.6g}"
+            if is_right
+            else f"its answer is not right (return {table.episode_return[step]:.6g}), so no ratio is added",
+        )
+        formula = f"{1 - weight:.6g} x {own:.6g} + {weight:.6g} x {ratio:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula, lines=lines)
 
 
 class LastEntropy(RememberedNumber):
@@ -119,37 +138,6 @@ def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:
             )
         logps += column[step]
     return np.array(logps, dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TemperedTrace:
-    """How `TemperedCredit` comes by a token's credit."""
-
-    part: TemperedCredit
-    """The part."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
-        returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
-        share = sum(value > part.right_above for value in returns.values()) / len(returns)
-        level = float(table.column(LAST_ENTROPY)[step]) if LAST_ENTROPY in table.extra else 0.0
-        pull = min(abs(part.target - level), part.max_gap) / share if share else 0.0
-        weight = pull / (1 + pull)
-        name = "logp_hot" if level <= part.target else "logp_cold"
-        tempered, sampled = table.column(name)[step][int(tokens.position[token])], float(tokens.logp[token])
-        is_right = table.episode_return[step] > part.right_above
-        ratio = math.exp(tempered - sampled) if is_right else 0.0
-        own = float(credit.values[step])
-        value = (1 - weight) * own + weight * ratio
-        lines = (
-            f"right answers: {share:.6g} of the {len(returns)} attempts",
-            f"entropy {level:.6g}, and {part.target:.6g} is wanted: pull {pull:.6g}, so weight {weight:.6g}",
-            f"{name} {tempered:.6g}, log-prob {sampled:.6g}: ratio {math.exp(tempered - sampled):.6g}"
-            if is_right
-            else f"its answer is not right (return {table.episode_return[step]:.6g}), so no ratio is added",
-        )
-        formula = f"{1 - weight:.6g} x {own:.6g} + {weight:.6g} x {ratio:.6g} = {value:.6g}"
-        return Derivation(value=value, formula=formula, lines=lines)
 
 
 class TemperedScore(Part, slot="measure"):

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit import ByTask, EpisodeReturn, MeanAbsoluteDeviation, Relative
-from groupwise.data.credit import Credit, Mixture, Trace
+from groupwise.credit.estimators import weigh_credit
+from groupwise.data.credit import Credit
 from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
@@ -73,8 +74,3 @@ def average_by_task(table: StepTable, per_step: FloatArray) -> FloatArray:
     """Mean over a task's attempts of a number that its steps share (M)."""
     first = table.attempts.first
     return Segments.of(table.task[first]).mean(np.asarray(per_step, dtype=np.float64)[first])
-
-
-def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
-    trace = Mixture(values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part)
-    return Credit.of(table, trace)

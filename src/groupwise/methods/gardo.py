@@ -11,9 +11,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.credit import ColumnMean
+from groupwise.credit.estimators import StepTrace, weigh_credit
 from groupwise.credit.signals import EpisodeReturn
 from groupwise.data.column_checks import to_numbers
-from groupwise.data.credit import Credit, Derivation, Mixture
+from groupwise.data.credit import Credit, Derivation
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
@@ -204,13 +205,9 @@ class GateShare:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GateTrace:
+class GateTrace(StepTrace):
     """How a gate came about."""
 
-    values: FloatArray
-    """The gate of each step (S)."""
-    compared: BoolArray
-    """Whether there was more than one attempt (S)."""
     share: float
     """How many of the doubtful attempts may pass, as a share."""
     part: DoubtGate
@@ -290,10 +287,7 @@ class DistinctCredit(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         trace, weight = self.of(table).trace, self.weigh_attempts(table)[table.attempt]
         weight = np.where(trace.values >= 0, weight, 1.0)
-        mixed = Mixture(
-            values=weight * trace.values, compared=trace.compared, weights=(weight,), terms=(trace,), part=self
-        )
-        return Credit.of(table, mixed)
+        return weigh_credit(table, trace, weight, self)
 
     def weigh_attempts(self, table: StepTable) -> FloatArray:
         """d of each attempt (A)."""

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from groupwise.credit import ZeroSpread
 from groupwise.credit.remembered import RememberedNumber, read_remembered
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
@@ -97,11 +98,7 @@ class ConflictTokens(Part, slot="token_credit"):
             0.0,
             credit.values - self.entropy_weight * mean_entropy,
         )
-        return TokenCredit(
-            values=factor * value[tokens.step],
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=ConflictTrace(part=self, initial=initial),
-        )
+        return train_all(factor * value[tokens.step], ConflictTrace(part=self, initial=initial))
 
     def start(self, *, seed: int) -> InitialEntropy:
         return InitialEntropy(INITIAL_ENTROPY, UNKNOWN)

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from groupwise.credit import Blend, ByHistory, ByTask, LeaveOneOut, Mean, NoScale, Relative, TemporalDifferences, Term
 from groupwise.credit.baselines import centre_values
+from groupwise.credit.estimators import StepTrace
 from groupwise.data.credit import Credit, Derivation, spans_rollouts
 from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.data.step_table import StepTable
@@ -131,13 +132,9 @@ class Shrunk(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShrunkTrace:
+class ShrunkTrace(StepTrace):
     """How credit against shrunken values came about."""
 
-    values: FloatArray
-    """Credit of each step (S)."""
-    compared: BoolArray
-    """Whether anybody else was in one of its groups (S)."""
     signal: FloatArray
     """The number compared (S)."""
     labels: Sequence[IntArray]

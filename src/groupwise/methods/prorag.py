@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_table import StepTable
@@ -55,38 +55,6 @@ KEPT, BROKEN = 1.0, -2.0
 """What the form of a response adds to the scores of its segments, where that is asked for."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JudgedTrace:
-    """How `JudgedCredit` comes by a token's credit."""
-
-    part: JudgedCredit
-    """The part."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
-        scores = []
-        for other in sorted(set(tokens.step.tolist())):
-            if table.task[other] == table.task[step] and table.trains[other]:
-                ends, numbers = table.column(ENDS)[other], table.column(SCORES)[other]
-                for begin, end, number in zip([0, *ends], ends, numbers, strict=False):
-                    scores += [self._score(table, other, number)] * (end - begin if part.per == "token" else 1)
-        place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
-        own, score = float(credit.values[step]), self._score(table, step, table.column(SCORES)[step][place])
-        mean, deviation = score, 1.0
-        if len(set(scores)) > 1:
-            mean = math.fsum(scores) / len(scores)
-            deviation = math.sqrt(math.fsum((other - mean) ** 2 for other in scores) / len(scores) + part.eps)
-        value = own + part.weight * (score - mean) / deviation
-        formula = f"{own:.6g} + {part.weight:.6g} x ({score:.6g} - {mean:.6g}) / {deviation:.6g} = {value:.6g}"
-        return Derivation(value=value, formula=formula)
-
-    def _score(self, table: StepTable, step: int, number: float) -> float:
-        squashed = (1 + math.tanh(number / 2)) / 2 if self.part.squashes else number
-        if self.part.step_format == "intended":
-            squashed += KEPT if table.column("well_formed")[step] else BROKEN
-        return squashed
-
-
 class JudgedCredit(Part, slot="token_credit"):
     """Add to the credit of tokens how their segment was judged, against all judged tokens of the task's answers.
 
@@ -123,11 +91,7 @@ class JudgedCredit(Part, slot="token_credit"):
         distance = _compare(scores[counted], table.task[step], table.trains[step], self.eps)
         if self.per == "segment":
             distance = distance[of_token]
-        return TokenCredit(
-            values=credit.values[tokens.step] + self.weight * distance,
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=JudgedTrace(part=self),
-        )
+        return train_all(credit.values[tokens.step] + self.weight * distance, self)
 
     def _read_scores(self, table: StepTable, segments: AnswerSegments) -> FloatArray:
         """The score of each segment (G)."""
@@ -143,6 +107,30 @@ class JudgedCredit(Part, slot="token_credit"):
         0.5
         """
         return (1.0 + math.tanh(score / 2)) / 2 if self.squashes else score
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        step = int(tokens.step[token])
+        scores = []
+        for other in sorted(set(tokens.step.tolist())):
+            if table.task[other] == table.task[step] and table.trains[other]:
+                ends, numbers = table.column(ENDS)[other], table.column(SCORES)[other]
+                for begin, end, number in zip([0, *ends], ends, numbers, strict=False):
+                    scores += [self._score(table, other, number)] * (end - begin if self.per == "token" else 1)
+        place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
+        own, score = float(credit.values[step]), self._score(table, step, table.column(SCORES)[step][place])
+        mean, deviation = score, 1.0
+        if len(set(scores)) > 1:
+            mean = math.fsum(scores) / len(scores)
+            deviation = math.sqrt(math.fsum((other - mean) ** 2 for other in scores) / len(scores) + self.eps)
+        value = own + self.weight * (score - mean) / deviation
+        formula = f"{own:.6g} + {self.weight:.6g} x ({score:.6g} - {mean:.6g}) / {deviation:.6g} = {value:.6g}"
+        return Derivation(value=value, formula=formula)
+
+    def _score(self, table: StepTable, step: int, number: float) -> float:
+        squashed = (1 + math.tanh(number / 2)) / 2 if self.squashes else number
+        if self.step_format == "intended":
+            squashed += KEPT if table.column("well_formed")[step] else BROKEN
+        return squashed
 
 
 def _compare(values: FloatArray, task: IntArray, counts: BoolArray, eps: float) -> FloatArray:

@@ -99,7 +99,7 @@ class RankCredit(Part, slot="token_credit"):
         owners = zip(tokens.step.tolist(), items.span.tolist(), strict=True)
         values = [self._credit_span(items, k, span, rank_credit[k], float(credit.values[k])) for k, span in owners]
         made, trains = np.array(values, dtype=np.float64), np.ones(len(tokens), dtype=np.bool_)
-        return TokenCredit(values=made, trains=trains, trace=RankTrace(part=self), span=items.span)
+        return TokenCredit(values=made, trains=trains, trace=self, span=items.span)
 
     def pay_ranks(self, relevance: list[float], num: int) -> list[float]:
         """What each of `num` ranks earned, given the relevance of a list's items.
@@ -131,25 +131,17 @@ class RankCredit(Part, slot="token_credit"):
         around = {num: self.overflow, num + 1: self.exact_end if is_exact else self.early_end}
         return around.get(number, own)
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RankTrace:
-    """How `RankCredit` comes by a token's credit."""
-
-    part: RankCredit
-    """The part."""
-
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, items, step = self.part, read_items(table, tokens), int(tokens.step[token])
+        items, step = read_items(table, tokens), int(tokens.step[token])
         number, num = int(items.span[token]), items.length[step]
         if number >= num:
             words = {num: "beyond the last rank", num + 1: "the end of the list"}.get(number, "said around the list")
-            value = part._credit_span(items, step, number, np.zeros(0), float(credit.values[step]))
+            value = self._credit_span(items, step, number, np.zeros(0), float(credit.values[step]))
             return Derivation(value=value, formula=f"{words}: {value:.6g}")
         others = [k for k in range(len(table)) if table.task[k] == table.task[step]]
-        paid = {k: part.pay_ranks(items.relevance[k], num)[number] for k in others}
+        paid = {k: self.pay_ranks(items.relevance[k], num)[number] for k in others}
         mean = sum(paid.values()) / len(paid)
-        spread = math.sqrt(sum((value - mean) ** 2 for value in paid.values()) / max(len(paid) - 1, 1)) + part.eps
+        spread = math.sqrt(sum((value - mean) ** 2 for value in paid.values()) / max(len(paid) - 1, 1)) + self.eps
         value = (paid[step] - mean) / spread if len(set(paid.values())) > 1 else 0.0
         words = f"rank {number + 1} of {num}: ({paid[step]:.6g} - {mean:.6g}) / {spread:.6g} = {value:.6g}"
         return Derivation(value=value, formula=words)

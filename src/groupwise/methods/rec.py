@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.credit import ByTask, EpisodeReturn, LogMeanExp, Mean, NoScale, Relative, ShiftedMean
-from groupwise.data.credit import Credit, Mixture
+from groupwise.credit.estimators import weigh_credit
+from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
 from groupwise.losses import PolicyLoss, SequenceMean, SequenceRatio, SquaredChange, TokenMean
 from groupwise.losses.slots import TokenLoss
@@ -199,7 +200,4 @@ class ExponentiallyWeighted(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
         weight = np.exp(np.clip(inner.values / self.temperature, -LARGEST_EXPONENT, LARGEST_EXPONENT))
-        trace = Mixture(
-            values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=self
-        )
-        return Credit.of(table, trace)
+        return weigh_credit(table, inner, weight, self)

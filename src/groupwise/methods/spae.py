@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from pydantic import Field
 
 from groupwise.credit import WhitenedTokens
 from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
+from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
@@ -85,11 +85,7 @@ class PotentialCredit(Part, slot="token_credit"):
         if self.damps_praise_only:
             damping = np.where(own > 0, damping, 1.0)
         values = own * damping + self.xi * self._weigh_changes(table, lines)
-        return TokenCredit(
-            values=values[lines.of_token] if len(tokens) else np.zeros(0),
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=PotentialTrace(part=self),
-        )
+        return train_all(values[lines.of_token] if len(tokens) else np.zeros(0), self)
 
     def _count_known(self, lines: AnswerSegments) -> FloatArray:
         known = [[level > self.saturated_above for level in levels] for levels in lines.numbers]
@@ -104,16 +100,8 @@ class PotentialCredit(Part, slot="token_credit"):
         gain: FloatArray = np.exp((change - low) / (high - low)) - np.exp((counted - low) / (high - low)).mean()
         return gain
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PotentialTrace:
-    """How `PotentialCredit` comes by a token's credit."""
-
-    part: PotentialCredit
-    """The part."""
-
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
+        step = int(tokens.step[token])
         has_tokens = set(tokens.step.tolist())
         line = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
         levels = table.column(POTENTIALS)[step]
@@ -129,18 +117,18 @@ class PotentialTrace:
             raised = [math.exp((other - low) / (high - low)) for other in changes]
             gain = math.exp((change - low) / (high - low)) - math.fsum(raised) / len(raised)
         own = float(credit.values[step])
-        known = sum(level > part.saturated_above for level in levels[:line])
-        damping = 1.0 - part.alpha * (1.0 - math.exp(-known))
-        damping = 1.0 if part.damps_praise_only and own <= 0 else damping
-        value = own * damping + part.xi * gain
+        known = sum(level > self.saturated_above for level in levels[:line])
+        damping = 1.0 - self.alpha * (1.0 - math.exp(-known))
+        damping = 1.0 if self.damps_praise_only and own <= 0 else damping
+        value = own * damping + self.xi * gain
         lines = (
             f"it is in line {line + 1} of {len(levels)}, which changed the potential by {change:.6g}",
             f"changes of the {len(changes)} lines that count run from {min(changes, default=0.0):.6g} to "
             f"{max(changes, default=0.0):.6g}; held against all of them, this one gains {gain:.6g}",
-            f"lines before it with a potential above {part.saturated_above:.6g}: {known}, which leaves {damping:.6g} "
+            f"lines before it with a potential above {self.saturated_above:.6g}: {known}, which leaves {damping:.6g} "
             "of the credit",
         )
-        formula = f"{own:.6g} x {damping:.6g} + {part.xi:.6g} x {gain:.6g} = {value:.6g}"
+        formula = f"{own:.6g} x {damping:.6g} + {self.xi:.6g} x {gain:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)
 
 

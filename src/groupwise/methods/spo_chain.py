@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -82,22 +81,7 @@ class SegmentCredit(Part, slot="token_credit"):
         if self.max_probability is not None:
             trains = np.exp(tokens.column("logp", table)) < self.max_probability
         values = join_numbers(changes)[segments.of_token] if len(tokens) else np.zeros(0)
-        return TokenCredit(values=values, trains=trains, trace=SegmentTrace(part=self))
-
-
-def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> list[float]:
-    if not values:
-        return [credit]
-    first = values[0] - (earned - credit)
-    return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SegmentTrace:
-    """How `SegmentCredit` comes by a token's credit."""
-
-    part: SegmentCredit
-    """The part."""
+        return TokenCredit(values=values, trains=trains, trace=self)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
         step, position = int(tokens.step[token]), int(tokens.position[token])
@@ -119,7 +103,14 @@ class SegmentTrace:
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
         probability = math.exp(float(tokens.logp[token]))
-        return f"its probability was {probability:.6g}, and only tokens below {self.part.max_probability or 1:.6g} do"
+        return f"its probability was {probability:.6g}, and only tokens below {self.max_probability or 1:.6g} do"
+
+
+def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> list[float]:
+    if not values:
+        return [credit]
+    first = values[0] - (earned - credit)
+    return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
 
 
 class SegmentValues(Part, slot="measure"):

@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit import Sum, Term
+from groupwise.credit.estimators import StepTrace
 from groupwise.credit.signals import EpisodeReturn
 from groupwise.data.credit import Credit, Derivation
-from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
@@ -86,13 +87,9 @@ class PassAtBonus(Part, slot="estimator"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BonusTrace:
+class BonusTrace(StepTrace):
     """How a bonus came about."""
 
-    values: FloatArray
-    """The bonus of each step's attempt (S)."""
-    compared: BoolArray
-    """Whether the task had more than one attempt (S)."""
     hit: BoolArray
     """Whether each attempt hit (A)."""
     part: PassAtBonus

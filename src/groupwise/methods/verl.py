@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from groupwise.credit.token_credit import train_all
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Task, Trajectory
@@ -140,11 +140,7 @@ class RankBonus(Part, slot="token_credit"):
         bonus = self._find_bonus(table, np.abs(credit.values))[tokens.step]
         if self.placement == "last":
             bonus = np.where(tokens.position == tokens.step_length - 1, bonus, 0.0)
-        return TokenCredit(
-            values=credit.values[tokens.step] + bonus,
-            trains=np.ones(len(tokens), dtype=np.bool_),
-            trace=RankBonusTrace(part=self),
-        )
+        return train_all(credit.values[tokens.step] + bonus, self)
 
     def _find_bonus(self, table: StepTable, size: FloatArray) -> FloatArray:
         values = [to_numbers(name, table.column(name)) for name in RANKS]
@@ -162,31 +158,23 @@ class RankBonus(Part, slot="token_credit"):
     def start(self, *, seed: int) -> RankLevels:
         return RankLevels(self.new_share)
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RankBonusTrace:
-    """How `RankBonus` comes by a token's credit."""
-
-    part: RankBonus
-    """The part."""
-
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
+        step = int(tokens.step[token])
         own = float(credit.values[step])
         is_last = int(tokens.position[token]) == int(tokens.step_length[token]) - 1
         if LEVELS[0] not in table.extra or table.column(LEVELS[0])[step] == UNKNOWN:
             return Derivation(value=own, formula=f"{own:.6g}, and no bonus: there is no moving average yet")
-        if part.placement == "last" and not is_last:
+        if self.placement == "last" and not is_last:
             return Derivation(value=own, formula=f"{own:.6g}, and no bonus: it stands on the last token")
         u = []
         for name, level_name in zip(RANKS, LEVELS, strict=True):
             level = float(table.column(level_name)[step])
             deviation = (float(table.column(name)[step]) - level) / (abs(level) + EPS)
-            u.append(max(-part.max_deviation, min(part.max_deviation, deviation)))
-        beta = (1 + math.tanh(part.gain * u[2] / 2)) / 2
-        phi = part.weight * (beta * math.tanh(u[0]) + (1 - beta) * math.tanh(u[1]))
-        value = own + min(max(phi, 0.0), abs(own) / part.kappa)
-        said = f"{own:.6g} + min(max({phi:.6g}, 0), {abs(own):.6g} / {part.kappa:.6g}) = {value:.6g}"
+            u.append(max(-self.max_deviation, min(self.max_deviation, deviation)))
+        beta = (1 + math.tanh(self.gain * u[2] / 2)) / 2
+        phi = self.weight * (beta * math.tanh(u[0]) + (1 - beta) * math.tanh(u[1]))
+        value = own + min(max(phi, 0.0), abs(own) / self.kappa)
+        said = f"{own:.6g} + min(max({phi:.6g}, 0), {abs(own):.6g} / {self.kappa:.6g}) = {value:.6g}"
         return Derivation(value=value, formula=said)
 
 
