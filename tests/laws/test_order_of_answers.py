@@ -13,7 +13,7 @@ from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
 from groupwise.rollout.environment_runner import EnvTiming, InProcess
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 
@@ -31,19 +31,19 @@ def play(
     engine = gambling if order is None else Answering(gambling, by_lot(order))
     waiting = EnvTiming()
     try:
-        played = play_attempts(
-            [
-                Attempt(task=task, number=number, seed=seed + 100 * place + number)
-                for place, task in enumerate(ENV.panel("train")[:num_tasks])
-                for number in range(num_attempts)
-            ],
-            host=InProcess(ENV),
+        player = Player(
             engine=engine,
+            host=InProcess(ENV),
             prompter=prompter,
-            rule=WholeResponse(),
-            sampling=Sampling(max_tokens=max_tokens),
-            waiting=waiting,
+            action_rule=WholeResponse(),
+            max_tokens=max_tokens,
         )
+        attempts = [
+            Attempt(task=task, number=number, seed=seed + 100 * place + number)
+            for place, task in enumerate(ENV.panel("train")[:num_tasks])
+            for number in range(num_attempts)
+        ]
+        played = player.play(attempts, temperature=1.0, waiting=waiting)
     finally:
         if isinstance(engine, Answering):
             engine.close()

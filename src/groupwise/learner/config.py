@@ -73,7 +73,6 @@ class LearnerConfig(Part, slot="learner"):
         return self
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
-        """The learner on a model."""
         from groupwise.learner.local import LocalLearner  # it needs torch
 
         return LocalLearner(model, loss, self, temperature=temperature)

@@ -43,7 +43,6 @@ class StepSettings:
 
 
 def check_torchao() -> None:
-    """Refuse 8-bit moments where torchao is not installed."""
     if find_spec("torchao") is None:
         raise ConfigError(
             "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not here; pip install 'groupwise[lean]'"
@@ -92,7 +91,6 @@ def _advance(
     settings: StepSettings,
     part: slice,
 ) -> None:
-    """Run torchao's step on a part of a weight, which begins and ends with a block."""
     step(
         flat[part],
         slope[part],

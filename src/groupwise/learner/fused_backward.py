@@ -31,7 +31,6 @@ class FusedBackwardStep:
 
     @property
     def norm(self) -> float:
-        """The length of the gradient of all weights together."""
         return math.sqrt(self._squares)
 
     def take(self, value: torch.Tensor) -> None:
@@ -57,7 +56,6 @@ def measure_length(gradient: torch.Tensor) -> torch.Tensor:
 def apply_as_they_come(
     weights: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
 ) -> Iterator[FusedBackwardStep]:
-    """Let a backward pass step the weights while this is open."""
     coming = FusedBackwardStep(weights, optimiser)
     hooks = [value.register_post_accumulate_grad_hook(coming.take) for value in weights.values()]
     try:
@@ -68,7 +66,6 @@ def apply_as_they_come(
 
 
 def check_clipping_is_off(weights: Mapping[str, nn.Parameter], config: LearnerConfig) -> None:
-    """Refuse to shorten gradients that are applied as they come."""
     if config.apply_gradients == "as_they_come" and config.max_grad_norm != "off":
         raise ConfigError(
             f"training.learner.apply_gradients: 'as_they_come' cannot shorten gradients to {config.max_grad_norm:g}, "
@@ -78,7 +75,6 @@ def check_clipping_is_off(weights: Mapping[str, nn.Parameter], config: LearnerCo
 
 
 def check_single_passes(weights: Mapping[str, nn.Parameter], config: LearnerConfig, num_passes: int) -> None:
-    """Refuse to apply gradients as they come where an optimiser step has several micro-batches."""
     if config.apply_gradients == "as_they_come" and num_passes > 1:
         raise TrainingError(
             f"training.learner.apply_gradients: an optimiser step has {num_passes} micro-batches, whose gradients must "

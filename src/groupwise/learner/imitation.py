@@ -64,7 +64,6 @@ def _train_epoch(
     config: WarmStartConfig,
     epoch: int,
 ) -> float:
-    """Make an optimiser step for each batch; the mean loss of a token."""
     total = weight = 0.0
     for number, (batch, weight_T) in enumerate(weighted):
         done = epoch * len(weighted) + number

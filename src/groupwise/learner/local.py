@@ -84,7 +84,6 @@ class LocalLearner:
 
     @property
     def vocabulary_size(self) -> int:
-        """How many token ids the model knows."""
         return int(self.model.get_input_embeddings().num_embeddings)
 
     def hold_reference(self, folder: Path | None = None) -> None:
@@ -124,12 +123,10 @@ class LocalLearner:
         return tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
 
     def save(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it, and the optimiser's moments."""
         self._check_whole()
         write_model(folder, self.model, self.optimiser)
 
     def load(self, folder: Path, *, steps: int) -> None:
-        """Load what `save` wrote."""
         load_model(folder, self.model, self.optimiser)
         self.optimiser.zero_grad(set_to_none=True)  # a backward pass that ended early may have left some
         self.steps, self._failed_mid_update = steps, None
@@ -158,7 +155,6 @@ class LocalLearner:
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
         self._check_whole()
         body, states = CausalLM.of(self.model), []
         for prompt, response in pairs:
@@ -168,7 +164,6 @@ class LocalLearner:
         return states
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
-        """Make an update's optimiser steps."""
         self._check_whole()
         config = self._config
         whole = has_first_pass(self._loss)
@@ -273,7 +268,6 @@ class LocalLearner:
         return merge_summaries(self._loss, (says(self._columns(micro), totals) for micro in micros))
 
     def _columns(self, micro: MicroBatch) -> TokenColumns:
-        """What the loss sees of a micro-batch under the current weights."""
         logp_T, entropy_T = self.forward(
             micro.layout, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
         )
@@ -281,7 +275,6 @@ class LocalLearner:
         return columns if columns.logp_old is not None else replace(columns, logp_old=logp_T.detach())
 
     def _apply(self) -> float:
-        """Check, clip and apply the gradient; its length before clipping."""
         norm = self._find_norm()
         if not math.isfinite(norm):
             self._refuse(f"the gradient is not finite ({float(norm)}, first in {self._find_bad_gradient()})")
@@ -325,14 +318,12 @@ class LocalLearner:
             group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
 
     def _find_norm(self) -> torch.Tensor:
-        """The length of the gradient of all weights together."""
         gradients = [value.grad for value in self._trained.values() if value.grad is not None]
         if all(gradient.dtype.itemsize >= 4 for gradient in gradients):
             return nn.utils.get_total_norm(gradients)
         return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
 
     def _find_bad_gradient(self) -> str:
-        """The first weight whose gradient is not finite."""
         not_finite = (name for name, value in self._trained.items() if _is_not_finite(value.grad))
         return next(not_finite, "the sum of all")
 
@@ -395,7 +386,6 @@ def _is_not_finite(gradient: torch.Tensor | None) -> bool:
 
 
 def has_first_pass(loss: Loss) -> bool:
-    """Whether a loss has a first pass."""
     return hasattr(loss, "first_pass")
 
 

@@ -36,7 +36,6 @@ def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
 
 
 def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write an optimiser's moments by name."""
     save_file(dict(tensors), folder / OPTIMISER)
 
 
@@ -109,7 +108,6 @@ def put_optimiser_tensors(
 
 
 def _list_weight_files(path: Path) -> list[str]:
-    """List the files that hold the weights, and the index of them where there are several."""
     if (path / ADAPTER).exists():
         return [ADAPTER]
     if not (path / INDEX).exists():

@@ -28,17 +28,11 @@ class MicroBatch:
     """One forward and backward pass: tokens for the model, columns for the loss."""
 
     layout: Pack | PaddedRows
-    """The tokens."""
     logp_behaviour: torch.Tensor
-    """Log-prob that the engine reported for each trained token (T)."""
     advantage: torch.Tensor
-    """Credit of each trained token (T)."""
     step: torch.Tensor
-    """Step of each trained token within its trajectory (T)."""
     trajectory: torch.Tensor
-    """Trajectory of each trained token (T)."""
     group: torch.Tensor
-    """Group of each trained token (T)."""
     named: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Named numbers of each trained token's sample (T each)."""
     channels: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -53,7 +47,6 @@ class MicroBatch:
     """Log-prob under the reference policy (T), once it was scored."""
 
     def columns(self, logp_T: torch.Tensor, entropy_T: torch.Tensor | None) -> TokenColumns:
-        """What the loss sees, given what the model said."""
         return TokenColumns(
             logp=logp_T,
             entropy=entropy_T,
@@ -84,7 +77,6 @@ def check_logps(samples: Sequence[Sample]) -> None:
 
 
 def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
-    """Give each layout of samples what is known of its tokens."""
     device = layouts[0].sample.device
     behaviour = [sample.of_trained(sample.logp_behaviour) for sample in samples]
     advantage = [sample.of_trained(sample.advantage) for sample in samples]

@@ -51,7 +51,6 @@ class Nccl(Part, slot="weight_transfer"):
     """How long each step of a hand-over may take."""
 
     def open(self, folder: Path | None) -> NcclTransfer:
-        """The transfer; the group is formed at the first hand-over."""
         return NcclTransfer(self)
 
 
@@ -72,7 +71,6 @@ class NcclTransfer:
         *,
         version: int,
     ) -> None:
-        """Send the weights to all servers at once."""
         table = collect_weights(weights)
         _check_way(table, engine)
         assert isinstance(engine, LoadsAtOnce)
@@ -124,7 +122,6 @@ def make_weight_source() -> Any:
             self.weights: Mapping[str, torch.Tensor] = {}
 
         def metadata(self) -> list[Any]:
-            """Name, type and shape of each weight."""
             return [ParamMeta(name, value.dtype, tuple(value.shape)) for name, value in self.weights.items()]
 
         def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -93,7 +93,6 @@ class LeanAdamW(torch.optim.Optimizer):
         self._moments, self._keeps_masters = moments, keeps_masters
 
     def plan_state(self, value: torch.Tensor) -> Plan:
-        """What is kept of a weight."""
         plan: Plan = {"step": (torch.Size([]), torch.float32)}
         if self._keeps_masters and value.dtype != torch.float32:
             plan["master"] = (value.shape, torch.float32)
@@ -103,7 +102,6 @@ class LeanAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Move every weight that has a gradient."""
         for group in self.param_groups:
             for value in group["params"]:
                 if value.grad is not None:

@@ -61,7 +61,6 @@ class Ranks:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is rank 0, which leads the run."""
         return self.rank == 0
 
     def broadcast(self, value: Any) -> Any:

@@ -39,7 +39,6 @@ class Constant(Part, slot="schedule"):
     """Optimiser steps over which the share grows to 1."""
 
     def __call__(self, step: int) -> float:
-        """The share for the step after `step` others."""
         return _warmth(step, self.warmup_steps)
 
 
@@ -62,7 +61,6 @@ class Linear(Part, slot="schedule"):
         return self
 
     def __call__(self, step: int) -> float:
-        """The share for the step after `step` others."""
         left = 1 - _progress(step, self.warmup_steps, self.steps)
         return _warmth(step, self.warmup_steps) * (self.floor + (1 - self.floor) * left)
 
@@ -88,7 +86,6 @@ class Cosine(Part, slot="schedule"):
         return self
 
     def __call__(self, step: int) -> float:
-        """The share for the step after `step` others."""
         left = (1 + math.cos(math.pi * _progress(step, self.warmup_steps, self.steps))) / 2
         return _warmth(step, self.warmup_steps) * (self.floor + (1 - self.floor) * left)
 

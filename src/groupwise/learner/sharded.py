@@ -125,11 +125,8 @@ class Command:
     """Something that all ranks do together."""
 
     method: str
-    """A method of `RankLearner`."""
     args: tuple[Any, ...] = ()
-    """Its arguments."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Its arguments by name."""
 
 
 STOP = "stop"
@@ -144,61 +141,49 @@ class LedLearner:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps made so far."""
         return self._own.steps
 
     @property
     def vocabulary_size(self) -> int:
-        """How many token ids the model knows."""
         return self._own.vocabulary_size
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
-        """Make an update's optimiser steps, each rank on its samples."""
         learned: Learned = self._lead("learn", samples, totals)
         return learned
 
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
-        """Learn to say what samples say; the mean loss of each epoch, reported here alone."""
         losses: list[float] = self._lead("imitate", samples, settings, seed=seed, here={"report": report})
         return losses
 
     def logps(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt."""
         scores: list[tuple[float, ...]] = self._lead("logps", pairs, temperature=temperature, weights=weights)
         return scores
 
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
         states: list[FloatArray] = self._lead("hidden_states", pairs)
         return states
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights by name, put together."""
         whole: dict[str, torch.Tensor] = self._lead("give_weights")
         return whole
 
     def hold_reference(self, folder: Path | None = None) -> None:
-        """Keep a policy as the reference."""
         self._lead("hold_reference", folder)
 
     def save(self, folder: Path) -> None:
-        """Write the files that the local learner would write."""
         self._lead("save", folder)
 
     def load(self, folder: Path, *, steps: int) -> None:
-        """Load what `save` wrote, or what the local learner did."""
         self._lead("load", folder, steps=steps)
 
     def export(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it."""
         self._lead("export", folder)
 
     def close(self) -> None:
-        """Let the other ranks go."""
         if self._is_open:
             self._is_open = False
             with suppress(TrainingError):  # who is gone already needs no telling
@@ -334,7 +319,6 @@ class RankLearner(LocalLearner):
     def logps(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt, computed by every rank alike."""
         if weights == "reference" and self._reference is None:
             raise AgreedFault("the learner keeps no reference policy; call hold_reference first")
         scores = super().logps(pairs, temperature=temperature, weights=weights)
@@ -343,7 +327,6 @@ class RankLearner(LocalLearner):
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """The last hidden state at each response token, for (prompt, response) pairs: tokens by width, in float64."""
         states = []
         for prompt, response in pairs:
             ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
@@ -361,7 +344,6 @@ class RankLearner(LocalLearner):
             return super().imitate(samples, settings, seed=seed, report=report)
 
     def save(self, folder: Path) -> None:
-        """Write the files that the local learner would write: rank 0 does, the others give their shares."""
         write_whole(folder, self.model, self.optimiser, self.ranks)
 
     def load(self, folder: Path, *, steps: int) -> None:

@@ -68,7 +68,6 @@ class ShardedForward(Forward):
             raise ConfigError(f"training.learner: {fault}; a sharded learner reads packs only, take the local learner")
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
-        """Samples as packs on the model's device."""
         CausalLM.of(self.model).check_tree(max((len(sample.token_ids) for sample in samples), default=1))
         share = self._settings.share_prefixes
         packs = pack(samples, token_budget=token_budget, share=share, unit=unit)
@@ -77,7 +76,6 @@ class ShardedForward(Forward):
     def __call__(
         self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probability of each trained token and, where asked, entropy, in float32."""
         with self._autocast():
             return self.run(compute_token_logps, layout, temperature=temperature, entropy=entropy)
 
@@ -153,7 +151,6 @@ class Outline:
     model: PreTrainedModel
     """The modules: their weights have a shape and no numbers."""
     weights: dict[str, torch.Tensor]
-    """On rank 0 the weights, by name; nothing on the others."""
     written: bytes
     """On rank 0 the outline once more, as `read_outline` reads it."""
 

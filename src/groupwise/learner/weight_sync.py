@@ -59,7 +59,6 @@ class InMemory(Part, slot="weight_transfer"):
     """The engine copies the learner's tensors, within one process."""
 
     def open(self, folder: Path | None) -> InMemory:
-        """Nothing to open."""
         return self
 
     def hand_over(
@@ -69,7 +68,6 @@ class InMemory(Part, slot="weight_transfer"):
         *,
         version: int,
     ) -> None:
-        """Let the engine copy the weights."""
         engine.load(collect_weights(weights), version=version)
 
 
@@ -95,7 +93,6 @@ class ThroughFile(Part, slot="weight_transfer"):
     `weights` in the run's folder."""
 
     def open(self, folder: Path | None) -> FileTransfer:
-        """The transfer through the folder that is named here, or else the run's own place."""
         return FileTransfer(choose_folder(self.folder, folder))
 
 
@@ -112,7 +109,6 @@ class FileTransfer:
         *,
         version: int,
     ) -> None:
-        """Write the weights, let the engine read them, remove the file."""
         with hold_folder(self._folder) as place:
             _send(place, weights, engine, version)
 
@@ -206,7 +202,6 @@ class Adapter(Part, slot="weight_transfer"):
     `weights` in the run's folder."""
 
     def open(self, folder: Path | None) -> AdapterTransfer:
-        """The transfer through the folder that is named here, or else the run's own place."""
         return AdapterTransfer(choose_folder(self.folder, folder))
 
 
@@ -223,7 +218,6 @@ class AdapterTransfer:
         *,
         version: int,
     ) -> None:
-        """Write the adapter, let the engine read it, remove the folder."""
         table = collect_weights(weights)
         if not isinstance(engine, AdapterEngine):
             raise ConfigError(

@@ -93,7 +93,6 @@ class Block:
     """
 
     nodes: slice
-    """The nodes, first to last."""
     path: torch.Tensor
     """The ancestors of the first node, ascending."""
     mask: torch.Tensor
@@ -192,13 +191,11 @@ class TreeMask(torch.Tensor):
 
     @classmethod
     def of(cls, end: torch.Tensor, *, size: int = BLOCK) -> TreeMask:
-        """The mask of the nodes with the given ends (L)."""
         mask = torch.zeros((), dtype=torch.bool).expand(1, 1, len(end), len(end)).as_subclass(cls)
         mask.end, mask.blocks = end, cut_blocks(end, size=size)
         return mask
 
     def write_out(self) -> torch.Tensor:
-        """The mask as an ordinary tensor."""
         node = torch.arange(len(self.end))
         return ((node[None, :] <= node[:, None]) & (node[:, None] < self.end[None, :]))[None, None]
 
@@ -233,7 +230,6 @@ def _is_plain(*tensors: Any, **settings: Any) -> bool:
 
 
 def _write_out(value: Any) -> Any:
-    """The value with every mask of ours in it written out."""
     if isinstance(value, tuple | list):
         return type(value)(_write_out(item) for item in value)
     return value.write_out() if isinstance(value, TreeMask) else value

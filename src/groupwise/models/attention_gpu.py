@@ -57,7 +57,6 @@ class TreeKeys:
     """
 
     mask: BlockMask
-    """The blocks of keys that each block of queries sees."""
     source: torch.Tensor | None
     """Node of each key (K); None = the nodes as they come."""
 

@@ -31,13 +31,10 @@ class CausalLM:
     """
 
     name: str
-    """Class of the model, for messages."""
     body: nn.Module
     """Maps input_ids, attention_mask and position_ids to `last_hidden_state`."""
     head: Head
-    """The output layer with what the model does to its logits."""
     config: Any
-    """The body's configuration."""
 
     @classmethod
     def of(cls, model: nn.Module) -> CausalLM:
@@ -56,7 +53,6 @@ class CausalLM:
 
     @property
     def attention(self) -> str:
-        """Name of the attention implementation."""
         return str(getattr(self.config, "_attn_implementation", None) or "eager")
 
     @property
@@ -68,17 +64,14 @@ class CausalLM:
 
     @property
     def has_capped_scores(self) -> bool:
-        """Whether its layers bend the scores of attention towards a bound."""
         return getattr(self.config, "attn_logit_softcapping", None) is not None
 
     @property
     def head_width(self) -> int:
-        """How wide the heads of its attention are."""
         width = getattr(self.config, "head_dim", None)
         return int(width or self.config.hidden_size // self.config.num_attention_heads)
 
     def set_attention(self, name: str) -> None:
-        """Have the layers attend by another of the implementations that transformers knows."""
         self.body.set_attn_implementation(name)  # type: ignore[operator]
 
     def run_body(self, **inputs: Any) -> torch.Tensor:

@@ -141,7 +141,6 @@ def check_reachable(path: str) -> None:
 
 
 def _is_cached(path: str) -> bool:
-    """Whether a name of the hub was loaded before."""
     from huggingface_hub import try_to_load_from_cache
 
     try:
@@ -221,7 +220,6 @@ def load_model(path: str, *, dtype: Any) -> Any:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a folder or a hub name."""
     from transformers import AutoTokenizer
 
     check_reachable(path)
@@ -240,7 +238,6 @@ def read_positions(path: str) -> int | None:
 
 
 def read_config(path: str) -> Any:
-    """The settings that transformers makes the model of a folder or a hub name of."""
     from transformers import AutoConfig
 
     check_reachable(path)

@@ -49,7 +49,6 @@ class Forest:
         return len(self.token)
 
     def path(self, sequence: int) -> IntArray:
-        """Nodes of one sequence, root first."""
         return self.node[self.start[sequence] : self.start[sequence + 1]]
 
     @property
@@ -66,7 +65,6 @@ class Ragged:
     """
 
     flat: IntArray
-    """All tokens, one sequence after the other (R)."""
     start: IntArray
     """Where each sequence starts (N + 1); the last entry is R."""
 
@@ -89,12 +87,10 @@ class Ragged:
 
     @property
     def length(self) -> IntArray:
-        """Length of each sequence (N)."""
         return np.diff(self.start)
 
 
 def merge_samples(samples: Sequence[Sample]) -> Forest:
-    """Merge the whole sequences of samples, prompt and response."""
     return merge_sequences([sample.token_ids for sample in samples])
 
 

@@ -65,11 +65,9 @@ class Forward:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
         return torch.device(next(self.model.parameters()).device)
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
-        """Samples as micro-batches on the model's device."""
         with self._autocast():
             share = self._settings.share_prefixes
             layouts = lay_out(self.model, samples, token_budget=token_budget, share=share, unit=unit)
@@ -78,7 +76,6 @@ class Forward:
     def __call__(
         self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probability of each trained token and, where asked, entropy, in float32."""
         with self._autocast():
             return compute_token_logps(self.model, layout, temperature=temperature, entropy=entropy)
 
@@ -250,7 +247,6 @@ def _make_probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: 
 
 
 def _compute_own_logps(model: nn.Module, sample: Sample, device: torch.device) -> torch.Tensor:
-    """Log-probs of a sample's response by the model's own forward pass."""
     tokens = torch.tensor([sample.token_ids], device=device)
     logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits[0].float()
     sampled = torch.tensor(sample.response_ids, device=device)

@@ -41,7 +41,6 @@ class OnlineSoftmax:
 
     @classmethod
     def start(cls, like: torch.Tensor) -> OnlineSoftmax:
-        """Nothing seen yet."""
         zero = torch.zeros(len(like), dtype=widen(like.dtype), device=like.device)
         return cls(high=torch.full_like(zero, -torch.inf), total=zero, weighed=zero)
 
@@ -95,8 +94,6 @@ def compute_head_logps(
 
 
 class _HeadLogps(torch.autograd.Function):
-    """Chunked head; see the module."""
-
     @staticmethod
     def forward(
         ctx: Any,

@@ -28,9 +28,7 @@ class ModelPlan:
     """What a model is made of."""
 
     config: Any
-    """Its configuration, of transformers."""
     dtype: torch.dtype = torch.float32
-    """Of the loaded weights."""
     lora: Any = None
     """peft's settings of an adapter; None = all weights train."""
     is_quantised: bool = False

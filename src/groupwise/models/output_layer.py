@@ -27,9 +27,7 @@ class Head:
     weight: torch.Tensor
     """The output embedding (V, H)."""
     bias: torch.Tensor | None = None
-    """Added to the logits (V)."""
     scale: float = 1.0
-    """Factor of the logits."""
     softcap: float | None = None
     """Bound that the logits approach; None = unbounded."""
 
@@ -57,7 +55,6 @@ class Tiling:
     temperature: float = 1.0
     """What the logits are divided by, as when the tokens were sampled."""
     entropy: bool = False
-    """Whether the entropies are computed too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +62,6 @@ class Chunk:
     """Some predicting nodes and the targets they predict."""
 
     rows: slice
-    """The nodes."""
     pairs: slice
     """Their targets, which lie side by side."""
 
@@ -75,11 +71,8 @@ class Work:
     """What the chunks are computed with, besides tensors."""
 
     head: Head
-    """The output layer."""
     tiling: Tiling
-    """Sizes and temperature."""
     predictions: Predictions
-    """Which nodes predict what."""
 
     def cut_chunks(self) -> Iterator[Chunk]:
         """The nodes, some at a time."""

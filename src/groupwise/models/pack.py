@@ -69,7 +69,6 @@ class Layout:
         return self.predictions.target[self.predictions.back]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same layout on a device."""
         return to_device(self, device)
 
 
@@ -338,7 +337,6 @@ class Chains:
         )
 
     def to(self, device: torch.device | str) -> Chains:
-        """The same on a device."""
         return to_device(self, device)
 
     @property
@@ -403,7 +401,6 @@ class Predictions:
         return cls(**{name: torch.from_numpy(array) for name, array in arrays.items()}, starts=starts)
 
     def to(self, device: torch.device | str) -> Predictions:
-        """The same on a device."""
         return to_device(self, device)
 
 

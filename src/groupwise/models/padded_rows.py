@@ -33,7 +33,6 @@ class PaddedRows(Layout):
 
     @property
     def inputs(self) -> dict[str, torch.Tensor]:
-        """What the body of a model is called with."""
         return {
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,

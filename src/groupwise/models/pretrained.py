@@ -166,7 +166,6 @@ class PretrainedModel(Part, slot="model"):
             return get_peft_model(model, self.make_lora_settings(place)), tokenizer
 
     def _load_base(self, place: str) -> Any:
-        """The model that trains, or that an adapter sits on."""
         import torch
 
         from groupwise.models.folder import load_model

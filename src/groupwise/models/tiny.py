@@ -50,7 +50,6 @@ class TinyModel(Part, slot="model"):
         return self
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-        """A fresh model and a tokenizer that knows the words of an environment."""
         tokenizer, _ = self.open_tokenizer(words=words)
         return self.build(tokenizer, seed=seed), tokenizer
 
@@ -68,7 +67,6 @@ class TinyModel(Part, slot="model"):
             return LlamaForCausalLM(self.make_config(tokenizer))
 
     def make_config(self, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
-        """What transformers makes the model of."""
         from transformers import LlamaConfig
 
         return LlamaConfig(

@@ -42,11 +42,9 @@ class WholeResponse(Part, slot="action_rule"):
     """The whole response is the action; one that was cut off is malformed."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
-        """The response itself."""
         return Action(text=text, well_formed=stopped and bool(text))
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
-        """The action itself."""
         return action
 
 
@@ -85,7 +83,6 @@ class Tagged(Part, slot="action_rule"):
     """Whether a response that holds Chinese characters may be well formed; in the release it may not."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
-        """What stands between the action tags."""
         lowered = text.lower()
         action = _find_between(lowered, *ACTION_TAGS)
         thought = _find_between(lowered, *THOUGHT_TAGS)
@@ -95,7 +92,6 @@ class Tagged(Part, slot="action_rule"):
         return Action(text=action.strip(), well_formed=thought is not None and in_language)
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
-        """The action between its tags, after a thought that says nothing."""
         return f"{''.join(THOUGHT_TAGS)}{action.join(ACTION_TAGS)}"
 
 

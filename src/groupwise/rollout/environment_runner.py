@@ -33,7 +33,6 @@ class Fault:
     """An environment raised, hung, died, or handed over what no record can hold."""
 
     reason: StopReason
-    """Error or timeout."""
     message: str
     """What happened, in one line of at most 500 characters."""
 
@@ -118,11 +117,19 @@ class InProcess:
         self._environments: dict[int, Environment] = {}
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
-        """Open an environment for each task and return what each shows first."""
-        return self._drop_faulty({number: call_guarded(self._start, number, task) for number, task in tasks.items()})
+        answers: dict[int, Observation | Fault] = {}
+        for number, task in tasks.items():
+            try:
+                environment = self._environments[number] = self._env.open(task)
+                answers[number] = to_plain_observation(environment.observe())
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                answers[number] = fault_of(error)
+                self._environments.pop(number, None)
+        return answers
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
-        """Act in some environments and return what came of it."""
         environments = self._environments
         if not actions.keys() <= environments.keys():  # before any of them acts
             raise KeyError(min(actions.keys() - environments.keys()))
@@ -139,26 +146,34 @@ class InProcess:
         return answers
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
-        """Ask the experts of some environments what they would do next."""
+        def ask(environment: Environment) -> str | NoExpert | None:
+            return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
+
         chosen = {number: self._environments[number] for number in numbers}
-        return self._drop_faulty({number: call_guarded(_ask_expert, chosen[number]) for number in numbers})
+        return self._drop_faulty({number: call_guarded(ask, chosen[number]) for number in numbers})
 
     def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
-        """Copy an environment under other numbers and return what each copy shows."""
         environment = self._environments[source]
-        return self._drop_faulty({number: call_guarded(self._copy, number, environment) for number in into})
+
+        def copy(number: int) -> Observation:
+            if not isinstance(environment, Forkable):
+                raise EnvironmentFault(
+                    f"{type(environment).__name__} has no fork(), so that nothing can go on from the middle of its "
+                    "attempts; give it one that returns an independent copy"
+                )
+            twin = self._environments[number] = environment.fork()
+            return to_plain_observation(twin.observe())
+
+        return self._drop_faulty({number: call_guarded(copy, number) for number in into})
 
     def observe(self, number: int) -> Observation | Fault:
-        """What an environment shows now."""
         return call_guarded(lambda: to_plain_observation(self._environments[number].observe()))
 
     def close(self, numbers: Sequence[int]) -> None:
-        """Drop environments whose attempts have ended."""
         for number in numbers:
             self._environments.pop(number, None)
 
     def shutdown(self) -> None:
-        """Drop all environments."""
         self._environments.clear()
 
     def __enter__(self) -> Self:
@@ -167,31 +182,12 @@ class InProcess:
     def __exit__(self, *raised: object) -> None:
         self.shutdown()
 
-    def _start(self, number: int, task: Task) -> Observation:
-        environment = self._environments[number] = self._env.open(task)
-        return to_plain_observation(environment.observe())
-
-    def _copy(self, number: int, environment: Environment) -> Observation:
-        if not isinstance(environment, Forkable):
-            raise EnvironmentFault(
-                f"{type(environment).__name__} has no fork(), so that nothing can go on from the middle of its "
-                "attempts; give it one that returns an independent copy"
-            )
-        twin = self._environments[number] = environment.fork()
-        return to_plain_observation(twin.observe())
-
     def _drop_faulty(self, answers: dict[int, Answer]) -> dict[int, Answer]:
-        """Drop the environments whose answer is a fault."""
         self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
         return answers
 
 
-def _ask_expert(environment: Environment) -> str | NoExpert | None:
-    return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
-
-
 def call_guarded(call: Callable[[*Arguments], Answer], *arguments: *Arguments) -> Answer | Fault:
-    """Call an environment; whatever it raises becomes a fault."""
     try:
         return call(*arguments)
     except KeyboardInterrupt:  # the user's, not the environment's
@@ -217,13 +213,10 @@ class EnvTiming:
     """
 
     steps: int = 0
-    """Actions that were carried out, those that ended in a fault included."""
     seconds: float = 0.0
-    """From asking to the last answer, summed over all calls."""
 
     @contextmanager
     def during(self, steps: int = 0) -> Iterator[None]:
-        """Count what happens inside, so many steps; also where it raises."""
         begin = perf_counter()
         try:
             yield

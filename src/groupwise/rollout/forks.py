@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from groupwise.data.records import Origin, Step, Trajectory
+from groupwise.data.records import Origin, Trajectory
 from groupwise.engines.engine import VersionSpan
 from groupwise.envs.environment import Observation
 from groupwise.rollout.environment_runner import EnvTiming, Fault, Host
-from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Player, Sampling, StopSignal, play_to_end
-from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Player
+from groupwise.rollout.prompts import Exchange
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.text import quote_line
 
@@ -44,6 +44,8 @@ class _Trunk:
 
     recorded: Trajectory
     number: int
+    due: list[int]
+    """Numbers of the forks that begin in it."""
     opening: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     shown: Observation = field(default_factory=lambda: Observation(text=""))
@@ -60,47 +62,34 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
     for number, fork in enumerate(forks):
         by_trunk.setdefault(fork.trunk.id, []).append(number)
     host, prompter = player.host, player.prompter
-    numbers = range(len(forks), len(forks) + len(by_trunk))  # of the environments that are copied
-    trunks = [_Trunk(forks[due[0]].trunk, number) for due, number in zip(by_trunk.values(), numbers, strict=True)]
-    _open_trunks(trunks, host, prompter)
-    for index in range(max((fork.kept for fork in forks), default=-1) + 1):
-        for trunk, due in zip(trunks, by_trunk.values(), strict=True):
-            here = [number for number in due if forks[number].kept == index]
-            live |= _fork_trunk(trunk, {number: forks[number] for number in here}, host)
-        further = [
-            trunk
-            for trunk, due in zip(trunks, by_trunk.values(), strict=True)
-            if any(index < forks[number].kept for number in due)
-        ]
-        _repeat_step(further, index, host, prompter)
-    host.close([trunk.number for trunk in trunks])
-    sampling = Sampling(max_tokens=player.max_tokens, temperature=temperature)
-    ordered = {number: live[number] for number in range(len(forks))}
-    game = LiveEpisodes(
-        ordered, host, player.engine, prompter, player.action_rule, sampling, EnvTiming(), player.stop or StopSignal()
-    )
-    played = play_to_end(game)
-    host.close(range(len(forks)))
-    return [_name_fork(fork, trajectory) for fork, trajectory in zip(forks, played, strict=True)]
-
-
-def _open_trunks(trunks: Sequence[_Trunk], host: Host, prompter: Prompter) -> None:
+    # The environments that are copied are numbered after the copies.
+    trunks = [_Trunk(forks[due[0]].trunk, number, due) for number, due in enumerate(by_trunk.values(), len(forks))]
     shown = host.open({trunk.number: trunk.recorded.task for trunk in trunks})
     for trunk in trunks:
         trunk.shown = _check_shown(trunk, 0, shown[trunk.number])
         trunk.opening = prompter.for_task(trunk.recorded.task).encode_opening(trunk.shown.goal)
-
-
-def _repeat_step(trunks: Sequence[_Trunk], index: int, host: Host, prompter: Prompter) -> None:
-    """Carry out the action that was recorded at a step, in all trunks, and see that it leads where it led."""
-    steps = {trunk.number: trunk.recorded.steps[index] for trunk in trunks}
-    outcomes = host.act({number: step.action or "" for number, step in steps.items()})
-    for trunk in trunks:
-        step, outcome = steps[trunk.number], outcomes[trunk.number]
-        trunk.past.append(prompter.make_exchange(trunk.shown, step.response_ids, step.action or ""))
-        if index + 1 < len(trunk.recorded.steps):
-            shown = outcome if isinstance(outcome, Fault) else outcome.observation
-            trunk.shown = _check_shown(trunk, index + 1, shown)
+    for index in range(max((fork.kept for fork in forks), default=-1) + 1):
+        for trunk in trunks:
+            here = {number: forks[number] for number in trunk.due if forks[number].kept == index}
+            live |= _fork_trunk(trunk, here, host)
+        further = [trunk for trunk in trunks if any(index < forks[number].kept for number in trunk.due)]
+        # Carry out the action that was recorded at the step, in all trunks, and see that it leads where it led.
+        steps = {trunk.number: trunk.recorded.steps[index] for trunk in further}
+        outcomes = host.act({number: step.action or "" for number, step in steps.items()})
+        for trunk in further:
+            step, outcome = steps[trunk.number], outcomes[trunk.number]
+            trunk.past.append(prompter.make_exchange(trunk.shown, step.response_ids, step.action or ""))
+            if index + 1 < len(trunk.recorded.steps):
+                seen = outcome if isinstance(outcome, Fault) else outcome.observation
+                trunk.shown = _check_shown(trunk, index + 1, seen)
+    host.close([trunk.number for trunk in trunks])
+    ordered = {number: live[number] for number in range(len(forks))}
+    played = LiveEpisodes(player, ordered, temperature, EnvTiming()).play_to_end()
+    host.close(range(len(forks)))
+    return [
+        replace(trajectory, id=f"{fork.trunk.id}/{fork.kept}/{fork.number}")
+        for fork, trajectory in zip(forks, played, strict=True)
+    ]
 
 
 def _check_shown(trunk: _Trunk, index: int, shown: Observation | Fault) -> Observation:
@@ -128,30 +117,20 @@ def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[in
     live = {}
     for number, fork in forks.items():
         kept = list(recorded.steps[: fork.kept])
+        # Which weights sampled a step: as it says itself, or those of its whole attempt.
+        versions = [
+            tuple(VersionSpan(*span) for span in step.versions)
+            or tuple(VersionSpan(version, len(step.response_ids)) for version in recorded.versions[-1:])
+            for step in kept
+        ]
         attempt = Attempt(
             task=recorded.task, number=fork.number, seed=fork.seed, origin=Origin.BRANCHED, parent=recorded.id
         )
         live[number] = LiveAttempt(
-            attempt,
-            trunk.shown,
-            trunk.opening,
-            past=list(trunk.past),
-            steps=kept,
-            versions=[_spans_of(step, recorded) for step in kept],
+            attempt, trunk.shown, trunk.opening, past=list(trunk.past), steps=kept, versions=versions
         )
         if has_ended:
             success = recorded.scores.get("success")
             live[number].stop, live[number].error = recorded.stop, recorded.error
             live[number].success = None if success is None else bool(success)
     return live
-
-
-def _spans_of(step: Step, recorded: Trajectory) -> tuple[VersionSpan, ...]:
-    """Which weights sampled a step that is kept: as it says itself, or those of its whole attempt."""
-    if step.versions:
-        return tuple(VersionSpan(*span) for span in step.versions)
-    return tuple(VersionSpan(version, len(step.response_ids)) for version in recorded.versions[-1:])
-
-
-def _name_fork(fork: Fork, trajectory: Trajectory) -> Trajectory:
-    return replace(trajectory, id=f"{fork.trunk.id}/{fork.kept}/{fork.number}")

@@ -25,17 +25,14 @@ class Guided(Part, slot="plan"):
 
     @property
     def attempts(self) -> int:
-        """As many with guidance as without."""
         return self.plan.attempts
 
     def words(self) -> tuple[str, ...]:
-        """What the other plan and the guidance say."""
         return (*plan_words(self.plan), *self.guidance.words())
 
     def next(
         self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
-        """The other plan's requests, and in the same breath those with guidance."""
         requests = self.plan.next(played, wanted, tools=tools, past_attempts=past_attempts, draw=draw)
         by_id = {request.task.id: request.task for request in requests if not request.is_guided}
         guided = []
@@ -52,7 +49,6 @@ class Guided(Part, slot="plan"):
         return [*requests, *guided]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        """The other plan's groups, with what succeeded under guidance beside what was tried without, where asked."""
         groups = self.plan.choose(played, wanted)
         return [*groups, *self._copy_without_guidance(merge_by_task(groups), played)]
 

@@ -111,12 +111,10 @@ class Flat(Part, slot="plan"):
     def next(
         self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
-        """One round is enough."""
         tasks = [] if played.rounds else tools.fresh(wanted)
         return [AttemptRequest(task=task, attempts=self.attempts) for task in tasks]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        """All of them."""
         return [*played.groups, *played.guided]
 
 
@@ -142,7 +140,6 @@ class TopUp(Part, slot="plan"):
     def next(
         self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
-        """As many tasks as there are groups too few that teach something."""
         missing = wanted - sum(map(self._teaches, played.groups))
         if len(played.rounds) == self.rounds or missing <= 0:
             return []
@@ -287,7 +284,6 @@ def check_requests(
 
 
 def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
-    """Find what in a request has another type than its field: nothing else can be asked of it before."""
     if not isinstance(request.task, Task):
         return f"has task={request.task!r}; give a Task, as tools.fresh and tools.tasks have them"
     where = f"for task {request.task.id!r} has"
@@ -310,7 +306,6 @@ def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | Non
 def _find_fault(
     request: AttemptRequest, is_known: Callable[[str], bool], with_group: Collection[str], max_tokens: int, end_id: int
 ) -> str | None:
-    """Find what is wrong with a request, in words."""
     if not is_known(request.task.id):
         return "is for a task that the training panel does not have; take tasks from tools.fresh or tools.tasks"
     if type(request.attempts) is not int or request.attempts < 1:

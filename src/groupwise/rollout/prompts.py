@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
@@ -74,15 +74,12 @@ class PromptTemplate(Part, slot="template"):
 
     @property
     def asks_for_tags(self) -> bool:
-        """Only together with thoughts."""
         return self.thoughts
 
     def words(self) -> tuple[str, ...]:
-        """What it says beside the environment's own words, for a tokenizer made from scratch."""
         return tuple(str(number) for number in range(1, MAX_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
 
     def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """Write what stands at the head of every prompt of an attempt."""
         parts = [instruction] if self.show_instruction else []
         parts += [guidance_text] if guidance_text else []
         parts += [f"Goal: {goal}"] if self.show_goal and goal else []
@@ -91,7 +88,6 @@ class PromptTemplate(Part, slot="template"):
         return " ".join(parts)
 
     def write_observation(self, seen: Observation) -> str:
-        """Write what the environment shows now."""
         if self.show_admissible == "no" or not seen.admissible:
             return seen.text
         listed = seen.admissible
@@ -100,7 +96,6 @@ class PromptTemplate(Part, slot="template"):
         return f"{seen.text} Possible: {', '.join(listed)}."
 
     def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
-        """A dialogue has turns instead."""
         raise NotImplementedError("a dialogue is put together from its turns")
 
 
@@ -116,15 +111,16 @@ class Exchange:
     """A past step, as ids."""
 
     observation_ids: tuple[int, ...]
-    """What was shown."""
     response_ids: tuple[int, ...]
     """What was sampled, exactly, or the action in words."""
     in_words: PastStep
-    """The step in words."""
 
 
 class Prompter:
-    """Puts prompts together for one run: one tokenizer, one template, one memory."""
+    """Puts prompts together for one run: one tokenizer, one template, one memory.
+
+    `instruct` gives the instruction of a task's own environment, where several are mixed.
+    """
 
     def __init__(
         self,
@@ -136,23 +132,16 @@ class Prompter:
         system: str = "",
         instruct: Callable[[Task], str] | None = None,
     ) -> None:
-        """Make a prompter.
-
-        Args:
-            tokenizer: the model's.
-            template: how observations are put to the model.
-            memory: how much of the past prompts show.
-            instruction: the environment's line.
-            system: the run's system prompt.
-            instruct: the line of a task's own environment, where several are mixed; None = there is one.
-        """
         self.tokenizer = tokenizer
         self.template = template
         self.memory = memory
         self.instruction = instruction
         self.system = system
         self._instruct = instruct
-        self._ids_of = lru_cache(KEPT_TEXTS)(self._tokenize)
+        self.encode = lru_cache(KEPT_TEXTS)(self._tokenize)
+        """Ids of a text, without special tokens."""
+        self._encode_seen = lru_cache(KEPT_TEXTS)(self._write_and_tokenize)
+        self._first_shown: dict[int, int] = {}
         self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
 
     def copy(self) -> Prompter:
@@ -179,38 +168,74 @@ class Prompter:
         opening = self.template.write_opening(self.instruction, goal, guidance_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
-    def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
-        """Make a past step of what was seen, said and done, as later prompts show it."""
-        in_words = (seen.text, action)
-        if isinstance(self.template, PromptTemplate) and self.template.tell_past:
-            response = (*self.encode(action), self.frame.end_id)
-            return Exchange(observation_ids=self.encode(seen.text), response_ids=response, in_words=in_words)
-        return Exchange(observation_ids=self.encode_observation(seen), response_ids=tuple(response), in_words=in_words)
-
     def encode_observation(self, seen: Observation) -> tuple[int, ...]:
         """Encode an observation as a turn; nothing where prompts are single messages."""
-        return () if self.template.is_one_message else self.encode(self.template.write_observation(seen))
+        return () if self.template.is_one_message else self._encode_seen(seen)
+
+    def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
+        """Make a past step of what was seen, said and done, as later prompts show it."""
+        return self.make_exchanges([(seen, response, action)])[0]
+
+    def make_exchanges(self, steps: Iterable[tuple[Observation, Sequence[int], str]]) -> list[Exchange]:
+        """Make past steps, each of what was seen, said and done."""
+        template, end_id, exchanges = self.template, self.frame.end_id, []
+        tells_past = isinstance(template, PromptTemplate) and template.tell_past
+        is_one_message = template.is_one_message
+        for seen, response, action in steps:
+            if tells_past:
+                shown, response = self.encode(seen.text), (*self.encode(action), end_id)
+            else:
+                shown = () if is_one_message else self._encode_seen(seen)
+            in_words = (seen.text, action)
+            exchanges.append(Exchange(observation_ids=shown, response_ids=tuple(response), in_words=in_words))
+        return exchanges
 
     def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
         """Make the prompt for the next response."""
-        shown = past[self.memory.first_shown(len(past)) :]
-        if self.template.is_one_message:
-            message = self.template.write_step([exchange.in_words for exchange in shown], seen, num_past=len(past))
-            return (*opening, *self.encode(message), *self.frame.before_response)
-        ids = list(opening)
-        for exchange in shown:
-            ids += exchange.observation_ids
-            ids += self.frame.before_response
-            ids += exchange.response_ids
-            if not exchange.response_ids or exchange.response_ids[-1] != self.frame.end_id:
-                ids.append(self.frame.end_id)  # a response that was cut off is closed for it
-            ids += self.frame.between
-        return (*ids, *self.encode_observation(seen), *self.frame.before_response)
+        return self.make_prompts([(opening, past, seen)])[0]
+
+    def make_prompts(
+        self, asked: Iterable[tuple[tuple[int, ...], Sequence[Exchange], Observation]]
+    ) -> list[tuple[int, ...]]:
+        """Make prompts, each of its opening, the past steps and what is seen now."""
+        template, prompts = self.template, []
+        before_response, between, end_id = self.frame.before_response, self.frame.between, self.frame.end_id
+        is_one_message = template.is_one_message
+        for opening, past, seen in asked:
+            num_past = len(past)
+            if num_past not in self._first_shown:
+                self._first_shown[num_past] = self.memory.first_shown(num_past)
+            shown = past[self._first_shown[num_past] :]
+            if is_one_message:
+                message = template.write_step([exchange.in_words for exchange in shown], seen, num_past=num_past)
+                prompts.append((*opening, *self.encode(message), *before_response))
+                continue
+            ids = list(opening)
+            for exchange in shown:
+                ids += exchange.observation_ids
+                ids += before_response
+                ids += exchange.response_ids
+                if not exchange.response_ids or exchange.response_ids[-1] != end_id:
+                    ids.append(end_id)  # a response that was cut off is closed for it
+                ids += between
+            prompts.append((*ids, *self._encode_seen(seen), *before_response))
+        return prompts
 
     def text(self, response_ids: Sequence[int]) -> str:
         """What a response says, without its end token."""
-        without_end = [token for token in response_ids if token != self.frame.end_id]
-        return str(self.tokenizer.decode(without_end, skip_special_tokens=False)).strip()
+        return self.read_texts([response_ids])[0]
+
+    def read_texts(self, responses: Iterable[Sequence[int]]) -> list[str]:
+        """What responses say, without their end tokens."""
+        end_id, decode, texts = self.frame.end_id, self.tokenizer.decode, []
+        for response in responses:
+            ids = list(response)
+            if ids and ids[-1] == end_id:
+                ids.pop()  # where it nearly always stands
+            if end_id in ids:
+                ids = [token for token in ids if token != end_id]
+            texts.append(str(decode(ids, skip_special_tokens=False)).strip())
+        return texts
 
     def pieces(self, response_ids: Sequence[int]) -> list[str]:
         """What each token says by itself, white space included; nothing where it is the end token."""
@@ -219,12 +244,11 @@ class Prompter:
             for token in response_ids
         ]
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, without special tokens."""
-        return self._ids_of(text)
-
     def _tokenize(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def _write_and_tokenize(self, seen: Observation) -> tuple[int, ...]:
+        return self.encode(self.template.write_observation(seen))
 
 
 # Memory: how much of an attempt's past its next prompt shows.
@@ -244,7 +268,6 @@ class Window(Part, slot="memory"):
     """How many past steps are shown."""
 
     def first_shown(self, num_past: int) -> int:
-        """All but the last `steps` are left out."""
         return max(num_past - self.steps, 0)
 
 
@@ -252,7 +275,6 @@ class Full(Part, slot="memory"):
     """Show everything; each prompt continues the one before, so prefixes are shared as far as can be."""
 
     def first_shown(self, num_past: int) -> int:
-        """Nothing is left out."""
         return 0
 
 
@@ -311,24 +333,20 @@ class PublishedTemplate(Part, slot="template"):
     """Whether the model is asked to think first, between think tags."""
 
     def words(self) -> tuple[str, ...]:
-        """What it says beside the environment's own words, for a tokenizer made from scratch."""
         empty = self._write_message([("", "")], num_past=1, text="", admissible=("",))
         return vocabulary_of(
             [self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1))]
         )
 
     def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """Write the head of every prompt of an attempt; the template has an instruction of its own."""
         head = f"You act in {self.world}."
         head = f"{head} Your task: {goal}" if goal else head
         return f"{head}\n{guidance_text}" if guidance_text else head
 
     def write_observation(self, seen: Observation) -> str:
-        """Write what the environment shows; the message says it."""
         return seen.text
 
     def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
-        """Write the rest of a prompt: the past steps that memory shows, of `num_past` so far, and what is seen now."""
         return self._write_message(past, num_past=num_past, text=seen.text, admissible=seen.admissible)
 
     def _write_message(

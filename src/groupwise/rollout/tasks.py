@@ -49,7 +49,6 @@ class Shuffled(Part, slot="curriculum"):
     """Only so many tasks of the panel, from the first; 0 = all. Fewer come round sooner, which replay lives on."""
 
     def start(self, tasks: Sequence[Task], seed: int) -> ShuffledTurns:
-        """Begin with a panel."""
         return ShuffledTurns(tasks[: self.first] if self.first else tasks, seed)
 
 
@@ -71,11 +70,9 @@ class ShuffledTurns:
         """How attempts went changes nothing here."""
 
     def state_dict(self) -> dict[str, Any]:
-        """How many tasks were handed out."""
         return {"handed_out": self._handed_out}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after that many."""
         self._handed_out = int(state["handed_out"])
 
     def _task_at(self, position: int) -> Task:
@@ -110,7 +107,6 @@ class MixedTurns:
         self._handed_out = dict.fromkeys(curricula, 0)
 
     def next(self, num: int) -> list[Task]:
-        """The next tasks; their environments take turns by weight."""
         names = []
         for _ in range(num):
             name = choose_next(self._weights, self._handed_out)
@@ -125,17 +121,14 @@ class MixedTurns:
         return iter(tasks)
 
     def observe(self, played: Sequence[Trajectory]) -> None:
-        """Tell each curriculum how its own tasks went."""
         for name, curriculum in self._curricula.items():
             curriculum.observe([trajectory for trajectory in played if self._name_of(trajectory.task) == name])
 
     def state_dict(self) -> dict[str, Any]:
-        """How many tasks each has handed out, and the state of each."""
         states = {name: curriculum.state_dict() for name, curriculum in self._curricula.items()}
         return {"handed_out": dict(self._handed_out), "curricula": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
         self._handed_out = {name: int(state["handed_out"][name]) for name in self._curricula}
         for name, curriculum in self._curricula.items():
             curriculum.load_state_dict(state["curricula"][name])

@@ -177,11 +177,9 @@ class Workers:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
         return tuple(worker.pid for worker in self._workers if worker.pid is not None)
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
-        """Open an environment for each task, on the least loaded worker, and return what each shows first."""
         if not self._workers:
             raise EnvironmentFault(f"{self._name}: its workers were shut down; open a new host")
         self.close(list(tasks))
@@ -196,21 +194,18 @@ class Workers:
         return cast(dict[int, Observation | Fault], self._call(tasks))
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
-        """Act in some environments, in all workers at once, and return what came of it."""
         chosen = {number: self._seats[number] for number in actions}
         for number, text in actions.items():
             chosen[number].calls.append(write_act(text))
         return cast(dict[int, Outcome | Fault], self._call(actions))
 
     def begin(self, actions: Mapping[int, str]) -> None:
-        """Act in some environments, and do not wait for what comes of it; others may be acting already."""
         for number, text in actions.items():
             self._seats[number].calls.append(write_act(text))
         self._send(actions)
         self._begun |= dict.fromkeys(actions)
 
     def finish(self, ear: socket.socket) -> dict[int, Outcome | Fault]:
-        """Wait until some of the actions that were begun are done; nothing where `ear` hears something before that."""
         self._settle(lambda worker: bool(worker.waiting), ear=ear)
         done = [number for number in self._begun if self._seats[number].is_answered]
         for number in done:
@@ -218,13 +213,11 @@ class Workers:
         return cast(dict[int, Outcome | Fault], self._take_answers(done))
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
-        """Ask the experts of some environments, in all workers at once, what they would do next."""
         for seat in [self._seats[number] for number in numbers]:
             seat.calls.append(ASK)
         return cast(dict[int, Advice], self._call(numbers))
 
     def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
-        """Copy an environment under other numbers, in the worker that it lives in, and return what each copy shows."""
         trunk = self._seats[source]
         assert trunk.is_answered, "an environment is copied between its actions"
         self.close(into)
@@ -235,7 +228,6 @@ class Workers:
         return cast(dict[int, Observation | Fault], self._take_answers(into))
 
     def close(self, numbers: Sequence[int]) -> None:
-        """Drop environments whose attempts have ended."""
         gone = [seat for number in numbers if (seat := self._seats.pop(number, None)) is not None]
         for number in numbers:
             self._begun.pop(number, None)
@@ -243,7 +235,6 @@ class Workers:
             self._workers[place].ask([(seat, seat.key, CLOSE) for seat in seats])
 
     def shutdown(self) -> None:
-        """End all workers; calling it again does nothing."""
         self._end()
         self._seats.clear()
 
@@ -260,7 +251,6 @@ class Workers:
         return self._take_answers(numbers)
 
     def _send(self, numbers: Iterable[int]) -> None:
-        """Send the last call of each environment."""
         seats = [self._seats[number] for number in numbers]
         self._send_calls([(seat, seat.calls[-1]) for seat in seats if seat.fault is None])
 
@@ -444,17 +434,14 @@ class Worker(Generic[Seat]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has said that it is."""
         return self.pid is not None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
         return self._popen.poll() is None
 
     @property
     def seconds_left(self) -> float:
-        """Until the next answer is late."""
         return max(self._deadline - monotonic(), 0.0)
 
     def ask(self, calls: Sequence[tuple[Seat, int, EncodedCall]]) -> bool:
@@ -501,7 +488,6 @@ class Worker(Generic[Seat]):
         return [answer]
 
     def describe_end(self) -> str:
-        """Say how the process ended."""
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(LAST_WORDS_SECONDS)
         code = self._popen.poll()
@@ -510,7 +496,6 @@ class Worker(Generic[Seat]):
         return f"the worker was killed by {_name_signal(-code)}" if code < 0 else f"the worker ended with status {code}"
 
     def dismiss(self) -> None:
-        """Ask it to end when it has answered."""
         with suppress(OSError):
             self.connection.sendall(write_line(None))
 

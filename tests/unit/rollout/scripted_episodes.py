@@ -13,7 +13,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import EnvTiming, InProcess
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=2)
@@ -52,15 +52,8 @@ def play(
     engine = Sized(answer, version=3)
     engine.context = context
     attempts = [Attempt(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
-    return play_attempts(
-        attempts,
-        host=InProcess(env),
-        engine=engine,
-        prompter=prompter,
-        rule=WholeResponse(),
-        sampling=Sampling(max_tokens=4),
-        waiting=waiting,
-    )
+    player = Player(engine=engine, host=InProcess(env), prompter=prompter, action_rule=WholeResponse(), max_tokens=4)
+    return player.play(attempts, temperature=1.0, waiting=waiting)
 
 
 class Breaking:

@@ -20,7 +20,7 @@ from groupwise.models.tiny import make_word_tokenizer
 from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import EnvTiming, InProcess, open_host
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.store.journal import Journal, Update
 from groupwise.system.errors import EngineFault
@@ -53,15 +53,15 @@ class Watched(InProcess):
 def play(
     engine: Any, tasks: Sequence[Task] = TASKS, *, host: Any = None, waiting: EnvTiming | None = None
 ) -> list[Trajectory]:
-    return play_attempts(
-        [Attempt(task=task, number=0, seed=place) for place, task in enumerate(tasks)],
-        host=host or InProcess(ENV),
+    player = Player(
         engine=engine,
+        host=host or InProcess(ENV),
         prompter=PROMPTER,
-        rule=WholeResponse(),
-        sampling=Sampling(max_tokens=3),
-        waiting=waiting,
+        action_rule=WholeResponse(),
+        max_tokens=3,
     )
+    attempts = [Attempt(task=task, number=0, seed=place) for place, task in enumerate(tasks)]
+    return player.play(attempts, temperature=1.0, waiting=waiting)
 
 
 def play_as_answered(choose: Callable[[Sequence[Request]], int | None], **how: Any) -> list[Trajectory]:

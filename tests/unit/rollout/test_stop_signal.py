@@ -17,7 +17,7 @@ from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import InProcess
-from groupwise.rollout.episodes import Attempt, PlayStopped, Sampling, StopSignal, play_attempts
+from groupwise.rollout.episodes import Attempt, Player, PlayStopped, StopSignal
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=3)
@@ -31,15 +31,15 @@ SECONDS = 20.0
 
 
 def play(engine: Any, stop: StopSignal) -> None:
-    play_attempts(
-        [Attempt(task=ENV.panel("train")[0], number=0, seed=0)],
-        host=InProcess(ENV),
+    player = Player(
         engine=engine,
+        host=InProcess(ENV),
         prompter=PROMPTER,
-        rule=WholeResponse(),
-        sampling=Sampling(max_tokens=2),
+        action_rule=WholeResponse(),
+        max_tokens=2,
         stop=stop,
     )
+    player.play([Attempt(task=ENV.panel("train")[0], number=0, seed=0)], temperature=1.0)
 
 
 def test_attempts_in_step_end_before_their_next_step() -> None:

@@ -306,7 +306,7 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     from groupwise.engines.scripted import ScriptedEngine
     from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout import Full, WholeResponse
-    from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+    from groupwise.rollout.episodes import Attempt, Player
     from groupwise.rollout.prompts import Prompter, PromptTemplate
 
     tokenizer = make_word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
@@ -318,14 +318,15 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
         return [*prompter.encode(lines[attempt].pop(0)), prompter.frame.end_id]
 
     [group] = Troublesome().panel("train")
-    trajectories = play_attempts(
-        [Attempt(task=group, number=number, seed=number) for number in range(4)],
-        host=one,
+    player = Player(
         engine=ScriptedEngine(answer, version=1),
+        host=one,
         prompter=prompter,
-        rule=WholeResponse(),
-        sampling=Sampling(max_tokens=4),
+        action_rule=WholeResponse(),
+        max_tokens=4,
     )
+    attempts = [Attempt(task=group, number=number, seed=number) for number in range(4)]
+    trajectories = player.play(attempts, temperature=1.0)
     assert [(trajectory.stop.value, len(trajectory.steps)) for trajectory in trajectories] == [
         ("error", 2),
         ("timeout", 2),

@@ -194,7 +194,6 @@ class EndpointJudge(Part, slot="judge"):
         return api_key
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """The score of each question, asked now; in a run, the record is looked at first."""
         asked = [sample for question in questions for sample in self.write_questions(question)]
         scores = [0.0] * len(asked)
         for place, judgement in self.ask(asked):
@@ -213,22 +212,18 @@ class EndpointJudge(Part, slot="judge"):
                 self._make_calls(client).check_server()
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
-        """The requests about a question, one a sample, and how their answers are read."""
         return _write_requests(self, question)
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
-        """Ask the server, several at a time; after an answer without a score, nothing else is begun."""
         if asked:
             with self._open_client() as client:
                 requests = [sample["request"] for sample in asked]
                 yield from self._make_calls(client).settle_all(requests, concurrency=self.concurrency)
 
     def explain(self, judgement: Judgement) -> str:
-        """What went wrong in the last call, and what to do."""
         return explain_failure(judgement, self.url)
 
     def read_score(self, text: str) -> float | str:
-        """The score in an answer, or a few words about why there is none."""
         if self.choices:
             return read_choice(text, self.choices)
         return read_number(text, self.pattern, lowest=self.lowest, highest=self.highest)
@@ -319,19 +314,14 @@ class EndpointCalls:
     """How one server is asked."""
 
     client: ServerClient
-    """Who speaks to it."""
     read_score: Callable[[str], float | str]
-    """The score in an answer, or why there is none."""
     timeout: float
-    """Seconds for one answer."""
     retries: int
-    """How often a question is asked again."""
     retry_seconds: float
     """How long to wait after a failure; twice as long each time."""
     seeds: int
     """How far the seeds of two tries are apart, so that those of samples never meet."""
     fallback: float | None
-    """The score where no answer has one; None = none."""
 
     def check_server(self) -> None:
         """Raise where nobody listens, or the key is not taken; which models there are is the server's own affair."""
@@ -417,7 +407,6 @@ class EndpointCalls:
 
 
 def explain_failure(judgement: Judgement, url: str) -> str:
-    """One sentence about a judgement without a score."""
     last, num = judgement.calls[-1], len(judgement.calls)
     times = "once" if num == 1 else f"{num} times"
     if last.answered is not None:

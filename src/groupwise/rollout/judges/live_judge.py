@@ -24,13 +24,11 @@ class JudgeCost:
     """What the questions of an update cost, whether they were asked now or before the run was cut short."""
 
     questions: int = 0
-    """What measures asked."""
     calls: int = 0
     """Calls of the judge for what no earlier update had asked."""
     unreadable: int = 0
     """Those of them from which no score came."""
     fallbacks: int = 0
-    """Questions that got the declared fallback."""
     _counted: set[str] = field(default_factory=set)
 
     def count(self, digest: str, settled: RecordedJudgement, update: int) -> None:
@@ -58,7 +56,6 @@ class LiveJudge:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether its calls are counted and written down."""
         return self._record is not None
 
     def ask(self, questions: Sequence[JudgeQuestion], cost: JudgeCost, *, update: int) -> list[float]:
@@ -117,9 +114,7 @@ class RecordedJudgement:
     """A judgement, and the update that asked for it first."""
 
     update: int
-    """Number of the update."""
     judgement: Judgement
-    """What came of it."""
 
 
 def digest_question(asked: Mapping[str, Any]) -> str:
@@ -143,7 +138,6 @@ class JudgeRecord:
         return self._settled.get(digest)
 
     def write(self, digest: str, asked: Mapping[str, Any], judgement: Judgement, *, update: int) -> None:
-        """Write down what came of a question."""
         calls = [
             asdict(call)
             | {"answered": None if call.answered is None else escape_surrogates(redact(call.answered))}

@@ -56,7 +56,6 @@ class Judgement:
     score: float | None
     """What was read; None = nothing, and no fallback was declared."""
     calls: tuple[JudgeCall, ...]
-    """The calls, in order."""
     is_fallback: bool = False
     """Whether the score is the declared fallback and not what the judge said."""
 

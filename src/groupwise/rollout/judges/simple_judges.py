@@ -34,7 +34,6 @@ class CheckedSteps(Part, slot="judge"):
     """Said of any other."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """The points of each step."""
         return [self.passed if _has_passed(question) else self.failed for question in questions]
 
 
@@ -63,7 +62,6 @@ class CheckedLines(Part, slot="judge"):
     """Said of any other."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """The points of each line."""
         return [self.right if _is_right(question) else self.wrong for question in questions]
 
 
@@ -93,7 +91,6 @@ class PhraseJudge(Part, slot="judge"):
     """Whether capital letters are read as small ones."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """The points of each answer."""
         return [self._points(question.answer) for question in questions]
 
     def _points(self, answer: str) -> float:
@@ -127,7 +124,6 @@ class FunctionJudge(Part, slot="judge"):
         return function
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """The score of each question, asked now; in a run, the record is looked at first."""
         asked = [sample for question in questions for sample in self.write_questions(question)]
         scores = []
         for _, judgement in self.ask(asked):
@@ -137,17 +133,14 @@ class FunctionJudge(Part, slot="judge"):
         return scores
 
     def check(self, *, is_new: bool) -> None:
-        """Import the function."""
         self._load()
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
-        """The function, and what it is called with."""
         texts = {name: escape_surrogates(getattr(question, name)) for name in ("context", "answer", "said")}
         task = {"id": question.task.id, "payload": dict(question.task.payload)}
         return [{"function": self.function, "task": task, **texts, "facts": dict(question.facts)}]
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
-        """Call the function, one question after the other; nothing is asked after one without a score."""
         function = self._load()
         for place, sample in enumerate(asked):
             judgement = self._settle(function, sample)
@@ -156,7 +149,6 @@ class FunctionJudge(Part, slot="judge"):
                 return
 
     def explain(self, judgement: Judgement) -> str:
-        """What the function did in place of a score."""
         return f"{self.function} {judgement.calls[-1].fault}; mend the function, or declare a `fallback`"
 
     def _settle(self, function: Callable[..., Any], sample: Mapping[str, Any]) -> Judgement:

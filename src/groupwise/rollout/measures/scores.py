@@ -34,11 +34,9 @@ class JudgeScore(Part, slot="measure"):
 
     @property
     def writes(self) -> frozenset[str]:
-        """The facts that it writes."""
         return frozenset({self.fact})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The judge's number for each step."""
         questions = [
             JudgeQuestion(
                 task=trajectory.task,
@@ -78,7 +76,6 @@ class ReferenceScore(Part, slot="measure"):
     """Whether the log-prob of each sampled token is written down too."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The log-probability of each step's response."""
         steps = [step for group in groups for trajectory in group for step in trajectory.steps if step.response_ids]
         scored = iter(tools.score([(step.prompt_ids, step.response_ids) for step in steps], weights="reference"))
         return [[[self._tell(step, scored) for step in trajectory.steps] for trajectory in group] for group in groups]
@@ -113,7 +110,6 @@ class JudgedSegments(Part, slot="measure"):
     """Segments that a response has at most."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The segments of each response, and their scores; all of an update are asked about at once."""
         attempts = [trajectory for group in groups for trajectory in group]
         ends = [[self._cut(step, tools) for step in trajectory.steps] for trajectory in attempts]
         questions = [
@@ -192,11 +188,9 @@ class ResponseEmbedding(Part, slot="measure"):
 
     @property
     def writes(self) -> frozenset[str]:
-        """The facts that it writes."""
         return frozenset({self.fact})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        """The mean hidden state of each step."""
         points = (
             states.mean(axis=0).tolist() if len(states) else list[float]()
             for states in read_response_states(groups, tools)

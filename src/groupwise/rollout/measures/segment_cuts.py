@@ -62,7 +62,6 @@ def _completes(separator: str, before: str, piece: str) -> bool:
 
 
 def take_sampled(step: Step) -> tuple[int, ...]:
-    """The tokens of a response that the policy sampled itself."""
     return step.response_ids[step.forced :]
 
 

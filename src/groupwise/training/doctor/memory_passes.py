@@ -26,7 +26,7 @@ from groupwise.models.output_layer import VOCABULARY_TILE, cut_tiles
 from groupwise.models.pack import Chains, pack
 from groupwise.rollout.actions import Action, ActionRule, Admissible
 from groupwise.rollout.environment_runner import InProcess
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.open_run import open_prompter
 
@@ -344,14 +344,14 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
         for number in range(rollout.plan.attempts)
     ]
     with InProcess(config.env) as host:
-        return play_attempts(
-            attempts,
-            host=host,
+        player = Player(
             engine=_Reader(answer, context),
+            host=host,
             prompter=open_prompter(config, tokenizer),
-            rule=_DoWhatIsPossible(rollout.action_rule),
-            sampling=Sampling(max_tokens=rollout.max_tokens, temperature=rollout.temperature),
+            action_rule=_DoWhatIsPossible(rollout.action_rule),
+            max_tokens=rollout.max_tokens,
         )
+        return player.play(attempts, temperature=rollout.temperature)
 
 
 class _Reader(ScriptedEngine):

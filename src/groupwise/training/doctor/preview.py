@@ -23,7 +23,7 @@ from groupwise.models.causal_lm import choose_device
 from groupwise.parts.part import name_of
 from groupwise.rollout.actions import ActionRule
 from groupwise.rollout.environment_runner import Advice, Fault, Host
-from groupwise.rollout.episodes import Attempt, Sampling, play_attempts
+from groupwise.rollout.episodes import Attempt, Player
 from groupwise.rollout.origins import AttributedIds, attribute_prompt
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.system.errors import ConfigError
@@ -185,14 +185,10 @@ def _play(
 ) -> list[Trajectory]:
     """Play an attempt at each task, as training would with an engine that says these responses."""
     rollout = config.rollout
-    trajectories = play_attempts(
-        [Attempt(task=task, number=0, seed=number) for number, task in enumerate(tasks)],
-        host=host,
-        engine=ScriptedEngine(samples.answer, context=context),
-        prompter=prompter,
-        rule=rollout.action_rule,
-        sampling=Sampling(max_tokens=rollout.max_tokens, temperature=rollout.temperature),
-    )
+    engine, rule = ScriptedEngine(samples.answer, context=context), rollout.action_rule
+    player = Player(engine=engine, host=host, prompter=prompter, action_rule=rule, max_tokens=rollout.max_tokens)
+    attempts = [Attempt(task=task, number=0, seed=number) for number, task in enumerate(tasks)]
+    trajectories = player.play(attempts, temperature=rollout.temperature)
     for trajectory in trajectories:
         if not trajectory.steps:
             raise ConfigError(
