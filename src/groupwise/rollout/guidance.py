@@ -50,19 +50,17 @@ class Guided(Part, slot="plan"):
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         groups = self.plan.choose(played, wanted)
-        return [*groups, *self._copy_without_guidance(merge_by_task(groups), played)]
-
-    def _copy_without_guidance(self, groups: Sequence[Group], played: Played) -> list[Group]:
-        """Copy guided successes as if sampled without guidance: by the task that they join, numbered after all."""
-        group_of = {group[0].task.id: group for group in groups}
+        merged = merge_by_task(groups)
+        group_of = {group[0].task.id: group for group in merged}
         joining = [trajectory for turn in played.rounds for group in turn.joining for trajectory in group]
         copies: dict[str, list[Trajectory]] = {}
-        for trajectory in (trajectory for group in groups for trajectory in group):
+        for trajectory in (trajectory for group in merged for trajectory in group):
             unguided = group_of.get(trajectory.task.id.rpartition(MARK)[0])
-            is_asked_for = trajectory.origin is Origin.REFLECTED and unguided is not None
-            if not is_asked_for or not self.guidance.joins_unguided_group(trajectory):
+            if trajectory.origin is not Origin.REFLECTED or unguided is None:
                 continue
-            assert unguided is not None, "its task has a group"
+            if not self.guidance.joins_unguided_group(trajectory):
+                continue
+            # A copy as if sampled without guidance, numbered after all at the task that it joins.
             task = unguided[0].task
             joined = copies.setdefault(task.id, [])
             numbers = [member.attempt for member in (*unguided, *joining) if member.task.id == task.id]
@@ -77,7 +75,7 @@ class Guided(Part, slot="plan"):
                     parent=trajectory.id,
                 )
             )
-        return list(copies.values())
+        return [*groups, *copies.values()]
 
 
 def strip_guidance(trajectory: Trajectory) -> Trajectory:
@@ -89,8 +87,9 @@ def strip_guidance(trajectory: Trajectory) -> Trajectory:
 def merge_by_task(groups: Sequence[Group]) -> list[list[Trajectory]]:
     """Make one group of each task: a task that came in several rounds is compared as a whole."""
     merged: dict[str, list[Trajectory]] = {}
-    for trajectory in (trajectory for group in groups for trajectory in group):
-        merged.setdefault(trajectory.task.id, []).append(trajectory)
+    for group in groups:
+        for trajectory in group:
+            merged.setdefault(trajectory.task.id, []).append(trajectory)
     return list(merged.values())
 
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Protocol, get_args
 
 from pydantic import Field
@@ -208,12 +209,12 @@ class AttemptRequest:
     parent: str | None = None
     """Id of the attempt that the guidance was made of: one of this update, or of a past attempt that was read."""
 
-    @property
+    @cached_property
     def is_guided(self) -> bool:
         """Whether its attempts say nothing of how the policy does at the task by itself."""
         return bool(self.guidance_text or self.forced) or self.temperature is not None
 
-    @property
+    @cached_property
     def origin(self) -> Origin:
         """What its attempts are recorded as.
 
@@ -226,7 +227,7 @@ class AttemptRequest:
         is_as_sampled = self.temperature is None and self.loss_context == "given" and not self.trains_forced
         return Origin.REFLECTED if is_as_sampled and self.joins == "own" else Origin.GUIDED
 
-    @property
+    @cached_property
     def group_task(self) -> Task:
         """The task whose group the attempts are numbered and compared in; that of a group of its own has another id."""
         if not self.is_guided or self.joins != "own":
@@ -240,14 +241,14 @@ class AttemptRequest:
     def describe(self) -> str:
         """The request in words, beside its task and guidance; empty where the origin of its attempts says it all."""
         forced = f"{len(self.forced)} forced token{'' if len(self.forced) == 1 else 's'}"
-        words = {
-            self.why: bool(self.why),
-            f"temperature {self.temperature}": self.temperature is not None,
-            forced + (" that train" if self.trains_forced else ""): bool(self.forced),
-            f"joins {self.joins}": self.joins != "own",
-            "trains without its guidance": self.loss_context == "unguided",
-        }
-        return "; ".join(word for word, is_said in words.items() if is_said)
+        words = [
+            self.why,
+            "" if self.temperature is None else f"temperature {self.temperature}",
+            forced + (" that train" if self.trains_forced else "") if self.forced else "",
+            "" if self.joins == "own" else f"joins {self.joins}",
+            "trains without its guidance" if self.loss_context == "unguided" else "",
+        ]
+        return "; ".join(filter(None, words))
 
 
 def check_requests(
@@ -262,24 +263,16 @@ def check_requests(
 ) -> None:
     """Refuse requests that cannot be played, in a sentence that names the plan.
 
-    Args:
-        plan: who asked.
-        requests: what it asked for.
-        is_known: whether the task of an id may be attempted.
-        attempted: ids of the tasks with unguided attempts in earlier rounds of the update.
-        max_tokens: the most tokens of a response.
-        end_id: the token that ends a response.
-        vocabulary_size: how many token ids the model knows.
+    `is_known` tells whether the task of an id may be attempted, `attempted` has the ids of the tasks with unguided
+    attempts in earlier rounds of the update.
     """
     where = f"the plan {kind_of(type(plan))}: its request"
     for request in requests:
-        fault = _find_type_fault(request, vocabulary_size)
-        if fault:
+        if fault := _find_type_fault(request, vocabulary_size):
             raise ConfigError(f"{where} {fault}")
-    with_group = {*attempted, *(request.task.id for request in requests if not request.is_guided)}
+    with_group = {*attempted, *[request.task.id for request in requests if not request.is_guided]}
     for request in requests:
-        fault = _find_fault(request, is_known, with_group, max_tokens, end_id)
-        if fault:
+        if fault := _find_fault(request, is_known, with_group, max_tokens, end_id):
             raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
 
 
@@ -317,25 +310,15 @@ def _find_fault(
             f"has joins={request.joins!r} and loss_context={request.loss_context!r}; joins is one of "
             f"{', '.join(get_args(Joins))}, loss_context one of {', '.join(get_args(TrainingPrompt))}"
         )
-    return _find_guidance_fault(request, with_group) or _find_token_fault(request, max_tokens, end_id)
-
-
-def _find_guidance_fault(request: AttemptRequest, with_group: Collection[str]) -> str | None:
     if request.loss_context == "unguided" and not request.guidance_text:
         return "has loss_context='unguided' and no guidance_text; leave loss_context out"
-    if request.joins == "own":
-        return None
-    if not request.is_guided:
+    if request.joins != "own" and not request.is_guided:
         return f"has joins={request.joins!r}, but nothing that guides it; leave joins out"
-    if request.task.id not in with_group:
+    if request.joins != "own" and request.task.id not in with_group:
         return (
             f"has joins={request.joins!r}, but the update has no unguided attempts at the task to join; ask for some "
             "in the same round or an earlier one"
         )
-    return None
-
-
-def _find_token_fault(request: AttemptRequest, max_tokens: int, end_id: int) -> str | None:
     if request.trains_forced and not request.forced:
         return "has trains_forced and nothing forced; leave trains_forced out"
     if not all(type(token) is int and token >= 0 for token in request.forced):
@@ -368,18 +351,17 @@ def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[li
     for request, attempts in joining:
         group = group_of.get(request.task.id)
         if group is None:
-            set_aside += [
-                SetAside(trajectory=attempt, by="the plan: the group it was to join is not there")
-                for attempt in attempts
-            ]
-        else:
-            set_aside += _JOIN[request.joins](group, attempts)
+            by = "the plan: the group it was to join is not there"
+            set_aside += [SetAside(trajectory=attempt, by=by) for attempt in attempts]
+        elif request.joins == "unguided":
+            group += attempts
+        elif request.joins == "replaces_one":
+            set_aside += _replace_one(group, attempts)
+        elif attempts:  # guided ones that joined before stay, and so does everybody where none survived
+            by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"
+            set_aside += [SetAside(trajectory=member, by=by) for member in group if member.origin is Origin.FRESH]
+            group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *attempts]
     return list(group_of.values()), set_aside
-
-
-def _join(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    group += attempts
-    return []
 
 
 def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
@@ -395,16 +377,3 @@ def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> lis
         group.append(attempt)
         set_aside.append(SetAside(trajectory=lowest, by=f"the plan: attempt {attempt.attempt} took its place"))
     return set_aside
-
-
-def _replace_group(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    """Let them take the place of all unguided attempts; guided ones stay, and so does everybody if none survived."""
-    if not attempts:
-        return []
-    by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"
-    unguided = [member for member in group if member.origin is Origin.FRESH]
-    group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *attempts]
-    return [SetAside(trajectory=member, by=by) for member in unguided]
-
-
-_JOIN = {"unguided": _join, "replaces_one": _replace_one, "replaces_group": _replace_group}
