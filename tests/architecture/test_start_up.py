@@ -28,7 +28,7 @@ def takes_under(seconds: float, code: str, bytecode: Path) -> bool:
 
 
 def test_credit_needs_numpy_and_pydantic_only() -> None:
-    code = without("torch", "typer", "rich", "tomli_w", "pyarrow", "click") + (
+    code = without("torch", "typer", "rich", "tomli_w", "jinja2", "pyarrow", "click") + (
         "from groupwise import StepTable, methods\n"
         "table = StepTable.from_columns(task=['t', 't'], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])\n"
         "print(methods.dr_grpo().advantage(table).values.tolist())\n"

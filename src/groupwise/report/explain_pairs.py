@@ -33,11 +33,18 @@ class ExplainedPair:
     why: str
     """Why the two are a pair, with the numbers that were compared."""
 
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Winner and loser in words."""
+        sides = ((self.winner, self.winner_step), (self.loser, self.loser_step))
+        first, second = (f"attempt {name}" + ("" if step is None else f", step {step}") for name, step in sides)
+        return first, second
+
     def describe(self) -> str:
         """The pair in a line."""
-        sides = ((self.winner, self.winner_step), (self.loser, self.loser_step))
-        names = [f"attempt {name}" + ("" if step is None else f", step {step},") for name, step in sides]
-        return f"{names[0]} over {names[1].rstrip(',')}: {self.why}; margin {self.gap:.6g}, weight {self.weight:.6g}"
+        first, second = self.sides
+        winner = first if self.winner_step is None else f"{first},"
+        return f"{winner} over {second}: {self.why}; margin {self.gap:.6g}, weight {self.weight:.6g}"
 
 
 def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[ExplainedPair]:

@@ -1,13 +1,25 @@
-"""Markup by construction: text is escaped unless it is markup already, so nothing recorded can become a tag."""
+"""Markup by construction: text is escaped unless it is markup already, so nothing recorded can become a tag.
+
+Pages are templates of jinja2 in `templates/`; drawings are made of `tag`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
 from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
+from groupwise.report import number_format
 from groupwise.system.secrets import redact
 from groupwise.system.text import escape_controls
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PACKAGE = "groupwise.report"
 VOID = frozenset({"meta", "rect", "circle", "line", "path", "polyline", "br", "input"})
 """Elements that hold nothing."""
 
@@ -16,6 +28,10 @@ class Html(str):
     """Text that is markup."""
 
     __slots__ = ()
+
+    def __html__(self) -> str:
+        """What templates ask markup for."""
+        return self
 
 
 Content = str | Iterable["str | Html"] | None
@@ -36,25 +52,52 @@ def tag(name: str, /, *content: Content, **attributes: str | float | bool | None
 
 def join(*content: Content) -> Html:
     """Pieces one after another, those that are not markup escaped."""
-    return Html("".join(_render_piece(piece) for piece in content))
+    return Html("".join(_escape(piece) if isinstance(piece, str | None) else join(*piece) for piece in content))
 
 
 def cut_text(value: str, max_characters: int) -> Html:
     """A text of whatever length, cut where it is too long, with the number of characters left out."""
     cut = len(value) - max_characters
     if cut <= 0:
-        return join(value)
+        return _escape(value)
     return join(value[:max_characters], tag("span", f" … {cut:,} more characters", class_="cut"))
 
 
-def _render_piece(piece: Content) -> str:
-    if piece is None:
-        return ""
-    if isinstance(piece, Html):
-        return piece
-    if isinstance(piece, str):
-        return _escape(piece)
-    return "".join(_render_piece(inner) for inner in piece)
+def render(template: str, **values: Any) -> Html:
+    """A template of this package, filled in; whatever is put into it is escaped unless it is markup."""
+    return Html(_open_templates().get_template(template).render(values))
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "compact": number_format.format_compact,
+    "count": number_format.format_count,
+    "cut": cut_text,
+    "number": number_format.format_number,
+    "percent": number_format.format_percent,
+    "score": number_format.format_score,
+    "bounds": number_format.format_bounds,
+    "seconds": number_format.format_seconds,
+    "signed": number_format.format_signed,
+}
+"""What templates write numbers and texts with."""
+
+
+@cache
+def _open_templates() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # commands that write no page do not wait for it
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_read_template), finalize=_escape
+    )
+    environment.filters |= FILTERS
+    environment.globals["no_number"] = number_format.NO_NUMBER
+    return environment
+
+
+def _read_template(name: str) -> str:
+    """A template without its line breaks and indentation: a page of many small pieces is half as large."""
+    text = resources.files(PACKAGE).joinpath("templates", name).read_text(encoding="utf-8")
+    return re.sub(r"\n\s*", "", text)
 
 
 def _render_attribute(key: str, value: str | float | bool | None) -> str:
@@ -67,6 +110,8 @@ def _render_attribute(key: str, value: str | float | bool | None) -> str:
     return f' {name}="{_escape(shown)}"'
 
 
-def _escape(value: str) -> str:
+def _escape(value: Any) -> Html:
+    if hasattr(value, "__html__"):
+        return Html(value.__html__())
     # No control character is one of HTML, and a mark of direction would show a text in another order than it has.
-    return escape(escape_controls(redact(value)))
+    return Html("" if value is None else escape(escape_controls(redact(str(value)))))

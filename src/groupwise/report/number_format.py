@@ -23,12 +23,27 @@ def format_percent(share: float | None, decimals: int = 1) -> str:
     return NO_NUMBER if not _is_finite(share) else f"{format_number(100 * share, decimals)}{THIN_SPACE}%"
 
 
-def shorten_hash(whole: str) -> str:
-    """A hash, as much of it as tells panels apart.
+def format_score(value: float | None, is_share: bool) -> str:
+    """A score: a share in per cent, else an outcome."""
+    return format_percent(value) if is_share else format_compact(value)
 
-    >>> shorten_hash("0123456789abcdef")
-    '0123456789ab'
+
+def format_bounds(bounds: tuple[float, float], is_share: bool) -> str:
+    """The bounds of an interval; of a share without the sign of per cent."""
+    return " to ".join(format_number(100 * bound, 1) if is_share else format_compact(bound) for bound in bounds)
+
+
+def format_interval(value: float, bounds: tuple[float, float], is_share: bool) -> str:
+    """A score with its interval.
+
+    >>> format_interval(0.5, (0.25, 0.75), True)
+    '50.0\\u202f% [25.0, 75.0]'
     """
+    return f"{format_score(value, is_share)} [{format_bounds(bounds, is_share).replace(' to ', ', ')}]"
+
+
+def shorten_hash(whole: str) -> str:
+    """A hash, as much of it as tells panels apart."""
     return whole[:12]
 
 

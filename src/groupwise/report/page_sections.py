@@ -1,13 +1,16 @@
-"""The sections of the page, in the order in which they are read."""
+"""What the longer sections of a run's page show: curves, time, groups, rescued groups, and attempts as dialogues."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from groupwise.report.charts import (
     Curve,
+    draw_bands_card,
+    draw_card,
     draw_credit_bar,
     draw_credit_strip,
     draw_curve_card,
@@ -19,7 +22,6 @@ from groupwise.report.charts import (
 from groupwise.report.derived_credit import (
     NUM_SHADES,
     CreditedTokens,
-    ShadedText,
     choose_shade,
     describe_company,
     find_reach,
@@ -34,7 +36,7 @@ from groupwise.report.groups import (
     describe_underived,
     read_groups,
 )
-from groupwise.report.markup import Html, cut_text, join, tag
+from groupwise.report.markup import Html, render
 from groupwise.report.number_format import (
     INTERVAL_LEVEL,
     NO_NUMBER,
@@ -42,12 +44,18 @@ from groupwise.report.number_format import (
     format_count,
     format_percent,
     format_seconds,
-    format_signed,
 )
 from groupwise.report.overview import count_groups, has_success, sum_stage_seconds
 from groupwise.report.prompts import GoalLookup, TaskGoal, TokenTexts
-from groupwise.report.rescue import describe_guidance, describe_recalled, describe_shaping, rescue_of
-from groupwise.store.run_folder import CONFIG
+from groupwise.report.rescue import (
+    describe_guidance,
+    describe_recalled,
+    describe_shaping,
+    find_recent_rescues,
+    format_sizes,
+    has_rescues,
+    rescue_of,
+)
 from groupwise.training.evaluation.summary import RunVerdict
 from groupwise.training.metrics import SHARE, find_metric
 from groupwise.training.run_reader import RunFolder
@@ -64,114 +72,152 @@ MAIN_CURVES = {
     "loss/kl_to_reference": "KL to the reference",
 }
 """The metrics that have a curve of their own, where the run has them, and what they are called."""
+RESCUE_CURVES = {
+    "rollout/zero_spread": "Tasks without spread",
+    "replay/recalled": "Recalled attempts",
+    "replay/age": "Age of what was recalled",
+    "replay/log_ratio": "Distance of what was recalled",
+    "guidance/groups": "Groups with guidance",
+    "guidance/success": "Success with guidance",
+    "shaping/groups": "Shaped groups",
+}
+"""The same in the section on rescued groups."""
 NUM_TASKS = 3
 """Tasks shown of an update."""
+MAX_RESCUES = 12
+"""How many rescued groups are listed."""
 
 
-def make_section(name: str, title: str, *content: Html | list[Html] | str | None, lead: str = "") -> Html:
-    """A section with its title and a sentence on what it shows."""
-    return tag("section", tag("h2", title), tag("p", lead, class_="lead") if lead else None, *content, id=name)
-
-
-def write_learning_section(folder: RunFolder, verdict: RunVerdict | None) -> Html | None:
-    """The curves that say how learning went; all further metrics in a table."""
-    curves = [
-        make_metric_curve(folder, name, title, verdict)
+def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, Any] | None:
+    """The curves that say how learning went; all further metrics in a table: first, last, lowest, highest."""
+    cards = [
+        draw_metric_card(folder, name, title, verdict)
         for name, title in MAIN_CURVES.items()
         if folder.metrics.get(name) and (name != "rollout/success" or has_success(folder))
     ]
-    if not curves:
+    if not cards:
         return None
     lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
-    scores = verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics
-    if scores:
+    if verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics:
         lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
-    return make_section(
-        "learning",
-        "How it learnt",
-        tag("div", [draw_curve_card(curve) for curve in curves], class_="cards"),
-        _write_metric_table(folder),
-        lead=lead,
-    )
+    rows = []
+    for name, curve in folder.metrics.items():
+        values, metric = [value for _, value in sorted(curve.items())], find_metric(name)
+        if values:
+            rows.append((name, metric and metric.meaning, (values[0], values[-1], min(values), max(values))))
+    return {"lead": lead, "cards": cards, "metrics": rows}
 
 
-def write_time_section(folder: RunFolder) -> Html | None:
+def show_time(folder: RunFolder) -> dict[str, Any] | None:
     """Where the time of all updates went."""
     stages = sum_stage_seconds(folder)
     whole = sum(stages.values())
     if not whole:
         return None
-    rows = [
-        tag(
-            "tr",
-            tag("th", tag("i", class_=f"swatch shade{min(place, 5)}"), name, scope="row"),
-            tag("td", format_seconds(amount)),
-            tag("td", format_seconds(amount / max(len(folder.updates), 1))),
-            tag("td", format_percent(amount / whole)),
-        )
-        for place, (name, amount) in enumerate(stages.items())
-    ]
-    head = tag("tr", [tag("th", name, scope="col") for name in ("stage", "in all", "an update", "share")])
     lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, evaluations not counted."
-    table = tag("table", tag("thead", head), tag("tbody", rows))
-    return make_section(
-        "time", "Where the time went", draw_stacked_bar(stages), tag("div", table, class_="narrow"), lead=lead
-    )
+    return {"lead": lead, "stages": stages, "whole": whole, "bar": draw_stacked_bar(stages)}
 
 
-def write_groups_section(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> Html | None:
+def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
     """What the groups were like over the updates, and how the credit of the last one is distributed."""
     counts = count_groups(folder)
     if not counts:
         return None
     span = find_update_span(folder, verdict)
-    curves = [
-        Curve(
-            span=span,
-            title="Groups without spread",
-            meaning="Share of tasks whose attempts all had the same outcome: between them there is nothing to choose.",
-            points=[(count.number, count.equal_share) for count in counts],
-            is_share=True,
-        ),
-        Curve(
-            span=span,
-            title="Steps compared",
-            meaning="Share of steps that stood in a group with somebody else.",
-            points=sorted(folder.metrics.get("credit/compared", {}).items()),
-            is_share=True,
-        ),
-    ]
     own = sorted(folder.metrics.get("credit/own_rollout_only", {}).items())
-    if any(value for _, value in own):
-        meaning = "Fraction of the compared steps that have no other rollout in any of their groups."
-        curves.append(
-            Curve(span=span, title="Compared with their own rollout only", meaning=meaning, points=own, is_share=True)
-        )
+    shares = {
+        "Groups without spread": (
+            "Share of tasks whose attempts all had the same outcome: between them there is nothing to choose.",
+            [(count.number, count.equal_share) for count in counts],
+        ),
+        "Steps compared": (
+            "Share of steps that stood in a group with somebody else.",
+            sorted(folder.metrics.get("credit/compared", {}).items()),
+        ),
+        "Compared with their own rollout only": (
+            "Fraction of the compared steps that have no other rollout in any of their groups.",
+            own if any(value for _, value in own) else [],
+        ),
+    }
+    cards = [
+        draw_curve_card(Curve(span=span, title=title, meaning=meaning, points=points, is_share=True))
+        for title, (meaning, points) in shares.items()
+        if points
+    ]
     sizes = [(count.number, count.mean_size) for count in counts]
     lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
     if len({size for _, size in sizes}) == 1:
         lead += f" Every group has {format_compact(sizes[0][1])} attempts."
     else:
         meaning = "Mean attempts at a task that were compared with one another."
-        curves.append(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes))
-    shown = [draw_curve_card(curve) for curve in curves if curve.points]
-    shown += [_draw_credit_card(folder, last)] if any(group.steps for group in last) else []
-    return make_section(
-        "groups",
-        "What was compared",
-        tag("div", shown, class_="cards"),
-        lead=lead,
+        cards.append(draw_curve_card(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes)))
+    if any(group.steps for group in last):
+        cards.append(_draw_credit_card(folder, last))
+    return {"lead": lead, "cards": cards}
+
+
+def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
+    steps = [step for group in last for step in group.steps]
+    silent = sum(not step.credit for step in steps) / len(steps)
+    size = sum(abs(step.credit) for step in steps) / len(steps)
+    compared, own = [step.compared for step in steps], [step.own_rollout_only for step in steps if step.compared]
+    lonely = ""
+    if None not in compared:
+        lonely += f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
+    if own and None not in own:
+        lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
+    meanings = [
+        f"Share of the steps of update {folder.updates[-1]} by their credit. "
+        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
+    ]
+    meanings += [f"{underived}."] if (underived := describe_underived(last)) else []
+    return draw_card(
+        "Credit", f"update {folder.updates[-1]}", draw_histogram([step.credit for step in steps]), *meanings
     )
 
 
-def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]) -> Html | None:
+def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
+    """What became of the groups that would have taught nothing; None where nothing was done for any."""
+    if not has_rescues(folder):
+        return None
+    cards = []
+    signal, rescued = (folder.metrics.get(f"credit/groups_{name}", {}) for name in ("with_signal", "rescued"))
+    if numbers := sorted(signal.keys() & rescued.keys()):
+        shares = {
+            "by themselves": {number: signal[number] - rescued[number] for number in numbers},
+            "rescued": {number: rescued[number] for number in numbers},
+            "without": {number: 1 - signal[number] for number in numbers},
+        }
+        meaning = (
+            "Share of groups by where their credit comes from. Groups with guidance are counted too: where their "
+            "attempts differ, they have signal by themselves."
+        )
+        cards.append(draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict)))
+    cards += [
+        draw_metric_card(folder, name, title, verdict)
+        for name, title in RESCUE_CURVES.items()
+        if any(folder.metrics.get(name, {}).values())
+    ]
+    newest = []
+    for number, rescue in find_recent_rescues(folder, last, max_rescues=MAX_RESCUES):
+        without, size = format_sizes(rescue)
+        row = {"number": number, "task": rescue.task, "without": without, "size": size}
+        row["why"] = "; ".join(dict.fromkeys(source.why for source in rescue.recalled))
+        row |= {"recalled": describe_recalled(rescue), "shaped": describe_shaping(rescue)}
+        newest.append(row | {"guidance": describe_guidance(rescue)})
+    return {"cards": cards, "newest": newest}
+
+
+def show_attempts(
+    folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]
+) -> dict[str, Any] | None:
     """The best and the worst attempt at a few tasks of the first and of the last update."""
     updates = [(folder.updates[0], first), (folder.updates[-1], last)] if folder.updates else []
     chosen = {number: choose_instructive(groups) for number, groups in updates if groups}
-    steps = [step for groups in chosen.values() for group in groups for step in group.steps]
+    shown = [group for groups in chosen.values() for group in groups]
+    steps = [step for group in shown for step in group.steps]
     if not steps:
         return None
-    shown = [group for groups in chosen.values() for group in groups]
     shades = TokenShades(TokenTexts(folder.path), shown)
     scales = Scales(
         reach=find_usual_reach([step.credit for step in steps]),
@@ -179,18 +225,15 @@ def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last
         shades=shades if shades.has_tokens else None,
     )
     goals = GoalLookup(folder.find_env())
-    blocks = [
-        join(
-            tag("h3", f"Update {number}"),
-            [
-                write_group(
-                    group, goals.find(group.task), scales=scales, is_open=number == folder.updates[-1] and not place
-                )
-                for place, group in enumerate(groups)
-            ],
-        )
+    blocks = {
+        number: [
+            write_group(
+                group, goals.find(group.task), scales=scales, is_open=number == folder.updates[-1] and not place
+            )
+            for place, group in enumerate(groups)
+        ]
         for number, groups in chosen.items()
-    ]
+    }
     lead = (
         "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
         "blue and to the right makes what was done likelier, orange and to the left less likely."
@@ -200,26 +243,8 @@ def write_attempts_section(folder: RunFolder, first: Sequence[PlayedGroup], last
     missing = [
         describe(groups) for groups in chosen.values() for describe in (describe_underived, describe_missing_details)
     ]
-    reasons = [*folder.list_untrusted(), *missing]
-    notes = [tag("p", f"{reason}.", class_="meaning") for reason in reasons if reason]
-    notes += [shades.write_legend()] if shades.has_tokens else []
-    return make_section("attempts", "Attempts", join(notes), blocks, lead=lead)
-
-
-def write_settings_section(folder: RunFolder) -> Html | None:
-    """The resolved settings."""
-    if not folder.config_text:
-        return None
-    lines = [
-        tag("b", line) if line.startswith("[") else line
-        for line in folder.config_text.strip().splitlines(keepends=True)
-    ]
-    return make_section(
-        "settings",
-        "Settings",
-        tag("details", tag("summary", tag("span", CONFIG, class_="name")), tag("pre", lines)),
-        lead="The whole configuration, defaults included; `groupwise train` takes it as it stands.".replace("`", ""),
-    )
+    notes = list(filter(None, [*folder.list_untrusted(), *missing]))
+    return {"lead": lead, "notes": notes, "shades": scales.shades, "updates": blocks}
 
 
 def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
@@ -248,72 +273,34 @@ def read_last_and_first(folder: RunFolder) -> tuple[list[PlayedGroup], list[Play
     return last, read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
 
 
-def make_metric_curve(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Curve:
+def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Html:
     """A metric as a curve, with the evaluations where it is success."""
     metric = find_metric(name)
-    meaning = metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name
     has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
-    return Curve(
-        span=find_update_span(folder, verdict),
-        title=title,
-        meaning=meaning,
-        points=sorted(folder.metrics[name].items()),
-        is_share=metric is not None and metric.unit == SHARE,
-        scores=verdict.scores if has_scores and verdict else (),
+    return draw_curve_card(
+        Curve(
+            span=find_update_span(folder, verdict),
+            title=title,
+            meaning=metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name,
+            points=sorted(folder.metrics[name].items()),
+            is_share=metric is not None and metric.unit == SHARE,
+            scores=verdict.scores if has_scores and verdict else (),
+        )
     )
 
 
-def _write_metric_table(folder: RunFolder) -> Html | None:
-    """Every metric in numbers: first, last, lowest, highest."""
-    rows = []
-    for name, curve in folder.metrics.items():
-        values = [value for _, value in sorted(curve.items())]
-        if values:
-            shown = [format_compact(value) for value in (values[0], values[-1], min(values), max(values))]
-            metric = find_metric(name)
-            meaning = metric.meaning if metric else None
-            cells = [tag("td", value) for value in shown]
-            rows.append(tag("tr", tag("th", tag("code", name), scope="row", title=meaning), cells))
-    head = tag("tr", [tag("th", name, scope="col") for name in ("metric", "first", "last", "lowest", "highest")])
-    table = tag("table", tag("thead", head), tag("tbody", rows))
-    summary = tag("summary", tag("span", "Every metric in numbers", class_="name"))
-    return tag("details", summary, tag("div", table, class_="scroll"), class_="rest") if rows else None
-
-
-def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
-    steps = [step for group in last for step in group.steps]
-    silent = sum(not step.credit for step in steps) / len(steps)
-    size = sum(abs(step.credit) for step in steps) / len(steps)
-    compared = [step.compared for step in steps]
-    lonely = (
-        ""
-        if None in compared
-        else f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
-    )
-    own = [step.own_rollout_only for step in steps if step.compared]
-    if own and None not in own:
-        lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
-    underived = describe_underived(last)
-    meaning = (
-        f"Share of the steps of update {folder.updates[-1]} by their credit. "
-        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
-    )
-    return tag(
-        "figure",
-        tag("figcaption", tag("h3", "Credit"), tag("span", f"update {folder.updates[-1]}", class_="last")),
-        draw_histogram([step.credit for step in steps]),
-        tag("p", meaning, class_="meaning"),
-        tag("p", f"{underived}.", class_="meaning") if underived else None,
-        class_="card",
-    )
-
-
-# An attempt as a dialogue: what was shown, what was done, and the credit of each step.
+# An attempt as a dialogue: what was shown, what was done, the credit of each step, and of tokens where they have some.
 
 MAX_CHARACTERS = 600
 """How much of a text is shown."""
 MAX_STEPS = 60
 """How many steps of an attempt are shown: the first and the last of them."""
+MAX_TOKENS = 240
+"""Tokens of a response that are shown: the first and the last of them."""
+MAX_TOKENS_OF_ATTEMPT = 2400
+"""Tokens of an attempt that are shaded; responses after them are shown without shades, so that a page stays small."""
+MAX_PAIRS = 12
+"""Pairs of a group that are listed; more are counted."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -328,28 +315,85 @@ class Scales:
     """What shades tokens; None where no token has credit of its own."""
 
 
+class TokenShades:
+    """Shades the responses that a page shows; the strongest shade is the largest credit among them."""
+
+    kinds = tuple(f"m{-shade}" if shade < 0 else f"p{shade}" for shade in range(-NUM_SHADES, NUM_SHADES + 1))
+    """The classes of shades: m5 to m1 for blame, p0 for neither, p1 to p5 for praise."""
+
+    def __init__(self, texts: TokenTexts, groups: Sequence[PlayedGroup]) -> None:
+        self._texts = texts
+        shown = [step.tokens for group in groups for attempt in (group.best(), group.worst()) for step in attempt.steps]
+        self.reach = find_reach(tokens for tokens in shown if tokens is not None)
+        """The largest credit of a token."""
+        self.has_tokens = any(tokens is not None for tokens in shown)
+        """Whether any response is shaded."""
+
+    def choose_steps(self, steps: Sequence[PlayedStep]) -> set[int]:
+        """The indices of an attempt's steps that are shaded: from the first on, until their tokens are too many."""
+        chosen, shown = set(), 0
+        for step in steps:
+            shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
+            if shown > MAX_TOKENS_OF_ATTEMPT:
+                break
+            chosen.add(step.index)
+        return chosen
+
+    def list_pieces(self, tokens: CreditedTokens) -> Iterator[tuple[str, str, str]]:
+        """The pieces of a response that are shaded alike: their class, what is to be said of them, and their text."""
+        num, half, texts = len(tokens.ids), MAX_TOKENS // 2, self._texts.cut(tokens.ids)
+        parts = [(0, None)] if num <= MAX_TOKENS else [(0, half), (num - half, None)]
+        for first, end in parts:
+            if first:
+                yield "cut", "", f" … {num - 2 * half:,} tokens left out … "
+            for piece in shade_tokens(tokens, texts, first=first, end=end):
+                shade = "untrained"
+                if piece.credit is not None:
+                    shade = self.kinds[NUM_SHADES + choose_shade(piece.credit, self.reach)]
+                yield shade, piece.meaning, piece.text
+
+
 def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: bool = False) -> Html:
-    """A task with its attempts at a glance, and the best and the worst of them in full."""
+    """A task with its attempts at a glance, the best and the worst of them in full, and the pairs of the group."""
     best, worst = group.best(), group.worst()
     chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
-    return tag(
-        "article",
-        tag(
-            "header",
-            tag("h4", cut_text(goal.text or group.task, 240)),
-            tag("p", _describe_group(group, goal), class_="meaning"),
+    attempts = []
+    for name, attempt in chosen:
+        half = MAX_STEPS // 2 if len(attempt.steps) > MAX_STEPS else len(attempt.steps)
+        first, last = attempt.steps[:half], attempt.steps[half:][-half:]
+        shaded = scales.shades.choose_steps([*first, *last]) if scales.shades else set[int]()
+        attempts.append((name, attempt, [*first, None, *last] if last else first, shaded))
+    high = max(group.outcomes)
+    dots = [
+        (
+            bool(attempt.success) if attempt.success is not None else attempt.outcome == high,
+            f"attempt {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
+        )
+        for attempt in group.attempts
+    ]
+    return render(
+        "group.html.j2",
+        group=group,
+        goal=goal,
+        is_open=is_open,
+        words=_describe_group(group),
+        dots=dots,
+        attempts=attempts,
+        max_characters=MAX_CHARACTERS,
+        max_pairs=MAX_PAIRS,
+        describe_attempt=_describe_attempt,
+        describe_company=describe_company,
+        list_pieces=scales.shades.list_pieces if scales.shades else None,
+        name_sign=name_sign,
+        scale_credit=lambda credit: scale_credit(credit, scales.reach),
+        draw_bar=lambda credit, channel=None: draw_credit_bar(
+            credit, scales.channels.get(channel, 0.0) if channel else scales.reach
         ),
-        [
-            _write_attempt(attempt, name, scales=scales, is_open=is_open and not place)
-            for place, (name, attempt) in enumerate(chosen)
-        ],
-        write_pairs(group),
-        class_="group",
+        draw_strip=lambda attempt: draw_credit_strip([step.credit for step in attempt.steps], scales.reach),
     )
 
 
-def _describe_group(group: PlayedGroup, goal: TaskGoal) -> Html:
-    tags = join(*(tag("span", name, class_="tag") for name in goal.tags))
+def _describe_group(group: PlayedGroup) -> str:
     judged = [attempt for attempt in group.attempts if attempt.success is not None]
     solved = sum(bool(attempt.success) for attempt in judged)
     words = f"{solved} of {len(judged)} attempts solved it" if judged else format_count(len(group.attempts), "attempt")
@@ -363,240 +407,24 @@ def _describe_group(group: PlayedGroup, goal: TaskGoal) -> Html:
             "guidance": describe_guidance(rescue),
         }
         words += "".join(f"; {name}: {what}" for name, what in done.items() if what != NO_NUMBER)
-    if group.set_aside:
-        words += f"; {describe_set_aside(group)}"
-    shown = tag("code", group.task) if goal.text else None
-    return join(tags, _draw_dots(group), words, " ", shown)
+    return words + (f"; {describe_set_aside(group)}" if group.set_aside else "")
 
 
-def _draw_dots(group: PlayedGroup) -> Html:
-    """A dot for each attempt, full where it succeeded."""
-    high = max(group.outcomes)
-    dots = [
-        tag(
-            "i",
-            class_="full" if _is_good(attempt, high) else None,
-            title=f"attempt {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
-        )
-        for attempt in group.attempts
-    ]
-    return tag("span", dots, class_="dots", aria_hidden="true")
-
-
-def _is_good(attempt: PlayedAttempt, high: float) -> bool:
-    return bool(attempt.success) if attempt.success is not None else attempt.outcome == high
-
-
-def _write_attempt(attempt: PlayedAttempt, name: str, *, scales: Scales, is_open: bool) -> Html:
+def _describe_attempt(attempt: PlayedAttempt) -> str:
     outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
-    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, _describe_stop(attempt)]
-    return tag(
-        "details",
-        tag(
-            "summary",
-            _write_badge(attempt),
-            tag("span", name, class_="name"),
-            tag("span", " · ".join(filter(None, words)), class_="meaning"),
-            draw_credit_strip([step.credit for step in attempt.steps], scales.reach),
-        ),
-        tag("p", cut_text(attempt.error, MAX_CHARACTERS), class_="fault") if attempt.error else None,
-        tag("ol", _write_steps(attempt.steps, scales), class_="steps"),
-        open=is_open,
-    )
-
-
-def _write_badge(attempt: PlayedAttempt) -> Html | None:
-    if attempt.success is None:
-        return None
-    return tag("span", "solved", class_="badge good") if attempt.success else tag("span", "not solved", class_="badge")
-
-
-def _describe_stop(attempt: PlayedAttempt) -> str:
     stop = "" if attempt.stop == "terminated" else attempt.stop
-    return stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
-
-
-def _write_steps(steps: Sequence[PlayedStep], scales: Scales) -> list[Html]:
-    half = MAX_STEPS // 2 if len(steps) > MAX_STEPS else len(steps)
-    first, last = steps[:half], steps[half:][-half:]
-    shaded = scales.shades.choose_steps([*first, *last]) if scales.shades else set()
-    rows = [[_write_step(step, scales, is_shaded=step.index in shaded) for step in part] for part in (first, last)]
-    left_out = tag("li", f"… {len(steps) - 2 * half} steps left out …", class_="left-out")
-    return [*rows[0], left_out, *rows[1]] if last else rows[0]
-
-
-def _write_step(step: PlayedStep, scales: Scales, *, is_shaded: bool) -> Html:
-    notes, reach = [], scales.reach
-    if step.flaw:
-        notes.append(tag("span", step.flaw, class_="tag warn"))
-    if step.cut:
-        notes.append(tag("span", "cut off", class_="tag warn"))
-    if step.reward:
-        notes.append(tag("span", f"reward {format_compact(step.reward)}", class_="tag"))
-    return tag(
-        "li",
-        tag("span", class_=f"edge {name_sign(step.credit)}", style=f"opacity:{scale_credit(step.credit, reach):.2f}"),
-        tag("span", str(step.index), class_="index"),
-        tag(
-            "div",
-            tag("p", cut_text(step.observation, MAX_CHARACTERS), class_="seen") if step.observation else None,
-            _write_response(step, scales.shades if is_shaded else None),
-            tag("p", cut_text(step.action, MAX_CHARACTERS) or "(no action)", notes, class_="done"),
-            class_="said-and-done",
-        ),
-        tag("div", _write_credit(step, reach), write_channels(step, scales.channels), class_="credit"),
-    )
-
-
-def _write_response(step: PlayedStep, shades: TokenShades | None) -> Html | None:
-    """What the model said: shaded where its tokens have credit of their own, and they are not too many."""
-    if step.tokens is not None and step.tokens.ids and shades is not None:
-        return shades.write_response(step.tokens)
-    words = step.words_beyond_action
-    said = tag("p", cut_text(words, MAX_CHARACTERS), class_="said") if words else None
-    if step.tokens is None or not step.tokens.ids:
-        return said
-    return join(said, tag("p", f"{step.tokens.describe()}; not shaded, to keep the page small", class_="meaning"))
-
-
-def _write_credit(step: PlayedStep, reach: float) -> Html:
-    if step.compared is False:
-        return tag("span", "alone", class_="alone", title="compared with nobody")
-    with_whom = f"compared with {describe_company(step.company)}" if step.company else None
-    return tag("span", draw_credit_bar(step.credit, reach), title=with_whom, class_="weighed")
-
-
-# What the page shows below and beside the credit of a step: responses shaded by token credit, channels, pairs.
-
-MAX_TOKENS = 240
-"""Tokens of a response that are shown: the first and the last of them."""
-MAX_TOKENS_OF_ATTEMPT = 2400
-"""Tokens of an attempt that are shaded; responses after them are shown without shades, so that a page stays small."""
-MAX_PAIRS = 12
-"""Pairs of a group that are listed; more are counted."""
-
-SHADES_MEANING = (
-    "Blue with a line below makes a token likelier, orange with a line above less likely. Point at a text to read its "
-    "number; groupwise explain --token explains it."
-)
-
-
-class TokenShades:
-    """Shades the responses that a page shows; the strongest shade is the largest credit among them."""
-
-    def __init__(self, texts: TokenTexts, groups: Sequence[PlayedGroup]) -> None:
-        self._texts = texts
-        shown = [step.tokens for group in groups for attempt in (group.best(), group.worst()) for step in attempt.steps]
-        self._reach = find_reach(tokens for tokens in shown if tokens is not None)
-        self.has_tokens = any(tokens is not None for tokens in shown)
-        """Whether any response is shaded."""
-
-    def write_legend(self) -> Html:
-        """What the shades mean."""
-        low, high = format_signed(-self._reach), format_signed(self._reach)
-        swatches = [tag("i", class_=f"shade {name_shade(shade)}") for shade in range(-NUM_SHADES, NUM_SHADES + 1)]
-        return tag(
-            "p",
-            tag("span", "Credit of tokens"),
-            tag("span", f"{low} ", swatches, f" {high}", class_="scale"),
-            tag("span", "does not train", class_="untrained"),
-            tag("span", SHADES_MEANING, class_="meaning"),
-            class_="shades",
-        )
-
-    def choose_steps(self, steps: Sequence[PlayedStep]) -> set[int]:
-        """The indices of an attempt's steps that are shaded: from the first on, until their tokens are too many."""
-        chosen, shown = set(), 0
-        for step in steps:
-            shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
-            if shown > MAX_TOKENS_OF_ATTEMPT:
-                break
-            chosen.add(step.index)
-        return chosen
-
-    def write_response(self, tokens: CreditedTokens) -> Html:
-        """A response, shaded, and how many of its tokens train with what credit."""
-        return join(
-            tag("p", list(self._write_pieces(tokens)), class_="said shaded"),
-            tag("p", tokens.describe(), class_="meaning"),
-        )
-
-    def _write_pieces(self, tokens: CreditedTokens) -> Iterator[Html]:
-        num, half, texts = len(tokens.ids), MAX_TOKENS // 2, self._texts.cut(tokens.ids)
-        if num <= MAX_TOKENS:
-            yield from map(self._write_piece, shade_tokens(tokens, texts))
-            return
-        yield from map(self._write_piece, shade_tokens(tokens, texts, end=half))
-        yield tag("span", f" … {num - 2 * half:,} tokens left out … ", class_="cut")
-        yield from map(self._write_piece, shade_tokens(tokens, texts, first=num - half))
-
-    def _write_piece(self, piece: ShadedText) -> Html:
-        kind = "untrained" if piece.credit is None else name_shade(choose_shade(piece.credit, self._reach))
-        return tag("span", piece.text, class_=kind, title=piece.meaning)
-
-
-def name_shade(shade: int) -> str:
-    """The class of a shade: p1 to p5 for praise, m1 to m5 for blame, p0 for neither."""
-    return f"m{-shade}" if shade < 0 else f"p{shade}"
-
-
-def write_channels(step: PlayedStep, reaches: dict[str, float]) -> Html | None:
-    """The credit of a step in each further channel, as bars."""
-    if not step.channels:
-        return None
-    return tag(
-        "dl",
-        [
-            join(tag("dt", f"channel {name}"), tag("dd", draw_credit_bar(credit, reaches.get(name, 0.0))))
-            for name, credit in step.channels.items()
-        ],
-        class_="channels",
-    )
+    end = stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
+    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, end]
+    return " · ".join(filter(None, words))
 
 
 def find_channel_reaches(groups: Iterable[PlayedGroup]) -> dict[str, float]:
     """The largest credit of each channel: what a full bar stands for."""
     reaches: dict[str, float] = {}
-    for group in groups:
-        for attempt in group.members:
-            for step in attempt.steps:
-                for name, credit in step.channels.items():
-                    reaches[name] = max(reaches.get(name, 0.0), abs(credit))
+    for step in (step for group in groups for attempt in group.members for step in attempt.steps):
+        for name, credit in step.channels.items():
+            reaches[name] = max(reaches.get(name, 0.0), abs(credit))
     return reaches
-
-
-def write_pairs(group: PlayedGroup) -> Html | None:
-    """The pairs of a group: who is held against whom, why, and by what margin; None where the loss reads none."""
-    if group.pairs is None:
-        return None
-    if not group.pairs:
-        return tag("p", "The loss reads pairs, and these attempts make none.", class_="meaning pairs")
-    names = ("over", "why", "margin", "weight")
-    head = tag("tr", tag("th", "better", scope="col"), [tag("th", name, scope="col") for name in names])
-    rows = [
-        tag(
-            "tr",
-            tag("th", _name_member(pair.winner, pair.winner_step), scope="row"),
-            tag("td", _name_member(pair.loser, pair.loser_step)),
-            tag("td", pair.why),
-            tag("td", f"{pair.gap:.4g}"),
-            tag("td", f"{pair.weight:.4g}"),
-        )
-        for pair in group.pairs[:MAX_PAIRS]
-    ]
-    more = len(group.pairs) - MAX_PAIRS
-    return tag(
-        "details",
-        tag(
-            "summary",
-            tag("span", "pairs", class_="name"),
-            tag("span", format_count(len(group.pairs), "pair"), class_="meaning"),
-        ),
-        tag("div", tag("table", tag("thead", head), tag("tbody", rows), class_="pairs"), class_="scroll"),
-        tag("p", f"{more:,} more are not listed; `groupwise inspect` has them.".replace("`", ""), class_="meaning more")
-        if more > 0
-        else None,
-    )
 
 
 def has_details(groups: Iterable[PlayedGroup]) -> bool:
@@ -606,7 +434,3 @@ def has_details(groups: Iterable[PlayedGroup]) -> bool:
         or any(step.tokens is not None or step.channels for attempt in group.members for step in attempt.steps)
         for group in groups
     )
-
-
-def _name_member(attempt: str | int, step: int | None) -> str:
-    return f"attempt {attempt}" if step is None else f"attempt {attempt}, step {step}"

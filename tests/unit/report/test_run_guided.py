@@ -12,7 +12,7 @@ import tomli_w
 from groupwise import Trajectory, methods
 from groupwise.data.records import Origin, SetAside
 from groupwise.report.groups import PlayedGroup, describe_requests, read_groups
-from groupwise.report.page import write_rescued_section
+from groupwise.report.page import render_page
 from groupwise.report.rescue import Rescue, describe_guidance, describe_origin, has_rescues, rescue_of
 from groupwise.store.journal import Journal, Update
 from groupwise.training.run_reader import RunFolder
@@ -109,9 +109,9 @@ def test_guided_attempts_that_replaced_a_group_are_the_group(groups: dict[str, P
     assert rescue(replaced).is_rescued, "those whose place they took were all alike"
 
 
-def test_the_page_has_a_section_for_them(folder: Path, groups: dict[str, PlayedGroup]) -> None:
+def test_the_page_has_a_section_for_them(folder: Path) -> None:
     with RunFolder(folder) as run:
         assert has_rescues(run)
-        section = str(write_rescued_section(run, None, list(groups.values())))
+        section = render_page(run, method="guided").partition('<section id="rescued">')[2].partition("</section>")[0]
     assert '<th scope="col">guidance</th>' in section
     assert HOTTER in section

@@ -102,8 +102,8 @@ def test_runs_without_evaluation_are_not_ranked(tmp_path: Path) -> None:
 
 def test_ticks_of_each_axis_are_round_and_have_their_unit() -> None:
     def label(kind: str, high: float) -> list[str]:
-        cost = make_cost_axis(kind, high, 0.0, 100.0)
-        return [cost.label(tick).replace("\u202f", " ") for tick in cost.axis.ticks]
+        axis, _ = make_cost_axis(kind, high, 0.0, 100.0)
+        return [axis.label(tick).replace("\u202f", " ") for tick in axis.ticks]
 
     assert label("updates", 24) == ["0", "5", "10", "15", "20"]
     assert label("tokens", 1_300_000) == ["0", "0.5 M", "1 M"]
