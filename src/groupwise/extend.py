@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from groupwise.system.lazy_names import import_when_asked
 
 if TYPE_CHECKING:
-    from groupwise.data.credit import Comparison, Credit, Derivation, Mixture, Shared, TokenCredit, TokenTrace
+    from groupwise.data.credit import Comparison, Credit, Derivation, Shared, TokenCredit, TokenTrace, WeightedSum
     from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
     from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.data.samples import Pair, PolicyRole, PromptAndResponse, Sample, Totals
@@ -65,7 +65,7 @@ PLACES = {
         "Comparison",
         "Credit",
         "Derivation",
-        "Mixture",
+        "WeightedSum",
         "Shared",
         "TokenCredit",
         "TokenTrace",
@@ -212,7 +212,6 @@ __all__ = [
     "LocalEngine",
     "Loss",
     "LossResult",
-    "Mixture",
     "ModelSource",
     "Observation",
     "ObservedUpdate",
@@ -258,6 +257,7 @@ __all__ = [
     "WarmStartConfig",
     "WeightTransfer",
     "WeightTransferSlot",
+    "WeightedSum",
     "check_engine",
     "share_of_pairs",
     "share_of_step",

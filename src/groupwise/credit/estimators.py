@@ -15,7 +15,7 @@ from pydantic import Field
 from groupwise.credit.baselines import Mean
 from groupwise.credit.scales import Deviation, Epsilon
 from groupwise.credit.signals import discount
-from groupwise.data.credit import Comparison, Credit, Derivation, Mixture, Trace, meets_others
+from groupwise.data.credit import Comparison, Credit, Derivation, Trace, WeightedSum, meets_others
 from groupwise.data.records import StopReason
 from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
 from groupwise.data.step_table import StepTable
@@ -121,7 +121,9 @@ class Relative(Part, slot="estimator"):
 
 def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
     """Credit times a weight for each step (S)."""
-    trace = Mixture(values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part)
+    trace = WeightedSum(
+        values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part
+    )
     return Credit.of(table, trace)
 
 
@@ -143,7 +145,7 @@ class Sum(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         traces = tuple(term.of(table).trace for term in self.terms)
         weights = tuple(np.full(len(table), term.weight) for term in self.terms)
-        trace = Mixture(
+        trace = WeightedSum(
             values=np.sum([term.weight * part.values for term, part in zip(self.terms, traces, strict=True)], axis=0),
             compared=np.any([part.compared for part in traces], axis=0),
             weights=weights,
@@ -179,7 +181,7 @@ class Blend(Part, slot="estimator"):
         total = np.sum(shares, axis=0) + self.eps
         divisor = np.where(total > 0, total, np.inf)
         weights = tuple(share / divisor for share in shares)
-        trace = Mixture(
+        trace = WeightedSum(
             values=np.sum([weight * part.values for weight, part in zip(weights, traces, strict=True)], axis=0),
             compared=np.any([part.compared for part in traces], axis=0),
             weights=weights,

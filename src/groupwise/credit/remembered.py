@@ -13,7 +13,7 @@ from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 
 
-class RememberedNumber:
+class NumberState:
     """One number and the column that it is in the step table; what an update does to it, a subclass says."""
 
     def __init__(self, column: str, first: float, *, key: str = "level") -> None:

@@ -46,7 +46,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Mixture:
+class WeightedSum:
     """Trace of a weighted sum: credit = sum of weight x credit over the terms."""
 
     values: FloatArray
@@ -125,7 +125,7 @@ class OwnTrace(Protocol):
         """How one step of the table comes by its number: worked out again, in plain arithmetic."""
 
 
-Trace = Comparison | Mixture | Shared | OwnTrace
+Trace = Comparison | WeightedSum | Shared | OwnTrace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -271,7 +271,7 @@ def meets_others(table: StepTable, trace: Trace) -> BoolArray | None:
         if trace.of is not None and trace.divides_only:
             return meets_others(table, trace.of)
         return trace.compared & spans_rollouts(table, trace.label)
-    if isinstance(trace, Mixture):
+    if isinstance(trace, WeightedSum):
         of_terms = [meets_others(table, term) for term in trace.terms]
         known = [meets for meets in of_terms if meets is not None]
         meets = np.any([np.zeros(len(table), dtype=np.bool_), *known], axis=0)

@@ -12,7 +12,7 @@ from groupwise.credit.baselines import NoBaseline
 from groupwise.credit.estimators import Relative
 from groupwise.credit.scales import NoScale
 from groupwise.credit.signals import EpisodeReturn
-from groupwise.data.credit import Credit, Mixture
+from groupwise.data.credit import Credit, WeightedSum
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
@@ -77,7 +77,7 @@ class Anchored(Part, slot="estimator"):
             )
         plain = Relative(by=self.by, of=self.level, baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw")
         terms = (self.of(table).trace, plain(table).trace)
-        trace = Mixture(
+        trace = WeightedSum(
             values=terms[0].values + self.k * terms[1].values,
             compared=terms[0].compared,
             weights=(np.ones(len(table)), np.full(len(table), self.k)),

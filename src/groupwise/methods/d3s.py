@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.remembered import RememberedNumber, read_remembered
+from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.data.credit import Credit, TokenCredit, TokenTrace
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
@@ -111,7 +111,7 @@ class DualDownSampling(Part, slot="token_credit"):
         return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
 
 
-class DownSamplingProgress(RememberedNumber):
+class DownSamplingProgress(NumberState):
     """How many updates are over."""
 
     def __init__(self, updates: int) -> None:

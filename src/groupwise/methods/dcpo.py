@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.remembered import RememberedNumber, read_remembered
+from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
@@ -114,7 +114,7 @@ class TemperedCredit(Part, slot="token_credit"):
         return Derivation(value=value, formula=formula, lines=lines)
 
 
-class LastEntropy(RememberedNumber):
+class LastEntropy(NumberState):
     """The entropy of the update before, by the mean of -logp."""
 
     def observe(self, update: ObservedUpdate) -> None:

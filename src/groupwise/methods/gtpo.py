@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.credit import ZeroSpread
-from groupwise.credit.remembered import RememberedNumber, read_remembered
+from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.credit.token_credit import train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
@@ -104,7 +104,7 @@ class ConflictTokens(Part, slot="token_credit"):
         return InitialEntropy(INITIAL_ENTROPY, UNKNOWN)
 
 
-class InitialEntropy(RememberedNumber):
+class InitialEntropy(NumberState):
     """The mean entropy of the first update's answers."""
 
     def observe(self, update: ObservedUpdate) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.credit.remembered import RememberedNumber
+from groupwise.credit.remembered import NumberState
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.losses.token_columns import OLD_LOGP, TokenColumns
 from groupwise.methods.grpo import grpo
@@ -108,7 +108,7 @@ class RatioVariance(Part, slot="penalty"):
         return Multiplier(self)
 
 
-class Multiplier(RememberedNumber):
+class Multiplier(NumberState):
     """The weight of the penalty, which follows the variance of ratios."""
 
     def __init__(self, part: RatioVariance) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.credit import ByHistory, ByState, ByTask
-from groupwise.data.credit import Comparison, Credit, Mixture, Shared, Trace, find_own_rollout_only, spans_rollouts
+from groupwise.data.credit import Comparison, Credit, Shared, Trace, WeightedSum, find_own_rollout_only, spans_rollouts
 from groupwise.data.past_attempts import number_at
 from groupwise.data.records import SAMPLED_ELSEWHERE, Origin, Task
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
@@ -239,7 +239,7 @@ def _walk_comparisons(trace: Trace) -> Iterator[Comparison]:
         yield trace
         if trace.of is not None:
             yield from _walk_comparisons(trace.of)
-    elif isinstance(trace, Mixture):
+    elif isinstance(trace, WeightedSum):
         for term in trace.terms:
             yield from _walk_comparisons(term)
     elif isinstance(trace, Shared):

@@ -43,10 +43,10 @@ from groupwise.data.credit import (
     Comparison,
     Credit,
     Derivation,
-    Mixture,
     OwnTrace,
     Shared,
     Trace,
+    WeightedSum,
     find_own_rollout_only,
 )
 from groupwise.data.segments import IntArray
@@ -163,8 +163,8 @@ def _explain_trace(table: StepTable, trace: Trace, step: int) -> Explanation:
     own = find_own_rollout_only(table, trace)
     if isinstance(trace, Comparison):
         explanation = _explain_comparison(table, trace, step)
-    elif isinstance(trace, Mixture):
-        explanation = _explain_mixture(table, trace, step)
+    elif isinstance(trace, WeightedSum):
+        explanation = _explain_weighted_sum(table, trace, step)
     elif isinstance(trace, Shared):
         explanation = _explain_shared(table, trace, step)
     else:
@@ -290,7 +290,7 @@ def _derive_whitening(table: StepTable, part: Whitened, trace: Comparison, steps
     return level, math.sqrt(variance + Fraction(part.eps))
 
 
-def _explain_mixture(table: StepTable, trace: Mixture, step: int) -> Explanation:
+def _explain_weighted_sum(table: StepTable, trace: WeightedSum, step: int) -> Explanation:
     terms = [_explain_trace(table, term, step) for term in trace.terms]
     derived = derive_weights(trace.part, terms)
     weights = [float(weight[step]) for weight in trace.weights] if derived is None else derived

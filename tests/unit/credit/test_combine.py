@@ -8,7 +8,7 @@ import pytest
 
 from groupwise import ConfigError, StepTable
 from groupwise.credit import Blend, ByState, ByTask, EpisodeReturn, NoScale, Relative, StepRewardSignal, Sum, Term
-from groupwise.data.credit import Mixture
+from groupwise.data.credit import WeightedSum
 from tests.unit.tables import walks
 
 EPISODE = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
@@ -25,9 +25,9 @@ def terms(*pairs: tuple[float, Relative]) -> tuple[Term, ...]:
     return tuple(Term(weight=weight, of=of) for weight, of in pairs)
 
 
-def trace_of(estimator: Sum | Blend, rows: StepTable = ROWS) -> Mixture:
+def trace_of(estimator: Sum | Blend, rows: StepTable = ROWS) -> WeightedSum:
     trace = estimator(rows).trace
-    assert isinstance(trace, Mixture)
+    assert isinstance(trace, WeightedSum)
     return trace
 
 

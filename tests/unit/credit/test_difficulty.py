@@ -10,7 +10,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, StepTable
 from groupwise.credit import ByTask, EpisodeReturn, NoScale, Relative
-from groupwise.data.credit import Mixture
+from groupwise.data.credit import WeightedSum
 from groupwise.methods.a_grae import Asymmetric
 from groupwise.methods.dgpo import QuestionWeighted
 from tests.unit.tables import single_steps, table
@@ -18,9 +18,9 @@ from tests.unit.tables import single_steps, table
 CENTRED = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())
 
 
-def trace_of(estimator: QuestionWeighted | Asymmetric, rows: StepTable) -> Mixture:
+def trace_of(estimator: QuestionWeighted | Asymmetric, rows: StepTable) -> WeightedSum:
     trace = estimator(rows).trace
-    assert isinstance(trace, Mixture)
+    assert isinstance(trace, WeightedSum)
     return trace
 
 
