@@ -63,7 +63,7 @@ def test_a_row_holds_a_field_where_the_step_says_it(trajectories: list[Trajector
     for one in trajectories:
         for row, step in zip(rows_of([one]), one.steps, strict=True):
             for field in HELD.values():
-                if not field.make:
+                if not field.made:
                     held = getattr(step, field.step)
                     assert (field.name in row) == (held != field.absent)
                     assert make_hashable(row.get(field.name, field.absent)) == make_hashable(held)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 
 from groupwise import methods
-from groupwise.data.samples import Sample, count_totals
+from groupwise.data.samples import Sample, count_totals, find_training, list_computed_responses
 from groupwise.learner.micro_batches import make_micro_batches
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.models import TinyModel
@@ -130,7 +130,7 @@ def test_unpacking_gives_back_what_trains(listed: list[Sample], budget: int, sha
     packs = pack(listed, token_budget=budget, share=share, gate=0.0)
     unpacked = {number: tokens for packed in packs for number, tokens in unpack(packed).items()}
     assert unpacked == {
-        number: (one.prompt_ids, one.computed_response_ids) for number, one in enumerate(listed) if one.num_trained
+        number: (listed[number].prompt_ids, list_computed_responses(listed)[number]) for number in find_training(listed)
     }
     places = [
         (number, position)

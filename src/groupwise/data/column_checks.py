@@ -105,8 +105,18 @@ def code_ids(name: str, column: Column) -> tuple[IntArray, list[str] | list[int]
         values = np.asarray(column)
         if values.dtype.kind in "iu":
             return code_integers(values)
-    listed = column.tolist() if isinstance(column, np.ndarray) else [_plain(value) for value in column]
-    _check_ids(name, listed)
+    if isinstance(column, np.ndarray):
+        listed = column.tolist()
+    else:
+        listed = [value.item() if isinstance(value, np.generic) else value for value in column]
+    kinds = set(map(type, listed))
+    if not kinds <= {str} and not kinds <= {int}:
+        row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
+        if row is not None:
+            raise _at(row, f"column {name!r}, row {row}: {quote_value(listed[row])} is not an id; use text or integers")
+        raise RecordError(
+            f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)"
+        )
     codes, seen = code_by_first_seen(listed)
     ordered = sorted(seen)
     rank = {key: code for code, key in enumerate(ordered)}
@@ -154,19 +164,9 @@ def code_keys(name: str, column: Column) -> tuple[IntArray, list[Hashable]]:
 
 def code_by_first_seen(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
     """Number values by first appearance; return the numbers and the distinct values."""
-    seen: dict[Any, int] = {}
-    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values), dtype=np.int64, count=len(values))
-    return codes, list(seen)
-
-
-def _check_ids(name: str, listed: Sequence[Any]) -> None:
-    kinds = set(map(type, listed))
-    if kinds <= {str} or kinds <= {int}:
-        return
-    row = next((i for i, value in enumerate(listed) if type(value) not in (str, int)), None)
-    if row is not None:
-        raise _at(row, f"column {name!r}, row {row}: {quote_value(listed[row])} is not an id; use text or integers")
-    raise RecordError(f"column {name!r} mixes text and integer ids; use one of the two (1 and '1' would be two ids)")
+    distinct = dict.fromkeys(values)
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
+    return np.fromiter(map(number.__getitem__, values), dtype=np.int64, count=len(values)), list(distinct)
 
 
 def _at(row: int, message: str) -> RecordError:
@@ -206,13 +206,9 @@ def _is_hashable(value: object) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def quote_value(value: object) -> str:
     """A value as messages print it, cut where it is long."""
     try:
-        return quote_line(repr(_plain(value)), limit=_MAX_SHOWN)
+        return quote_line(repr(value.item() if isinstance(value, np.generic) else value), limit=_MAX_SHOWN)
     except Exception:  # an integer of thousands of digits, or somebody's own `__repr__`
         return f"a {type(value).__name__}"

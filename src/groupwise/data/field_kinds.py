@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from groupwise.data.records import Origin, StopReason
 from groupwise.system.json_text import LARGEST_FLOAT, is_plain
-
-if TYPE_CHECKING:
-    from groupwise.data.records import Step, Trajectory
 
 LARGEST_COUNT = 2**53
 """Integers up to here survive every JSON reader, also those that read numbers as doubles."""
@@ -254,8 +251,8 @@ class StepField:
     """The field of `Step` that holds it; empty = none."""
     trajectory: str = ""
     """The field of `Trajectory` that holds it for all steps, dots allowed; empty = none."""
-    make: Callable[[Trajectory, Step], Any] | None = None
-    """What a row says, where that is not what the step or the trajectory holds."""
+    made: str = ""
+    """What a row says, where that is not what the step or the trajectory holds: an expression of these two."""
     absent: Any = None
     """The value that is not written, and that a row means which lacks it; None = it says nothing; KEPT = all are."""
     unknown: Any = ON_STEP
@@ -274,3 +271,13 @@ class StepField:
     """The key that it stands behind in the rows of attempts, where that is not the one before it in the table."""
     column: TableColumn | None = None
     """Its column in the step table; None = it is none."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether attempts say it of their steps."""
+        return bool(self.step or self.trajectory or self.made)
+
+    @property
+    def expression(self) -> str:
+        """What a row says, as an expression of a trajectory and its step."""
+        return self.made or (f"step.{self.step}" if self.step else f"trajectory.{self.trajectory}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -77,14 +77,14 @@ class RecalledAttempt:
 
 def digest_states(trajectory: Trajectory) -> IntArray:
     """A digest of the state at each step; 0 where it is not comparable."""
-    return np.fromiter((_digest(step.state_key) for step in trajectory.steps), dtype=np.int64)
-
-
-def _digest(state: Hashable | None) -> int:
-    if state is None:
-        return 0
-    text = json.dumps(state, separators=(",", ":"), ensure_ascii=False)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True) or 1
+    digests = []
+    for step in trajectory.steps:
+        digest = b""
+        if step.state_key is not None:
+            text = json.dumps(step.state_key, separators=(",", ":"), ensure_ascii=False)
+            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        digests.append(int.from_bytes(digest, "little", signed=True) or len(digest[:1]))  # 0 = not comparable
+    return np.array(digests, dtype=np.int64)
 
 
 def find_histories(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:

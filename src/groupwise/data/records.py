@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from groupwise.system.errors import RecordError
@@ -148,7 +149,7 @@ class Step:
     @property
     def valid(self) -> bool | None:
         """Whether the response was well formed and its action accepted; None = not known."""
-        return join_validity(self.well_formed, self.accepted, self.recorded_valid)
+        return list_valid([self])[0]
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -158,11 +159,10 @@ class Step:
                 f"step {self.index}: {self.forced} tokens are said to be forced in a response of "
                 f"{len(self.response_ids)}; count those that the response begins with"
             )
-        for name in ("logp_behaviour", "entropy"):
-            length = len(getattr(self, name))
-            if length not in (0, len(self.response_ids)):
+        for name, values in (("logp_behaviour", self.logp_behaviour), ("entropy", self.entropy)):
+            if values and len(values) != len(self.response_ids):
                 raise RecordError(
-                    f"step {self.index}: {name} has {length} entries for {len(self.response_ids)} sampled tokens; "
+                    f"step {self.index}: {name} has {len(values)} entries for {len(self.response_ids)} sampled tokens; "
                     "record one per token, or none"
                 )
 
@@ -213,9 +213,12 @@ class SetAside:
     """Who set it aside, and why where that does not say it."""
 
 
-def join_validity(well_formed: bool | None, accepted: bool | None, recorded_valid: bool | None) -> bool | None:
-    """Whether a step was well formed and accepted, by what a record says of it: both, or only what they come to."""
-    return recorded_valid if well_formed is None or accepted is None else well_formed and accepted
+def list_valid(steps: Iterable[Step]) -> list[bool | None]:
+    """Whether each step was well formed and accepted, by what a record says of it: both, or only what they come to."""
+    return [
+        step.recorded_valid if step.well_formed is None or step.accepted is None else step.well_formed and step.accepted
+        for step in steps
+    ]
 
 
 def has_survived(trajectory: Trajectory) -> bool:
@@ -225,5 +228,5 @@ def has_survived(trajectory: Trajectory) -> bool:
 
 def score_of(trajectory: Trajectory) -> float:
     """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
-    earned = sum(step.reward for step in trajectory.steps) if trajectory.outcome is None else trajectory.outcome
+    earned = sum(map(attrgetter("reward"), trajectory.steps)) if trajectory.outcome is None else trajectory.outcome
     return float(trajectory.scores.get("success", trajectory.scores.get("accuracy", earned)))

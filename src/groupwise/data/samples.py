@@ -17,6 +17,9 @@ from groupwise.system.errors import RecordError
 if TYPE_CHECKING:
     from groupwise.data.step_table import StepTable
 
+Values = float | Sequence[float]
+"""Of a sample: one number for all its sampled tokens, or one for each."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
@@ -61,43 +64,6 @@ class Sample:
     channels: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
     """Further credit for the loss by name: of the whole response, or of each sampled token."""
 
-    def __post_init__(self) -> None:
-        if not self.prompt_ids:
-            raise RecordError(
-                f"{self.name}: the prompt is empty, so that nothing predicts the first sampled token; "
-                "begin it with a token such as the tokenizer's beginning of sequence"
-            )
-        num = len(self.response_ids)
-        if (self.logp_behaviour and len(self.logp_behaviour) != num) or (self.entropy and len(self.entropy) != num):
-            name = "entropy" if len(self.logp_behaviour) in (0, num) else "logp_behaviour"
-            raise RecordError(
-                f"{self.name}: {name} has {len(getattr(self, name))} entries for {num} sampled tokens; "
-                "record one per token, or none"
-            )
-        if type(self.advantage) is tuple:
-            self._check_credit("advantage", self.advantage)
-        if self.channels:
-            for name, credit in self.channels.items():
-                self._check_credit(f"channel {name!r}", credit)
-        if self.trained is not None and len(self.trained) != num:
-            raise RecordError(
-                f"{self.name}: trained has {len(self.trained)} entries for {num} sampled tokens; "
-                "say of each token whether it trains, or leave it out"
-            )
-
-        if self.spans is not None and len(self.spans) != num:
-            raise RecordError(
-                f"{self.name}: spans has {len(self.spans)} entries for {num} sampled tokens; "
-                "say of each token to which span it belongs, or leave it out"
-            )
-
-    def _check_credit(self, name: str, credit: float | tuple[float, ...]) -> None:
-        if isinstance(credit, tuple) and len(credit) != len(self.response_ids):
-            raise RecordError(
-                f"{self.name}: {name} has {len(credit)} entries for {len(self.response_ids)} sampled "
-                "tokens; give one number, or one per token"
-            )
-
     @property
     def name(self) -> str:
         """How messages speak of the sample."""
@@ -115,23 +81,69 @@ class Sample:
             return 0
         return len(self.response_ids) if self.trained is None else sum(self.trained)
 
-    @property
-    def computed_ids(self) -> tuple[int, ...]:
-        """Prompt, and the response up to its last token that trains: what comes after that is never computed."""
-        return self.prompt_ids + (self.response_ids if self.trained is None else self.computed_response_ids)
 
-    @property
-    def computed_response_ids(self) -> tuple[int, ...]:
-        """The response up to its last token that trains."""
-        if self.trained is None:
-            return self.response_ids
-        return self.response_ids[: max((n for n, trains in enumerate(self.trained, 1) if trains), default=0)]
+_ONE_PER_TOKEN = {
+    "logp_behaviour": "record one per token, or none",
+    "entropy": "record one per token, or none",
+    "advantage": "give one number, or one per token",
+    "trained": "say of each token whether it trains, or leave it out",
+    "spans": "say of each token to which span it belongs, or leave it out",
+}
+"""Fields with an entry for each sampled token, and what to do where they have another number."""
+_MAY_BE_EMPTY = ("logp_behaviour", "entropy")
 
-    def of_trained(self, values: float | Sequence[float]) -> float | Sequence[float]:
-        """Of a value for each sampled token, those of the tokens that train; a single value stays as it is."""
-        if self.trained is None or not isinstance(values, Sequence) or not len(values):
-            return values
-        return tuple(compress(values, self.trained))
+
+def check_samples(samples: Sequence[Sample]) -> None:
+    """Refuse samples whose fields do not go together."""
+    for sample in samples:
+        if not sample.prompt_ids:
+            raise RecordError(
+                f"{sample.name}: the prompt is empty, so that nothing predicts the first sampled token; "
+                "begin it with a token such as the tokenizer's beginning of sequence"
+            )
+        num = len(sample.response_ids)
+        for name, advice in _ONE_PER_TOKEN.items():
+            values = getattr(sample, name)
+            if isinstance(values, tuple) and len(values) != num and (values or name not in _MAY_BE_EMPTY):
+                raise RecordError(f"{sample.name}: {name} has {len(values)} entries for {num} sampled tokens; {advice}")
+        for name, credit in sample.channels.items():
+            if isinstance(credit, tuple) and len(credit) != num:
+                raise RecordError(
+                    f"{sample.name}: channel {name!r} has {len(credit)} entries for {num} sampled tokens; "
+                    f"{_ONE_PER_TOKEN['advantage']}"
+                )
+
+
+def find_training(samples: Sequence[Sample]) -> list[int]:
+    """Numbers of the samples of which a token trains."""
+    return [
+        number
+        for number, sample in enumerate(samples)
+        if sample.trains and (any(sample.trained) if sample.trained is not None else sample.response_ids)
+    ]
+
+
+def find_longest(samples: Sequence[Sample]) -> int:
+    """Tokens of the longest sample; 1 where there is none."""
+    return max([len(sample.prompt_ids) + len(sample.response_ids) for sample in samples], default=1)
+
+
+def list_computed_responses(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
+    """Each response up to its last token that trains: what comes after that is never computed."""
+    return [
+        sample.response_ids
+        if sample.trained is None
+        else sample.response_ids[: len(sample.trained) - sample.trained[::-1].index(True) if any(sample.trained) else 0]
+        for sample in samples
+    ]
+
+
+def keep_trained(samples: Sequence[Sample], values: Sequence[Values]) -> list[Values]:
+    """Of values for each sampled token, by sample, those of the tokens that train; a single value stays as it is."""
+    return [
+        value if sample.trained is None or not isinstance(value, Sequence) else tuple(compress(value, sample.trained))
+        for sample, value in zip(samples, values, strict=True)
+    ]
 
 
 # Totals: what an update holds, counted once over all its micro-batches, and what a loss divides by.
@@ -304,8 +316,12 @@ def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[
         max_tokens: The most tokens a response may have, by which some losses divide.
         pairs: Pairs of trajectories; those of which a member does not train are not counted.
     """
+    check_samples(samples)
     return Totals.count(
-        tokens=[sample.num_trained for sample in samples],
+        tokens=[
+            sample.trains * (len(sample.response_ids) if sample.trained is None else sum(sample.trained))
+            for sample in samples
+        ],
         trajectory=[sample.trajectory for sample in samples],
         step=[sample.step for sample in samples],
         group=[sample.group for sample in samples],

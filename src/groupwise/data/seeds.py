@@ -14,5 +14,7 @@ def seed_of(*path: str | int) -> int:
     True
     """
     # Type and length go along, so that ("a", "b") and ("ab",), or 1 and "1", are different paths.
-    text = "".join(f"{type(name).__name__}:{len(str(name))}:{name};" for name in path)
+    text = ""
+    for name in path:
+        text += f"{type(name).__name__}:{len(str(name))}:{name};"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

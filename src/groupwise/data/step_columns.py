@@ -5,12 +5,14 @@ Both ways go through the table of step fields, so that credit computed again fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 from groupwise.data.field_kinds import KEPT, ON_STEP, STATE, Check, Presence, StepField
-from groupwise.data.records import SAMPLED_ELSEWHERE, Step, Trajectory, join_validity
+from groupwise.data.records import SAMPLED_ELSEWHERE, Step, Trajectory, list_valid
 from groupwise.data.step_fields import RESERVED_NAMES, STEP_FIELDS, compile_function
 from groupwise.system.errors import RecordError
 from groupwise.system.json_text import to_canonical_json
@@ -32,16 +34,22 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
     columns: Columns = {}
     for field, lay_out in _FROM_TRAJECTORIES:
-        values = lay_out(owners, steps)
-        if _is_there(field, values):
-            columns[field.name] = values
-    _add_valid(columns, (step.valid for step in steps))
-    if any(step.response_ids for step in steps):
+        _add_column(columns, field, lay_out(owners, steps))
+    _add_valid(columns, list_valid(steps))
+    if any(map(attrgetter("response_ids"), steps)):
         columns["tokens"] = [len(step.response_ids) - step.forced for step in steps]
-    if any(trajectory.off_policy for trajectory in trajectories):
+    if any(map(attrgetter("off_policy"), trajectories)):
         columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
-    if version is not None and all(trajectory.versions for trajectory in owners):
-        columns["age"] = [_compute_age(trajectory, version) for trajectory in owners]
+    if version is not None and all(map(attrgetter("versions"), owners)):
+        ages = [version - min(trajectory.versions) for trajectory in trajectories if trajectory.steps]
+        if min(ages, default=0) < 0:
+            newer = next(trajectory for trajectory in trajectories if min(trajectory.versions, default=0) > version)
+            raise RecordError(
+                f"trajectory {newer.id!r} was sampled by version {min(newer.versions)}, but the weights that are "
+                f"about to learn are version {version}; hand in the version of the learner"
+            )
+        lengths = [len(trajectory.steps) for trajectory in trajectories if trajectory.steps]
+        columns["age"] = [age for age, length in zip(ages, lengths, strict=True) for _ in range(length)]
     _add_facts(columns, [step.facts for step in steps])
     without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
     if len(without) < len(trajectories):
@@ -51,18 +59,6 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
             )
         columns["outcome"] = [trajectory.outcome for trajectory in owners]
     return columns
-
-
-def _make_column_reader(field: StepField) -> Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]:
-    """Make the function that reads a field of many steps, which come with the trajectory of each."""
-    if field.make:
-        make, wants_all = field.make, field.column is not None and field.column.presence is Presence.WHERE_ALL
-        return lambda owners, steps: (
-            # The first step settles it where every one must say something.
-            [None] if wants_all and steps and make(owners[0], steps[0]) is None else list(map(make, owners, steps))
-        )
-    value = f"step.{field.step} for step in steps" if field.step else f"owner.{field.trajectory} for owner in owners"
-    return compile_function("owners, steps", f"return [{value}]")
 
 
 def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
@@ -75,9 +71,9 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
         values = [row.get(field.name) for row in rows]
         if field.kind is STATE:
             values = list(map(_to_comparable, values))
-        if _is_there(field, values):
-            columns[field.name] = values
-    _add_valid(columns, (join_validity(*map(row.get, ("well_formed", "accepted", "valid"))) for row in rows))
+        _add_column(columns, field, values)
+    verdicts = [tuple(map(row.get, ("well_formed", "accepted", "valid"))) for row in rows]
+    _add_valid(columns, [both if None in pair else all(pair) for *pair, both in verdicts])
     if any(row.get("response_ids") for row in rows):
         columns["tokens"] = [len(row["response_ids"]) - row.get("forced", 0) for row in rows]
     elsewhere: list[Any] = [row.get("origin") in SAMPLED_ELSEWHERE for row in rows]
@@ -91,29 +87,29 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
     return columns
 
 
-def _add_valid(columns: Columns, valid: Iterable[bool | None]) -> None:
+def _add_column(columns: Columns, field: StepField, values: list[Any]) -> None:
+    """Give the table the column of a field, where it gets one."""
+    assert field.column is not None, "only columns are laid out"
+    presence = field.column.presence
+    if presence is Presence.WHERE_ALL:
+        is_there = None not in values
+    # Rows of before a field was written say nothing of it, and a column that is checked takes no None.
+    elif presence is Presence.ALWAYS and (field.column.check is Check.ANYTHING or not values):
+        is_there = True
+    else:
+        is_there = any(map(is_not, values, repeat(None)))
+    if is_there:
+        columns[field.name] = values
+
+
+def _add_valid(columns: Columns, verdicts: list[bool | None]) -> None:
     """Where some step does not say apart whether it was well formed and accepted: what all say for both together.
 
     A step that does not say makes its column unknown: a default would be an invented verdict. Where both columns are
     there, a table makes this one of them by itself.
     """
-    if "well_formed" in columns and "accepted" in columns:
-        return
-    verdicts = list(valid)
-    if None not in verdicts:
+    if not ("well_formed" in columns and "accepted" in columns) and None not in verdicts:
         columns["valid"] = verdicts
-
-
-def _is_there(field: StepField, values: Sequence[Any]) -> bool:
-    """Whether the table gets the column of a field."""
-    assert field.column is not None, "only columns are laid out"
-    presence = field.column.presence
-    if presence is Presence.WHERE_ALL:
-        return None not in values
-    # Rows of before a field was written say nothing of it, and a column that is checked takes no None.
-    if presence is Presence.ALWAYS and (field.column.check is Check.ANYTHING or not values):
-        return True
-    return any(value is not None for value in values)
 
 
 def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
@@ -132,16 +128,6 @@ def _to_comparable(state: Any) -> Any:
     return to_canonical_json(state) if isinstance(state, list | dict) else state
 
 
-def _compute_age(trajectory: Trajectory, version: int) -> int:
-    age = version - min(trajectory.versions)
-    if age < 0:
-        raise RecordError(
-            f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the weights that are "
-            f"about to learn are version {version}; hand in the version of the learner"
-        )
-    return age
-
-
 def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
     """How many versions older the oldest weights are that sampled each row's attempt."""
     oldest: dict[tuple[Any, Any], int] = {}
@@ -153,24 +139,19 @@ def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
 
 _LAID_OUT = [field for field in STEP_FIELDS if field.column and field.column.presence is not Presence.BY_ITSELF]
 _FROM_ROWS = [field for field in _LAID_OUT if field.in_rows]
-_FROM_TRAJECTORIES = [
-    (field, _make_column_reader(field)) for field in _LAID_OUT if field.step or field.trajectory or field.make
+_FROM_TRAJECTORIES: list[tuple[StepField, Callable[[Sequence[Trajectory], Sequence[Step]], list[Any]]]] = [
+    (
+        field,
+        compile_function("owners, steps", f"return [{field.expression} for trajectory, step in zip(owners, steps)]"),
+    )
+    for field in _LAID_OUT
+    if field.is_recorded
 ]
 
 
 # Trajectories as rows, one a step, and the steps of rows again: the table of step fields, written out both ways.
 
 Spans = tuple[tuple[int, int], ...]
-
-
-def make_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """The rows of one attempt.
-
-    They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent
-    and the error stay with the trajectory. An attempt without steps has no rows.
-    """
-    for step in trajectory.steps:
-        yield _write_row(trajectory, step)
 
 
 def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
@@ -183,21 +164,19 @@ def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
     return ordered
 
 
-def _make_row_writer() -> Callable[[Trajectory, Step], dict[str, Any]]:
-    """Make the function that writes a row: a dict of what every row has, then a line or two for each further field."""
-    recorded = [field for field in STEP_FIELDS if field.step or field.trajectory or field.make]
+def _make_row_writer() -> Callable[[Trajectory], list[dict[str, Any]]]:
+    """Make the function that writes rows: a dict of what every row has, then a line or two for each further field."""
     known: dict[str, Any] = {}
     always, more = "", ""
-    for field in _order_fields(recorded):
-        known |= {f"make_{field.name}": field.make, f"absent_{field.name}": field.absent}
-        value = f"step.{field.step}" if field.step else f"trajectory.{field.trajectory}"
-        value = f"make_{field.name}(trajectory, step)" if field.make else value
+    for field in _order_fields([field for field in STEP_FIELDS if field.is_recorded]):
         if field.absent is KEPT:
-            always += f"{field.name!r}: {value}, "
-        else:
-            differs = "is not None" if field.absent is None else f"!= absent_{field.name}"
-            more += f"value = {value}\nif value {differs}: row[{field.name!r}] = value\n"
-    return compile_function("trajectory, step", f"row = {{{always}}}\n{more}return row", known)
+            always += f"{field.name!r}: {field.expression}, "
+            continue
+        known[f"absent_{field.name}"] = field.absent
+        differs = "is not None" if field.absent is None else f"!= absent_{field.name}"
+        more += f"    value = {field.expression}\n    if value {differs}: row[{field.name!r}] = value\n"
+    body = f"rows = []\nfor step in trajectory.steps:\n    row = {{{always}}}\n{more}    rows.append(row)\nreturn rows"
+    return compile_function("trajectory", body, known)
 
 
 def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
@@ -220,7 +199,12 @@ def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
     return compile_function("row, versions", f"return Step({arguments}, versions=versions)", known)
 
 
-_write_row = _make_row_writer()
+make_rows = _make_row_writer()
+"""The rows of one attempt, one a step.
+
+They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent and
+the error stay with the trajectory. An attempt without steps has no rows.
+"""
 
 read_step = _make_step_reader()
 """The step of a row, and of its spans of versions, as it was sampled: with the reward that it had by itself."""

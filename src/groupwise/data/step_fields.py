@@ -12,54 +12,22 @@ from typing import Any
 
 from groupwise.data import field_kinds as kinds
 from groupwise.data.field_kinds import KEPT, Check, Owner, Presence, StepField, TableColumn
-from groupwise.data.records import Origin, Step, Trajectory
+from groupwise.data.records import Origin, Step
 
-# Fields of a recorded step that are computed: each function makes the value to write of a trajectory and its step.
-
-
-def total_reward(trajectory: Trajectory, step: Step) -> float:
-    """The reward with what shaping added: what comparing the attempts of its group is worth."""
-    return step.reward + step.shaped
+# Which weights sampled a step, where several sampled its attempt.
 
 
-def reward_alone(trajectory: Trajectory, step: Step) -> float | None:
-    """The reward before shaping, where shaping added something; None where it is the reward itself."""
-    return step.reward if step.shaped else None
-
-
-def valid_alone(trajectory: Trajectory, step: Step) -> bool | None:
-    """`valid` as an older recording has it; None where `well_formed` and `accepted` are both known, and give it."""
-    return step.recorded_valid if step.well_formed is None or step.accepted is None else None
-
-
-def stop(trajectory: Trajectory, step: Step) -> str | None:
-    """Why the attempt ended, on its last step."""
-    return trajectory.stop if step is trajectory.steps[-1] else None
-
-
-def accuracy(trajectory: Trajectory, step: Step) -> float | None:
-    """The score `accuracy` of the attempt."""
-    return trajectory.scores.get("accuracy")
-
-
-def version(trajectory: Trajectory, step: Step) -> int | None:
+def find_one_version(step: Step) -> int | None:
     """The one version that sampled the step, where that is known."""
-    if len(trajectory.versions) == 1:
-        return trajectory.versions[0]
     known = {version for version, _ in step.versions}
     return known.pop() if len(known) == 1 else None
 
 
-def versions(trajectory: Trajectory, step: Step) -> tuple[int, ...] | None:
+def list_token_versions(step: Step) -> tuple[int, ...] | None:
     """The version of each token, where several sampled the step."""
-    if len(trajectory.versions) == 1 or len({version for version, _ in step.versions}) < 2:
+    if len({version for version, _ in step.versions}) < 2:
         return None
     return tuple(version for version, tokens in step.versions for _ in range(tokens))
-
-
-def facts(trajectory: Trajectory, step: Step) -> dict[str, Any] | None:
-    """The facts of the step; None where it has none."""
-    return dict(step.facts) if step.facts else None
 
 
 _ALWAYS = TableColumn(presence=Presence.ALWAYS)
@@ -143,7 +111,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         owner=Owner.ENVIRONMENT,
         meaning="reward of this step alone",
         step="reward",
-        make=total_reward,
+        made="step.reward + step.shaped",
         absent=KEPT,
         required=True,
         column=_ALWAYS,
@@ -155,7 +123,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         meaning="the reward before comparing the attempts of its group added to it (a ranking reward, say), where that "
         "differs",
         step="reward",  # in this order: read back, a step has the reward that it had by itself
-        make=reward_alone,
+        made="step.reward if step.shaped else None",
         follows="stop",
         column=TableColumn(made_by="from_trajectories makes it where a shaper added something"),
     ),
@@ -187,7 +155,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         "from them and is left out; where it stands alone, it does not say which of the two a step lacked, and the "
         "penalty on malformed responses (`invalid_penalty` of GiGPO and HGPO) is refused by name",
         step="recorded_valid",
-        make=valid_alone,
+        made="step.recorded_valid if step.well_formed is None or step.accepted is None else None",
         uniform=True,
         column=TableColumn(
             presence=_HANDED_IN,
@@ -225,7 +193,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         kind=kinds.STOP,
         owner=Owner.ENVIRONMENT,
         meaning="why the attempt ended, on its last row",
-        make=stop,
+        made="trajectory.stop if step is trajectory.steps[-1] else None",
         column=TableColumn(presence=Presence.ALWAYS, made_by="from_trajectories makes it of `Trajectory.stop`"),
     ),
     StepField(
@@ -256,7 +224,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         kind=kinds.NUMBER,
         owner=Owner.ENVIRONMENT,
         meaning="share of correct answers, where it is not the outcome",
-        make=accuracy,
+        made="trajectory.scores.get('accuracy')",
         uniform=True,
         follows="outcome",
         column=TableColumn(
@@ -336,7 +304,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         kind=kinds.INTEGER,
         owner=Owner.POLICY,
         meaning="policy version that sampled the step",
-        make=version,
+        made="trajectory.versions[0] if len(trajectory.versions) == 1 else find_one_version(step)",
     ),
     StepField(
         name="versions",
@@ -344,7 +312,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         owner=Owner.POLICY,
         meaning="policy version that sampled each token, one per response id, where several sampled the step; then "
         "`version` is absent",
-        make=versions,
+        made="None if len(trajectory.versions) == 1 else list_token_versions(step)",
         one_per_token=True,
         bulk=True,
     ),
@@ -364,7 +332,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         meaning="further columns by name, for `Column(name)`: the facts of a step, from its environment and from "
         "measures, and columns of your own",
         step="facts",
-        make=facts,
+        made="dict(step.facts) if step.facts else None",
     ),
     StepField(
         name="age",
@@ -439,7 +407,7 @@ def compile_function(arguments: str, body: str, known: Mapping[str, Any] | None 
     >>> compile_function("row", "return 'cut' in row")({"cut": True})
     True
     """
-    names = dict(known or {})
+    names = {"find_one_version": find_one_version, "list_token_versions": list_token_versions, **(known or {})}
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     exec(compile(f"def function({arguments}):\n{indented}", "<the table of step fields>", "exec"), names)
     function: Callable[..., Any] = names["function"]

@@ -114,7 +114,9 @@ class StepTable:
         rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
         rows = _identify(task_code, attempt_code, step_index, columns)
         begins = _begins(task_code[rows.first], attempt_code[rows.first])
-        state_code, state_keys = _states(columns.get("state"), rows.first)
+        state_code, state_keys = np.full(len(rows.first), NOT_COMPARABLE, dtype=np.int64), list[Hashable]()
+        if "state" in columns:
+            state_code, state_keys = check.code_keys("state", _take(columns["state"], rows.first))
         table = cls(
             task=task_code[rows.first],
             attempt=np.cumsum(begins) - 1,
@@ -253,7 +255,7 @@ class StepTable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _RowsOfSteps:
     """How rows make up steps: the order of identity (N), each row's step (N), and each step's first row (S)."""
 
     order: IntArray
@@ -281,7 +283,7 @@ def _keep_given(**columns: Column | None) -> dict[str, Column]:
     return present
 
 
-def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _Rows:
+def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _RowsOfSteps:
     """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
     identity = [task, attempt, index]
     if "segment" in columns:
@@ -300,10 +302,10 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mappi
     step = np.empty_like(order)
     if "segment" not in columns:
         step[order] = np.arange(len(order))
-        return _Rows(order=order, step=step, first=order)
+        return _RowsOfSteps(order=order, step=step, first=order)
     begins = _begins(task[order], attempt[order], index[order])
     step[order] = np.cumsum(begins) - 1
-    rows = _Rows(order=order, step=step, first=order[begins])
+    rows = _RowsOfSteps(order=order, step=step, first=order[begins])
     _check_segments(rows, columns)
     return rows
 
@@ -328,12 +330,16 @@ def _begins(*columns: IntArray) -> BoolArray:
     return differs
 
 
-def _check_segments(rows: _Rows, columns: Mapping[str, Column]) -> None:
+def _check_segments(rows: _RowsOfSteps, columns: Mapping[str, Column]) -> None:
     """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
+    firsts = rows.first[rows.step].tolist()
     for name in _OF_WHOLE_STEP:
-        for row, step in enumerate(rows.step.tolist()) if name in columns else ():
-            first = int(rows.first[step])
-            if _differ(columns[name][row], columns[name][first]):
+        for row, first in enumerate(firsts) if name in columns else ():
+            try:
+                differs = bool(columns[name][row] != columns[name][first])
+            except Exception:  # an array, say, which no such column takes: its own check tells
+                continue
+            if differs:
                 raise RecordError(
                     f"rows {first} and {row} are segments of one step, but differ in {name!r} "
                     f"({check.quote_value(columns[name][first])} and {check.quote_value(columns[name][row])}); "
@@ -342,20 +348,7 @@ def _check_segments(rows: _Rows, columns: Mapping[str, Column]) -> None:
                 )
 
 
-def _differ(value: Any, other: Any) -> bool:
-    try:
-        return bool(value != other)
-    except Exception:  # an array, say, which no such column takes: its own check tells
-        return False
-
-
-def _states(column: Column | None, rows: IntArray) -> tuple[IntArray, list[Hashable]]:
-    if column is None:
-        return np.full(len(rows), NOT_COMPARABLE, dtype=np.int64), []
-    return check.code_keys("state", _take(column, rows))
-
-
-def _extra_columns(columns: Mapping[str, Column], rows: _Rows) -> dict[str, npt.NDArray[Any]]:
+def _extra_columns(columns: Mapping[str, Column], rows: _RowsOfSteps) -> dict[str, npt.NDArray[Any]]:
     """The columns beside a table's own, and `valid` where the two that it consists of are among them."""
     extra = {name: _extra_column(name, column, rows) for name, column in columns.items() if name not in OWN_FIELDS}
     if "well_formed" in extra and "accepted" in extra:
@@ -371,7 +364,7 @@ def _extra_columns(columns: Mapping[str, Column], rows: _Rows) -> dict[str, npt.
     return extra
 
 
-def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
+def _extra_column(name: str, column: Column, rows: _RowsOfSteps) -> npt.NDArray[Any]:
     kind = COLUMNS[name].check if name in COLUMNS else Check.ANYTHING
     if kind is Check.NUMBER:
         return check.to_numbers(name, column, largest=check.LARGEST_REWARD)[rows.first]
@@ -387,4 +380,4 @@ def _extra_column(name: str, column: Column, rows: _Rows) -> npt.NDArray[Any]:
 def _take(column: Column, rows: IntArray) -> npt.NDArray[Any]:
     if isinstance(column, np.ndarray):
         return column[rows]
-    return np.fromiter((column[row] for row in rows.tolist()), dtype=object, count=len(rows))
+    return np.fromiter(map(column.__getitem__, rows.tolist()), dtype=object, count=len(rows))

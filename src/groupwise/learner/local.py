@@ -18,7 +18,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals, count_totals
+from groupwise.data.samples import (
+    PolicyRole,
+    PromptAndResponse,
+    Sample,
+    Totals,
+    count_totals,
+    find_training,
+    keep_trained,
+)
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.fused_backward import (
@@ -167,7 +175,7 @@ class LocalLearner:
         self._check_whole()
         config = self._config
         whole = has_first_pass(self._loss)
-        training = [sample for sample in samples if sample.num_trained]
+        training = [samples[number] for number in find_training(samples)]
         if not training:
             raise TrainingError("no sample of the update trains; leave the update out")
         stages = [
@@ -211,7 +219,9 @@ class LocalLearner:
         return [
             sample
             for sample in samples
-            if any(np.any(sample.of_trained(credit)) for credit in (sample.advantage, *sample.channels.values()))
+            if any(
+                np.any(keep_trained([sample], [credit])[0]) for credit in (sample.advantage, *sample.channels.values())
+            )
         ]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import TypeVar
 
 import torch
 
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, keep_trained
 from groupwise.losses.token_columns import TokenColumns
 from groupwise.models.pack import Pack, spread_over_tokens
 from groupwise.models.padded_rows import PaddedRows
@@ -69,7 +68,7 @@ class MicroBatch:
 def check_logps(samples: Sequence[Sample]) -> None:
     """Refuse samples whose log-probs were not recorded."""
     for number, sample in enumerate(samples):
-        if sample.num_trained and not sample.logp_behaviour:
+        if not sample.logp_behaviour and sample.num_trained:
             raise RecordError(
                 f"{sample.name}: the log-probs of its sampled tokens were not recorded; record what the engine reports",
                 row=number,
@@ -78,13 +77,14 @@ def check_logps(samples: Sequence[Sample]) -> None:
 
 def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
     device = layouts[0].sample.device
-    behaviour = [sample.of_trained(sample.logp_behaviour) for sample in samples]
-    advantage = [sample.of_trained(sample.advantage) for sample in samples]
+    behaviour = keep_trained(samples, [sample.logp_behaviour for sample in samples])
+    advantage = keep_trained(samples, [sample.advantage for sample in samples])
     step = torch.tensor([sample.step for sample in samples], device=device)
     trajectory = torch.tensor([sample.trajectory for sample in samples], device=device)
     group = torch.tensor([sample.group for sample in samples], device=device)
     named = _list_by_name("column", [sample.columns for sample in samples])
-    channels = _list_by_name("channel", [_channels_of_trained(sample) for sample in samples])
+    credit = _list_by_name("channel", [sample.channels for sample in samples])
+    channels = {name: keep_trained(samples, values) for name, values in credit.items()}
     spans = _list_spans(samples)
     is_off_policy = [sample.off_policy for sample in samples]
     off_policy = torch.tensor(is_off_policy, device=device) if any(is_off_policy) else None
@@ -115,7 +115,7 @@ def _list_spans(samples: Sequence[Sample]) -> list[float | Sequence[float]] | No
                 f"{sample.name}: its tokens have no spans, and those of other samples do; give them to all or to none",
                 row=number,
             )
-    return [sample.of_trained(sample.spans or ()) for sample in samples]
+    return keep_trained(samples, [sample.spans or () for sample in samples])
 
 
 def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample]]:
@@ -141,16 +141,6 @@ def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample
 def scale_credit(micro: MicroBatch, log_factor_R: torch.Tensor) -> MicroBatch:
     """The micro-batch with the credit of each token times the factor of its trajectory."""
     return replace(micro, advantage=micro.advantage * log_factor_R.to(micro.advantage).exp()[micro.trajectory])
-
-
-def _channels_of_trained(sample: Sample) -> Mapping[str, float | tuple[float, ...]]:
-    """The channels of a sample, of the tokens that train."""
-    if sample.trained is None:
-        return sample.channels
-    return {
-        name: tuple(compress(credit, sample.trained)) if isinstance(credit, tuple) else credit
-        for name, credit in sample.channels.items()
-    }
 
 
 def _list_by_name(what: str, by_sample: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:

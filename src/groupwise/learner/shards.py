@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, find_longest
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.local_files import (
     name_optimiser_tensors,
@@ -68,7 +68,7 @@ class ShardedForward(Forward):
             raise ConfigError(f"training.learner: {fault}; a sharded learner reads packs only, take the local learner")
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
-        CausalLM.of(self.model).check_tree(max((len(sample.token_ids) for sample in samples), default=1))
+        CausalLM.of(self.model).check_tree(find_longest(samples))
         share = self._settings.share_prefixes
         packs = pack(samples, token_budget=token_budget, share=share, unit=unit)
         return [layout.to(self.device) for layout in packs]

@@ -91,7 +91,7 @@ class Ragged:
 
 
 def merge_samples(samples: Sequence[Sample]) -> Forest:
-    return merge_sequences([sample.token_ids for sample in samples])
+    return merge_sequences([sample.prompt_ids + sample.response_ids for sample in samples])
 
 
 def merge_sequences(sequences: Sequence[Sequence[int]]) -> Forest:

@@ -12,7 +12,7 @@ import torch._dynamo
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, find_longest
 from groupwise.models.attention import make_pack_inputs
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.head import compute_head_logps
@@ -271,7 +271,7 @@ def lay_out(
         share: Whether equal beginnings are computed once.
         unit: What lies whole in one micro-batch.
     """
-    fault = find_packing_fault(model, longest=max((len(sample.token_ids) for sample in samples), default=1))
+    fault = find_packing_fault(model, longest=find_longest(samples))
     if fault is None:
         return pack(samples, token_budget=token_budget, share=share, unit=unit)
     warnings.warn(f"{fault}; training goes on with padded rows, which take longer", stacklevel=2)

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
 
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, find_training, list_computed_responses
 from groupwise.data.segments import BoolArray, IntArray
 from groupwise.models.forest import Forest, Ragged, count_up, find_common_prefixes, grow_forest, sort_sequences
 from groupwise.system.errors import ConfigError, RecordError, nearest
@@ -119,10 +120,12 @@ def pack(
     """
     if token_budget < 1:
         raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
-    trained = np.array([number for number, sample in enumerate(samples) if sample.num_trained], dtype=np.int64)
+    trained = np.array(find_training(samples), dtype=np.int64)
     members = [samples[number] for number in trained.tolist()]
-    inputs = Ragged.of([sample.computed_ids[:-1] for sample in members])
-    targets = Ragged.of([sample.computed_response_ids for sample in members])
+    responses = list_computed_responses(members)
+    # The last token predicts nothing.
+    inputs = Ragged.of([sample.prompt_ids + said[:-1] for sample, said in zip(members, responses, strict=True)])
+    targets = Ragged.of(responses)
     kept, units = find_trained_tokens(members, targets), _label_large_units(members, unit)
     plan = _plan_shared(inputs, token_budget, units) if share else None
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
@@ -412,15 +415,15 @@ class Predictions:
 def find_trained_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
     """Whether each of the targets trains (R), for samples that each train; None = all do.
 
-    `targets` are the samples' `computed_response_ids`, one sample after the other.
+    `targets` are the samples' responses as far as they are computed, one sample after the other.
     """
-    if all(sample.trained is None for sample in samples):
+    if not any(map(attrgetter("trained"), samples)):
         return None
     lengths = targets.length.tolist()
-    trains = (
+    trains = [
         (True,) * length if sample.trained is None else sample.trained[:length]
         for sample, length in zip(samples, lengths, strict=True)
-    )
+    ]
     return np.fromiter(chain.from_iterable(trains), dtype=np.bool_, count=len(targets.flat))
 
 

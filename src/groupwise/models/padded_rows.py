@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, find_training, list_computed_responses
 from groupwise.models.forest import Ragged, count_up
 from groupwise.models.pack import Layout, Predictions, find_trained_tokens, label_units
 from groupwise.system.errors import ConfigError
@@ -51,7 +51,7 @@ def pad_rows(
         width: Width of every row; None = the longest sample of the micro-batch.
         pad_id: Token id of padding.
     """
-    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    trained = find_training(samples)
     step = len(trained) if num_rows is None else num_rows
     if step < 1 and trained:
         raise ConfigError(f"num_rows is {num_rows}; a micro-batch has at least one row")
@@ -68,11 +68,15 @@ def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str
     """
     if token_budget < 1:
         raise ConfigError(f"token_budget is {token_budget}; a micro-batch holds at least one token")
-    trained = [number for number, sample in enumerate(samples) if sample.num_trained]
+    trained = find_training(samples)
     units: dict[int, list[int]] = {}
     for number, label in zip(trained, label_units([samples[number] for number in trained], unit).tolist(), strict=True):
         units.setdefault(label, []).append(number)
-    width = {label: max(len(samples[number].computed_ids) for number in members) for label, members in units.items()}
+    said = list_computed_responses(samples)
+    width = {
+        label: max(len(samples[number].prompt_ids) + len(said[number]) for number in members)
+        for label, members in units.items()
+    }
     batches: list[list[int]] = []
     for label in sorted(units, key=width.__getitem__):
         joined = [*(batches[-1] if batches else []), *units[label]]
@@ -84,9 +88,11 @@ def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str
 
 
 def _make_rows(samples: Sequence[Sample], members: list[int], *, width: int | None, pad_id: int) -> PaddedRows:
-    tokens = Ragged.of([samples[number].computed_ids for number in members])
-    targets = Ragged.of([samples[number].computed_response_ids for number in members])
-    responses, kept = targets.length, find_trained_tokens([samples[number] for number in members], targets)
+    chosen = [samples[number] for number in members]
+    said = list_computed_responses(chosen)
+    tokens = Ragged.of([sample.prompt_ids + response for sample, response in zip(chosen, said, strict=True)])
+    targets = Ragged.of(said)
+    responses, kept = targets.length, find_trained_tokens(chosen, targets)
     longest = int(tokens.length.max())
     if width is not None and width < longest:
         raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")

@@ -571,7 +571,7 @@ def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]
                 "origin": Origin.REPLAYED.value,
                 "error": None,
                 # Through JSON, like the rows beside which it is compared: tuples become lists.
-                "steps": json.loads(json.dumps(list(make_rows(member)))),
+                "steps": json.loads(json.dumps(make_rows(member))),
                 "credit": row["credit"],
                 "source": source,
             }

@@ -161,7 +161,7 @@ def write_past_attempts(
                 min(trajectory.versions, default=number - 1),
                 trajectory.origin.value,
                 score_of(trajectory),
-                max((abs(value) for value in values), default=0.0),
+                max(map(abs, values), default=0.0),
                 digest_states(trajectory).tobytes(),
                 np.array([step.reward for step in trajectory.steps], dtype=np.float64).tobytes(),
             )

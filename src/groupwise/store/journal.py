@@ -339,7 +339,7 @@ class Journal:
 
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
-    total = sum(step.reward for step in trajectory.steps)
+    total = sum([step.reward for step in trajectory.steps])
     return (
         number,
         trajectory.task.id,
@@ -349,7 +349,7 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
         trajectory.scores.get("success"),
         trajectory.origin.value,
         trajectory.error,
-        pack_blob(list(make_rows(trajectory))),
+        pack_blob(make_rows(trajectory)),
         pack_blob(list(credit)),
         trajectory.parent,
     )

@@ -387,11 +387,24 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 def pack_blob(value: object) -> bytes:
     """A JSON value as a blob; TypeError for what is none, such as a set, which has no order to come back in."""
-    _check(value)
     try:
         written = to_json(value, inf_nan_mode="constants")  # several times as fast as json.dumps
     except PydanticSerializationError as error:  # half of a character, nesting without end
         raise TypeError(f"no form in JSON: {error}") from None
+    holders: list[Any] = [[value]]
+    for holder in holders:  # grows while it is walked
+        if isinstance(holder, dict):
+            if not {str}.issuperset(map(type, holder)):
+                strange = next(key for key in holder if type(key) is not str)
+                raise TypeError(f"JSON names are text, but an object has {strange!r}")
+            holder = holder.values()
+        if _LEAVES.issuperset(map(type, holder)):  # long lists are of numbers alone
+            continue
+        for entry in holder:
+            if isinstance(entry, dict | list | tuple):
+                holders.append(entry)
+            elif not isinstance(entry, str | int | float | None):
+                raise TypeError(f"a {type(entry).__module__}.{type(entry).__name__} has no form in JSON")
     return zlib.compress(written, 1)
 
 
@@ -401,20 +414,6 @@ def unpack_blob(blob: bytes) -> Any:
         return json.loads(zlib.decompress(blob))
     except zlib.error as error:
         raise ValueError(f"a blob cannot be unpacked: {error}") from None
-
-
-def _check(value: object) -> None:
-    if isinstance(value, list | tuple):
-        if not _LEAVES.issuperset(map(type, value)):  # long lists are of numbers alone
-            for entry in value:
-                _check(entry)
-    elif isinstance(value, dict):
-        _check([*value.values()])
-        strange = [key for key in value if not isinstance(key, str)]
-        if strange:
-            raise TypeError(f"JSON names are text, but an object has {strange[0]!r}")
-    elif not isinstance(value, str | int | float | None):
-        raise TypeError(f"a {type(value).__module__}.{type(value).__name__} has no form in JSON")
 
 
 # The updates of a journal as a chain of digests: each over the one before it and over what was written for the update.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.data.records import FAULTS, Origin, StopReason, Trajectory, score_of
+from groupwise.data.records import FAULTS, Origin, StopReason, Trajectory, list_valid, score_of
 from groupwise.data.samples import Totals
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
@@ -218,7 +218,7 @@ def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Tr
         "rollout/success": successes,
         "rollout/well_formed": [step.well_formed for step in steps if step.well_formed is not None],
         "rollout/accepted": [step.accepted for step in steps if step.accepted is not None],
-        "rollout/valid": [step.valid for step in steps if step.valid is not None],
+        "rollout/valid": [valid for valid in list_valid(steps) if valid is not None],
         "rollout/return_spread": [float(np.std(scores)) for scores in wide],
         "rollout/entropy": entropies,
     }

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from groupwise.data.samples import count_totals
 from groupwise.system.errors import RecordError
 from tests.unit.models.samples import sample
 
@@ -54,7 +55,7 @@ def test_a_sample_is_frozen_and_keyword_only() -> None:
 def test_lengths_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
     whole = sample((1,), (2, 3), trajectory=4, step=1)
     with pytest.raises(RecordError) as raised:
-        dataclasses.replace(whole, **changes)  # type: ignore[arg-type]
+        count_totals([dataclasses.replace(whole, **changes)], max_tokens=4)  # type: ignore[arg-type]
     assert str(raised.value) == message
 
 

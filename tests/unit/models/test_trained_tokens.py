@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from groupwise.data.samples import count_totals
+from groupwise.data.samples import count_totals, find_training, keep_trained, list_computed_responses
 from groupwise.models.pack import pack, spread_over_tokens, unpack
 from groupwise.models.padded_rows import pad_rows, pad_within_budget
 from groupwise.system.errors import RecordError
@@ -18,18 +18,21 @@ WHOLE = sample((1, 2), (3, 7), trajectory=1)
 
 def test_a_sample_knows_which_of_its_tokens_train() -> None:
     assert MIDDLE.num_trained == 2
-    assert MIDDLE.computed_ids == (1, 2, 3, 4, 5)
-    assert MIDDLE.of_trained((0.1, 0.2, 0.3, 0.4)) == (0.2, 0.3)
-    assert MIDDLE.of_trained(0.5) == 0.5
-    assert MIDDLE.of_trained(()) == ()
-    assert WHOLE.of_trained((0.1, 0.2)) == (0.1, 0.2)
-    assert dataclasses.replace(MIDDLE, trains=False).num_trained == 0
-    assert dataclasses.replace(MIDDLE, trained=(False,) * 4).computed_response_ids == ()
+    assert keep_trained([MIDDLE] * 3 + [WHOLE], [(0.1, 0.2, 0.3, 0.4), 0.5, (), (0.1, 0.2)]) == [
+        (0.2, 0.3),
+        0.5,
+        (),
+        (0.1, 0.2),
+    ]
+    idle, masked = dataclasses.replace(MIDDLE, trains=False), dataclasses.replace(MIDDLE, trained=(False,) * 4)
+    assert idle.num_trained == 0
+    assert find_training([idle, MIDDLE, masked, WHOLE]) == [1, 3]
+    assert list_computed_responses([MIDDLE, masked, WHOLE]) == [(3, 4, 5), (), (3, 7)]
 
 
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
-        sample((1,), (2, 3), trained=(True,))
+        count_totals([sample((1,), (2, 3), trained=(True,))], max_tokens=4)
     assert str(raised.value) == (
         "sample of trajectory 0, step 0: trained has 1 entries for 2 sampled tokens; "
         "say of each token whether it trains, or leave it out"
@@ -64,7 +67,7 @@ def test_rows_end_with_the_last_token_that_trains() -> None:
 
 def test_a_column_takes_the_values_of_the_tokens_that_train() -> None:
     (packed,) = pack([MIDDLE, WHOLE], token_budget=100)
-    values = [MIDDLE.of_trained((0.1, 0.25, 0.5, 0.4)), 2.0]
+    values = keep_trained([MIDDLE, WHOLE], [(0.1, 0.25, 0.5, 0.4), 2.0])
     assert spread_over_tokens(packed, values).tolist() == [0.25, 0.5, 2.0, 2.0]
 
 
