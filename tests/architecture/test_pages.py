@@ -124,6 +124,7 @@ def is_importable(name: str) -> bool:
     return True
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts", "build_r3"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
     module = load_script(script)
@@ -132,6 +133,7 @@ def test_tables_are_what_the_script_would_write(script: str) -> None:
         assert module.page(text) == text, f"run `python docs/{script}.py`"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["all weights, float32", "all weights, lean", "LoRA, rank 16", "QLoRA, rank 16"])
 def test_the_memory_table_is_what_the_script_would_write(kind: str) -> None:
     """One size of each kind: all twenty lines take a minute."""

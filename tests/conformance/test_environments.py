@@ -51,6 +51,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_environments_keep_every_rule(name: str) -> None:
     results = check_environment(BUILT_IN[name])

@@ -59,6 +59,7 @@ def test_every_alarm_has_a_run_that_deserves_it() -> None:
     assert [name for name, _ in AlarmsConfig().list_rules()] == list(DESERVED) == list(TWINS)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", DESERVED)
 def test_an_alarm_stops_the_run_that_deserves_it(name: str, tmp_path: Path) -> None:
     config, listener = make_deserving(name, alarms={name: {"action": "stop"}}), Listener()
@@ -73,6 +74,7 @@ def test_an_alarm_stops_the_run_that_deserves_it(name: str, tmp_path: Path) -> N
     assert is_finished(tmp_path, config)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TWINS)
 def test_its_twin_without_the_cause_does_not_raise_it(name: str, tmp_path: Path) -> None:
     config = make_deserving(name, **TWINS[name])
@@ -109,6 +111,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[str, str], li
     return play(folder, make_hacked()), read_alarms(folder, make_hacked())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", range(1, 10, 2))
 def test_an_interrupted_run_raises_the_same_alarms_once(
     number: int, tmp_path: Path, whole: tuple[tuple[str, str], list[Alarm]]

@@ -54,6 +54,7 @@ def list_attempts(run: Path) -> list[dict[str, Any]]:
         return list(journal.trajectories(2))
 
 
+@pytest.mark.few(2)
 def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> None:
     name, run = played
     for _, row in list_answers(run):
@@ -72,6 +73,7 @@ def test_measures_are_facts_that_fit_the_answer(played: tuple[str, Path]) -> Non
             assert len(facts["logp_hot"]) == len(facts["logp_cold"]) == num
 
 
+@pytest.mark.few(2)
 def test_the_credit_of_tokens_is_derived_again_from_the_journal(played: tuple[str, Path]) -> None:
     name, run = played
     trained = 0

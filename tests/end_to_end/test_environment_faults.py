@@ -35,6 +35,7 @@ def run_with(folder: Path, trouble: str, *, workers: int, attempts: int = 16) ->
     return open_run(settings, folder)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("trouble", "workers", "stop", "error"),
     [

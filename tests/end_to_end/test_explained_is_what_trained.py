@@ -90,6 +90,7 @@ def derive_last_update(folder: Path) -> tuple[DerivedCredit, TokenTable]:
     return derived, TokenTable.from_rows(derived.table, derived.rows)
 
 
+@pytest.mark.few(4)
 def test_every_token_is_explained_by_the_number_that_trained(played: Played) -> None:
     derived, tokens = derive_last_update(played.folder)
     assert len(played.samples) == len(derived.rows)
@@ -157,6 +158,7 @@ def test_both_commands_tell_a_token_with_its_text_and_refuse_one_that_is_not_the
     assert f"has no token 999; its tokens run from 0 to {last}" in str(missing.exception)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PAIRED)
 def test_the_pairs_that_are_shown_are_those_that_trained(name: str, tmp_path: Path) -> None:
     played = play_watched(name, tmp_path)

@@ -14,6 +14,8 @@ from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.end_to_end.overlapping_runs import KINDS
 
+pytestmark = pytest.mark.more
+
 UPDATES = 5
 
 

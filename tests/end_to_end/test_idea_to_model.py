@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM
 from tests.architecture.markdown import blocks_of, text_of
 from tests.end_to_end.idea_to_model import PAGE, PYTHON_FILES, RUN_FILES, Reader
 
+pytestmark = pytest.mark.more
+
 
 def test_the_page_leads_from_the_readers_files_to_a_folder_that_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -143,6 +143,7 @@ READERS = {
 """Further recipes that read a judge: the fact, and scores that mean something to them."""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("recipe", READERS)
 def test_every_recipe_that_reads_a_judge_takes_a_server(recipe: str, tmp_path: Path) -> None:
     fact, choices = READERS[recipe]
@@ -159,6 +160,7 @@ def test_every_recipe_that_reads_a_judge_takes_a_server(recipe: str, tmp_path: P
     assert len(scores) == 2
 
 
+@pytest.mark.more
 def test_killed_in_the_middle_of_its_questions_a_run_resumes_to_the_bit(tmp_path: Path) -> None:
     with serve() as endpoint:
         file = write_run(tmp_path, "endpoint", endpoint)

@@ -14,6 +14,7 @@ from benchmarks.faults.small_runs import HGPO, R3, REMEMBERING
 from benchmarks.faults.small_runs import UPDATES as FEWER
 from groupwise.store.checkpoint_files import read_state
 from groupwise.training.config.run_file import load_run
+from tests.effort import THOROUGH
 from tests.end_to_end.resumed_runs import (
     UPDATES,
     check_attempts,
@@ -42,6 +43,7 @@ MAX_RUNS = 3
 """Kills come by the clock: on a busy machine one may miss the stage that it was meant for, and is tried once more."""
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_path: Path) -> None:
     met = set[str]()
     for number in range(MAX_RUNS):
@@ -61,7 +63,8 @@ def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_pa
 
 
 def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
-    assert len(train_with_kills(tmp_path, num_kills=10, run=RESCUED)) == 10
+    num_kills = 10 if THOROUGH else 3
+    assert len(train_with_kills(tmp_path, num_kills=num_kills, run=RESCUED)) == num_kills
     check_weights(tmp_path)
     with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
@@ -91,6 +94,7 @@ REMEMBERED = (
 """Three memories at once, with a longer start: room for twenty kills."""
 
 
+@pytest.mark.more
 def test_a_run_whose_parts_remember_ends_alike_to_the_bit_when_it_is_killed_twenty_times(tmp_path: Path) -> None:
     """State, weights and journal: after every update and in every checkpoint."""
     assert len(train_with_kills(tmp_path, num_kills=20, run=REMEMBERED)) == 20
@@ -118,6 +122,7 @@ OVERLAPPING = RESCUED.replace("[rollout]", "[rollout]\nlag = 1")
 """The same, with the attempts of each update played while the one before is learnt."""
 
 
+@pytest.mark.more
 def test_a_run_that_plays_ahead_ends_alike_too(tmp_path: Path) -> None:
     killed = train_with_kills(tmp_path, num_kills=12, run=OVERLAPPING)
     assert {"learn", "wait", "prepare", "handover", "write"} <= {name for name, _ in killed}

@@ -36,6 +36,7 @@ RUN = (
 """The example, short: six of eight tasks of an update are questions."""
 
 
+@pytest.mark.more
 def test_a_mixed_run_that_is_killed_and_resumed_ends_alike_and_every_update_has_its_shares(tmp_path: Path) -> None:
     assert len(train_with_kills(tmp_path, num_kills=4, run=RUN)) == 4
     check_weights(tmp_path)
@@ -89,6 +90,7 @@ def test_the_python_of_the_page_mixes() -> None:
     assert eval(shown, namespace) == said.split(", ")
 
 
+@pytest.mark.more
 def test_commands_understand_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groupwise: Run) -> None:
     (tmp_path / "run.toml").write_text(RUN, encoding="utf-8")
     monkeypatch.chdir(ROOT)

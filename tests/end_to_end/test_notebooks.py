@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.more
+
 pytest.importorskip("torch")
 pytest.importorskip("pandas")
 

@@ -45,6 +45,7 @@ def train_once(config: RunConfig, folder: Path) -> tuple[list[Trajectory], list[
     return observer.attempts, said
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["household", "gridworld", "lookup"])
 def test_a_recorded_prompt_is_taken_apart_as_a_previewed_one(name: str, tmp_path: Path) -> None:
     config = load_example(name, "rollout.system='be quick .'")
@@ -66,6 +67,7 @@ def test_a_recorded_prompt_is_taken_apart_as_a_previewed_one(name: str, tmp_path
     assert compared >= min(2, len(shown.steps))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_preview_has_the_prompts_of_the_first_update(name: str, tmp_path: Path) -> None:
     obstacle = find_obstacle(EXAMPLES / f"{name}.toml")

@@ -53,6 +53,7 @@ def leave_out_counts(digests: dict[str, Any]) -> dict[str, Any]:
     return {**digests, "journal": {**digests["journal"], "metrics": kept}}
 
 
+@pytest.mark.few(1)
 def test_a_run_through_a_server_equals_the_run_in_one_process_to_the_bit(tmp_path: Path, local: dict[str, Any]) -> None:
     with open_run(make_config(engine=ServerEngineConfig(replicas=1)), tmp_path / "run") as run:
         train(run)
@@ -74,6 +75,7 @@ class Killer(RunObserver):
             self._act()
 
 
+@pytest.mark.more
 def test_a_killed_server_costs_a_run_nothing_and_comes_back(tmp_path: Path, local: dict[str, Any]) -> None:
     """Two servers, one killed before the attempts of the second update are played: these go to the other one."""
     with open_run(make_config(engine=ServerEngineConfig(replicas=2)), tmp_path / "run") as run:

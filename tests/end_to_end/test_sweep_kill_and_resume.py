@@ -46,6 +46,7 @@ learning_rate = 1e-2
 """
 
 
+@pytest.mark.more
 def test_a_sweep_that_is_killed_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text(RUN, encoding="utf-8")

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 
 from groupwise.cli.main import app
 
+pytestmark = pytest.mark.more
+
 PAGE = (Path(__file__).parents[2] / "docs" / "your_own_environment.md").read_text(encoding="utf-8")
 
 

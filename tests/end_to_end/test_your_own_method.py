@@ -16,6 +16,8 @@ pytest.importorskip("torch")
 from groupwise import ConfigError
 from groupwise.cli.main import app
 
+pytestmark = pytest.mark.more
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "your_own_method.md").read_text(encoding="utf-8")
 SHORT = ["--plain", "--set", "training.updates=1", "--set", "warm_start.tasks=20", "--set", "evaluation.tasks=0"]

@@ -36,6 +36,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "make_pack_inputs", make_inputs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )  # the compiler looks

@@ -36,7 +36,18 @@ ROOT = EXAMPLES.parent
 GRPO = EXAMPLES / "recipes" / "grpo.toml"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+QUICK = {
+    *("household", "frozen_lake", "r3_household", "r3_countdown", "mixture", "webshop"),
+    *("recipes/grpo", "recipes/gigpo", "recipes/hgpo", "recipes/hgae", "recipes/r3", "recipes/r3_hgpo", "recipes/spae"),
+    *("recipes/dapo", "recipes/dpo", "recipes/disco", "recipes/seeupo", "recipes/gtpo", "recipes/copo", "recipes/d3s"),
+}
+"""Examples that `make test` holds against their goldens; `make test-more` does the others."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[] if name_of(path) in QUICK else pytest.mark.more, id=name_of(path)) for path in FILES],
+)
 def test_an_example_comes_to_its_golden(path: Path, tmp_path: Path) -> None:
     obstacle = find_obstacle(path)
     if obstacle:

@@ -81,6 +81,7 @@ def test_every_part_of_every_catalogue_is_held_to_the_law() -> None:
     )
 
 
+@pytest.mark.few(20)
 @every_loss
 def test_every_split_and_layout_gives_one_value_and_gradient(name: str) -> None:
     loss, samples = LOSSES[name], list_samples()

@@ -142,6 +142,7 @@ def test_readers_go_on_while_somebody_writes(groupwise: Run, tmp_path: Path) -> 
             assert ran.status == 0, ran.err
 
 
+@pytest.mark.more
 def test_of_two_that_resume_with_other_rates_one_goes_on(groupwise: Run, tmp_path: Path) -> None:  # noqa: F811
     assert groupwise("train", small(tmp_path), "--out", "run").status == 0
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}

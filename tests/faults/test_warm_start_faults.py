@@ -76,6 +76,7 @@ CAUSES = {
 EVERYWHERE = [(trouble, 0, place) for trouble in ("raise", "exit") for place in ("open", "observe", "expert", "act")]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("trouble", "workers", "place"),
     [

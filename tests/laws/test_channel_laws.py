@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import groupwise
@@ -21,7 +21,6 @@ from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run,
 from tests.oracles.tool_use import economy, sum_clipped_channels
 from tests.strategies import UNIT, Row, random_rows
 
-fewer = settings(max_examples=40)
 WEIGHTS = st.floats(-2, 2)
 
 
@@ -109,7 +108,6 @@ def test_where_no_ratio_is_clipped_two_channels_are_one_of_their_sum(tokens: lis
 
 
 @given(tokens=drawn_updates)
-@fewer
 def test_a_token_without_credit_in_any_channel_adds_nothing(tokens: list[Token]) -> None:
     idle = [dataclasses.replace(token, advantage=0.0) if token.trains else token for token in tokens]
     channel = dict.fromkeys((token.trajectory for token in tokens), 0.0)

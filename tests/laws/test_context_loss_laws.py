@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,8 +24,6 @@ from groupwise.methods.reg_grpo import Regression
 from tests.oracles import context_losses as oracle
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import GARBAGE, columns_of, random_update, run, totals_of
-
-fewer = settings(max_examples=25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +179,6 @@ def deal_out(drawn: Grouped, unit: str) -> list[list[int]]:
 
 @every_case
 @given(drawn=grouped_updates)
-@fewer
 def test_any_split_gives_the_loss_and_gradient_of_the_oracle(name: str, drawn: Grouped) -> None:
     loss, judge = CASES[name]
     value, slopes = by_oracle(judge, drawn)
@@ -197,7 +194,6 @@ def test_any_split_gives_the_loss_and_gradient_of_the_oracle(name: str, drawn: G
 
 @every_case
 @given(drawn=grouped_updates)
-@fewer
 def test_what_a_masked_token_holds_changes_not_one_bit(name: str, drawn: Grouped) -> None:
     rng, loss = random.Random(drawn.seed), CASES[name][0]
     fields = ("logp", "old", "behaviour", "ref", "entropy", "advantage")

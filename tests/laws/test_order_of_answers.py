@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch")
@@ -50,7 +50,6 @@ def play(
     return played, waiting.steps
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     num_tasks=st.integers(1, 3),
     num_attempts=st.integers(1, 5),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.training.evaluation.over_seeds import (
@@ -34,7 +34,6 @@ def pairs(draw: st.DrawFn) -> tuple[Scores, Scores]:
 
 
 @given(scores(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=50)
 def test_the_order_of_the_runs_changes_no_bit(matrix: Scores, random: st.DataObject) -> None:
     order = list(range(len(matrix)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -47,7 +46,6 @@ def test_the_order_of_the_runs_changes_no_bit(matrix: Scores, random: st.DataObj
 
 
 @given(scores())
-@settings(deadline=None, max_examples=50)
 def test_the_interquartile_mean_lies_between_the_middle_scores(matrix: Scores) -> None:
     """The trimmed mean by hand: a quarter of the scores, rounded down, goes at either end."""
     flat = sorted(matrix.ravel().tolist())
@@ -59,7 +57,6 @@ def test_the_interquartile_mean_lies_between_the_middle_scores(matrix: Scores) -
 
 
 @given(scores())
-@settings(deadline=None, max_examples=50)
 def test_an_arm_is_no_better_than_itself(matrix: Scores) -> None:
     estimate = estimate_improvement(matrix, matrix, resamples=RESAMPLES)
     assert estimate.value == 0.5
@@ -67,7 +64,6 @@ def test_an_arm_is_no_better_than_itself(matrix: Scores) -> None:
 
 
 @given(pairs())
-@settings(deadline=None, max_examples=50)
 def test_what_one_arm_gains_the_other_loses(both: tuple[Scores, Scores]) -> None:
     first, second = both
     there = estimate_improvement(first, second, resamples=RESAMPLES)
@@ -82,7 +78,6 @@ def test_what_one_arm_gains_the_other_loses(both: tuple[Scores, Scores]) -> None
 
 
 @given(scores(), st.integers(-3, 3), st.integers(1, 4))
-@settings(deadline=None, max_examples=50)
 def test_shift_and_scale_pass_through(matrix: Scores, shift: int, scale: int) -> None:
     plain = estimate_interquartile_mean(matrix, resamples=RESAMPLES)
     moved = estimate_interquartile_mean(matrix * scale + shift, resamples=RESAMPLES)

@@ -79,6 +79,7 @@ class Interrupting(RunObserver):
             raise KeyboardInterrupt
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("stage", "number"), [("learn", 3), ("write", 4)])
 def test_what_was_asked_for_is_trained_also_where_a_free_run_was_stopped(
     tmp_path: Path, stage: str, number: int
@@ -109,6 +110,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFUSED = "attempts that are ready for the next updates were sampled by weights up to 3 versions back, and with"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("lag", "said"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.data.samples import Pair, Totals
@@ -44,7 +44,6 @@ CASES: dict[str, tuple[Any, oracle.PairOracle, str]] = {
     for clip in ("separate", "joint", "none")
 }
 every_case = pytest.mark.parametrize("name", CASES)
-fewer = settings(max_examples=25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +115,6 @@ def everything(paired: Paired) -> list[list[int]]:
 
 @every_case
 @given(paired=paired_updates)
-@fewer
 def test_any_split_gives_the_loss_and_gradient_of_the_oracle(name: str, paired: Paired) -> None:
     loss, term, per = CASES[name]
     value, slopes = oracle.by_oracle(paired.tokens, paired.pairs, term, per=per)
@@ -130,7 +128,6 @@ def test_any_split_gives_the_loss_and_gradient_of_the_oracle(name: str, paired: 
 
 @every_case
 @given(paired=paired_updates)
-@fewer
 def test_what_a_masked_token_holds_changes_not_one_bit(name: str, paired: Paired) -> None:
     rng, loss = random.Random(paired.seed), CASES[name][0]
     fields = ("logp", "old", "behaviour", "ref", "entropy", "advantage")
@@ -146,7 +143,6 @@ def test_what_a_masked_token_holds_changes_not_one_bit(name: str, paired: Paired
 
 @every_case
 @given(paired=paired_updates)
-@fewer
 def test_the_gradient_is_that_of_finite_differences(name: str, paired: Paired) -> None:
     """But for the joint weight of P3O, through which none runs, and for its kinks, which are rarely met."""
     loss, trained = CASES[name][0], [i for i, token in enumerate(paired.tokens) if token.trains]

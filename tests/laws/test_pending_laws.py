@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.store.journal import Journal, Update
@@ -29,7 +29,6 @@ def write_journal(folder: Path, name: str, **pending: UpdateAttempts) -> Journal
     return journal
 
 
-@settings(max_examples=25)  # each writes a file
 @given(attempts=update_attempts(), later=update_attempts())
 def test_attempts_come_back_as_they_were_down_to_types_and_signs(
     attempts: UpdateAttempts, later: UpdateAttempts
@@ -55,7 +54,6 @@ def test_steps_that_stand_in_several_places_are_written_once(attempts: UpdateAtt
     assert [len(unpack_blob(steps)) for steps in written] == [len(trajectory.steps) + 1 for trajectory in copied]
 
 
-@settings(max_examples=20)  # each writes three files
 @given(attempts=update_attempts(), seconds=st.floats(0, 9), change=st.sampled_from(("left_out", "by", "number")))
 def test_a_digest_says_all_but_what_the_clock_said(attempts: UpdateAttempts, seconds: float, change: str) -> None:
     slower = replace(attempts, waiting=EnvTiming(steps=1, seconds=seconds), played_in=seconds)

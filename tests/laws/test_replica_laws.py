@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from groupwise.engines.client import open_server_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.replicas import choose_replica
+from tests.effort import THOROUGH
 from tests.unit.engines.scripted_server import ScriptedServer, Trouble, break_off, die, say
 from tests.unit.engines.toy_model import ToyModel, make_source, make_weights
 
@@ -33,7 +34,7 @@ turns_of_servers = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if THOROUGH else 4)  # each example starts servers
 @given(turns=turns_of_servers, survivor=st.integers(0, NUM_SERVERS - 1), takes_batches=st.booleans())
 def test_the_tokens_are_the_same_whichever_servers_fail_when(
     turns: Sequence[Sequence[Trouble | None]], survivor: int, takes_batches: bool

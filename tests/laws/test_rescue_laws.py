@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import Step, StepTable, StopReason, Task, Trajectory, methods
@@ -149,7 +149,6 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     )
 
 
-@settings(deadline=None)
 @given(one=trajectories())
 def test_what_is_read_back_is_what_was_sampled_without_what_its_group_added(one: Trajectory) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Required, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from groupwise import Step, StepTable, Task, Trajectory
 from groupwise.data.field_kinds import make_hashable
@@ -70,7 +70,6 @@ def test_a_row_holds_a_field_where_the_step_says_it(trajectories: list[Trajector
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
-@settings(deadline=None, max_examples=60)
 @given(trajectories=attempts())
 def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, trajectories: list[Trajectory]) -> None:
     expected = rows_of(trajectories)
@@ -93,7 +92,6 @@ def without_nulls(row: Any) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@settings(deadline=None, max_examples=60)
 @given(attempts())
 def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:

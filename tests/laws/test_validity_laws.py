@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import Step, StepTable, Task, Trajectory
@@ -74,7 +74,6 @@ def test_credit_done_again_from_rows_reads_what_the_trajectories_said(trajectori
     assert conduct_of(make_step_table(rows)) == conduct_of(StepTable.from_trajectories(trajectories))
 
 
-@settings(deadline=None, max_examples=40)
 @given(attempts())
 def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
@@ -85,7 +84,6 @@ def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) ->
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
-@settings(deadline=None, max_examples=40)
 @given(trajectories=attempts_of_one_file())
 def test_a_file_gives_back_what_was_said(name: str, trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import groupwise
@@ -124,7 +124,6 @@ def play(one: dict[str, Any], number: int, version: int = 0) -> Any:
     return attempt(number, states=one["states"], rewards=one["rewards"], solved=bool(one["score"]), version=version)
 
 
-@settings(max_examples=60, deadline=None)
 @given(past=pasts(), group=st.lists(attempts(), min_size=1, max_size=4), ring=st.integers(1, 8), age=st.integers(1, 3))
 def test_a_group_recalls_what_the_loop_recalls(
     past: list[list[dict[str, Any]]], group: list[dict[str, Any]], ring: int, age: int

@@ -56,6 +56,7 @@ def no_success(part: Any, task: Task, there: Path) -> None:
     assert time.monotonic() - started < 5 * AT_MOST_SECONDS
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "part",
     [Countdown(), WorkedSums(), RankedLists(), Storefront(num_products=20)],

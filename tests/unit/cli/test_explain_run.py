@@ -53,6 +53,7 @@ def test_a_group_that_a_past_attempt_joined_has_the_journals_credit(
     assert data["value"] == data["recorded"] == pytest.approx(credit)
 
 
+@pytest.mark.more
 def test_a_method_that_compares_across_tasks_does_so_within_an_update(groupwise: Run, tmp_path: Path) -> None:
     folder = write_run_of(tmp_path / "run", methods.build("reinforce_pp_baseline"), updates=3)
     for number in (1, 2, 3):

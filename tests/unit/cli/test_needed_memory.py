@@ -125,6 +125,7 @@ def test_a_model_from_scratch(groupwise: Run, tmp_path: Path) -> None:
     assert f" broken   large.toml: {TOO_LARGE}lower model.hidden or model.layers\n" in examined.out
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("_no_weights")
 def test_a_pretrained_model(groupwise: Run, tmp_path: Path) -> None:
     folder = write_large(tmp_path / "model")

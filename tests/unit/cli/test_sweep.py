@@ -46,6 +46,7 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     ]
 
 
+@pytest.mark.more
 def test_a_run_that_cannot_train_fails_in_a_line_and_the_sweep_goes_on(groupwise: Run, tmp_path: Path) -> None:
     file = small(tmp_path)
     ran = groupwise(

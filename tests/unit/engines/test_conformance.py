@@ -11,6 +11,7 @@ from tests.unit.engines.conftest import OpenEngine, StartServer
 from tests.unit.engines.toy_model import VOCABULARY, make_weights
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("num_servers", [1, 2])
 @pytest.mark.parametrize("takes_batches", [False, True], ids=["a request a call", "in batches"])
 def test_an_engine_over_servers_keeps_every_rule(
@@ -25,6 +26,7 @@ def test_an_engine_over_servers_keeps_every_rule(
     assert untested == {without_submit if takes_batches else without_entropy}
 
 
+@pytest.mark.more
 def test_a_server_that_keeps_old_prefixes_breaks_a_rule(start_server: StartServer, open_engine: OpenEngine) -> None:
     server = start_server()
     server.forgets_prefixes = False

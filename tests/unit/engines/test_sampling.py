@@ -7,13 +7,12 @@ import math
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     vocabulary=st.sampled_from([1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1999]),
     seed=st.integers(0, 2**31),
@@ -28,7 +27,6 @@ def test_blocks_give_the_token_that_one_sum_over_the_vocabulary_gives(vocabulary
     assert invert_distribution(probability_BV, draws_B).tolist() == wanted_B1.tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     alive=st.sets(st.integers(0, 3 * BLOCK - 1), min_size=1, max_size=4),
     number=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 0.5, 0.25, 1 - 2.0**-53])),

@@ -167,6 +167,7 @@ def list_troubles() -> list[Any]:
     return both + singles + [pytest.param(BATCH, change(edit), id=f"{name} {BATCH}") for name, edit in IN_ROWS]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("route", "trouble"), list_troubles())
 def test_trouble_with_one_of_two_servers_changes_no_answer(
     start_server: StartServer, open_engine: OpenEngine, route: str, trouble: Trouble
@@ -183,6 +184,7 @@ def test_trouble_with_one_of_two_servers_changes_no_answer(
     assert metrics["replicas/1/faults"] == 0
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("route", "trouble"), list_troubles())
 def test_trouble_with_the_only_server_is_one_sentence(
     start_server: StartServer, open_engine: OpenEngine, route: str, trouble: Trouble

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -50,7 +50,6 @@ def test_rows_find_their_prompt_and_their_way_back() -> None:
     assert Places.of(torch.tensor([0, 0, 1, 1]), 2).is_in_order
 
 
-@settings(deadline=None)
 @given(readers(), st.booleans())
 def test_attention_equals_that_to_copies(rows: list[int], has_mask: bool) -> None:
     key, value = states(rows)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines import static_cache
@@ -112,7 +112,7 @@ def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == [(1, 3), (16, 1)]
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.more
 @given(data=st.data())
 def test_an_answer_does_not_depend_on_what_is_asked_beside_it(data: st.DataObject) -> None:
     prompts = st.lists(st.integers(3, VOCABULARY - 1), min_size=1, max_size=20).map(tuple)

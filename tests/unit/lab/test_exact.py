@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.data.records import Task
@@ -92,7 +92,6 @@ def draw_world(generator: np.random.Generator, *, varies: bool) -> EnumeratedWor
     return list_world(texts=texts, actions=("x", "y", "z"), start=0, horizon=4, branches=branches, varies=varies)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**31), varies=st.booleans(), gamma=st.floats(0, 1), window=st.integers(0, 2))
 def test_laws_of_values(seed: int, varies: bool, gamma: float, window: int) -> None:
     generator = np.random.default_rng(seed)
@@ -132,7 +131,6 @@ def test_a_recorded_attempt_is_found_among_the_states(with_actions: bool) -> Non
         assert int(states[1]) in reached
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**31), window=st.integers(0, 2), more=st.integers(1, 2))
 def test_states_told_apart_by_more_than_the_policy_sees_change_no_value(seed: int, window: int, more: int) -> None:
     generator = np.random.default_rng(seed)

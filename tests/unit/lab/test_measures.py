@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.data.segments import FloatArray
@@ -93,7 +93,6 @@ def test_a_baseline_is_bias_but_leads_nowhere_else() -> None:
     assert is_within(measured, "misdirection", 0.0)
 
 
-@settings(max_examples=25, deadline=None)
 @given(scale=st.floats(0.01, 100), share=st.floats(0, 2), seed=st.integers(0, 100))
 def test_error_is_what_the_best_scale_makes_of_bias_and_noise(scale: float, share: float, seed: int) -> None:
     credit = scale * (RECORDING.truth + share * by_situation(seed) + noise(seed))

@@ -45,6 +45,7 @@ def distance(gradients: small_learners.Gradients, expected: small_learners.Gradi
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("groups", "gather", "tied"), CASES)
 def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...], gather: str, tied: bool) -> None:
     metrics, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(groups), tied=tied)
@@ -54,6 +55,7 @@ def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...]
         assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 @pytest.mark.parametrize("loss", ["reference", "first pass", "turns in an order"])
 def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str, gather: str) -> None:
@@ -131,6 +133,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tm
     assert not list(tmp_path.glob("*.metadata"))
 
 
+@pytest.mark.more
 def test_a_checkpoint_may_take_longer_to_write_than_ranks_wait_for_shares(tmp_path: Path) -> None:
     [saved, again] = run_whole(rank_jobs.save_slowly, tmp_path)
     assert saved == again
@@ -139,6 +142,7 @@ def test_a_checkpoint_may_take_longer_to_write_than_ranks_wait_for_shares(tmp_pa
     assert [hash_weights(local.weights())] == saved
 
 
+@pytest.mark.more
 def test_a_full_disk_is_told_on_every_rank_and_all_stay_in_step(tmp_path: Path) -> None:
     for said in run_whole(rank_jobs.save_to_full_disk, tmp_path):
         assert said == f"rank 0 of 2: {tmp_path} could not be written: No space left on device"
@@ -206,6 +210,7 @@ def test_a_rank_holds_its_share_and_a_layer_while_a_model_is_divided_and_never_t
     assert peak_of_leader < whole + 2 * layer  # it has the model, and lets go of what it has given out
 
 
+@pytest.mark.more
 def test_compiled_layers_have_the_same_gradient() -> None:
     _, expected = small_learners.learn_locally(PolicyLoss(), small_learners.make_samples(UNEVEN))
     for _, gradients in run_whole(rank_jobs.learn_compiled):
@@ -237,6 +242,7 @@ def test_settings_for_one_gpu_are_refused_in_shares(setting: dict[str, str]) -> 
         ShardedLearnerConfig(**setting)
 
 
+@pytest.mark.more
 def test_a_model_that_cannot_be_packed_is_refused_on_every_rank() -> None:
     for end in run_on_ranks(rank_jobs.open_unpackable):
         assert isinstance(end.error, ConfigError)

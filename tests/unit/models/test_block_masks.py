@@ -79,6 +79,7 @@ def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: 
     assert torch.equal(mask.mask_mod(0, 0, node[:, None], node[None, :]), seen)
 
 
+@pytest.mark.more
 @settings(max_examples=15, deadline=None)
 @given(
     window=st.sampled_from([None, 2]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.models.attention import make_dense_mask
@@ -13,7 +13,6 @@ from groupwise.models.pack import Chains, pack
 from tests.equivalence.rollouts import make_stepwise_samples
 
 
-@settings(max_examples=30, deadline=None)
 @given(window=st.sampled_from([None, 1, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 12))
 def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, attempts: int, steps: int) -> None:
     (placed,) = pack(

@@ -75,6 +75,7 @@ def test_flash_attention_is_for_half_precision_on_a_gpu() -> None:
     assert not attention_gpu.can_attend(torch.device("cuda"), torch.bfloat16, 320)
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("_any_machine")
 @pytest.mark.parametrize("placed", _packs())
 def test_compilers_are_told_the_truth_about_it(placed: Pack) -> None:

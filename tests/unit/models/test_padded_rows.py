@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.models.pack import label_units
@@ -61,7 +61,6 @@ def test_impossible_settings_are_refused(settings: dict[str, int], message: str)
     assert str(raised.value) == message
 
 
-@settings(max_examples=40, deadline=None)
 @given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
 def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
     samples = make_tangled_samples()

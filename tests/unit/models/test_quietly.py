@@ -86,6 +86,7 @@ def test_what_the_user_switched_off_stays_off(folder: Path, switch: str) -> None
     assert (logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == (before, True)
 
 
+@pytest.mark.more
 def test_importing_the_trainer_changes_no_setting() -> None:
     lines = (
         "from transformers.utils import logging",

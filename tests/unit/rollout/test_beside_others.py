@@ -57,6 +57,7 @@ def alone(host: Host, env: Any, chosen: dict[int, int], seed: int) -> dict[int, 
     return {number: play(host, env, {number: index}, seed)[number] for number, index in chosen.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ENVS)
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 999), min_size=2, max_size=4), st.integers(0, 2**32))
 @settings(max_examples=10, deadline=None)

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.envs import Gridworld, Household
@@ -44,7 +44,6 @@ def play(host: Host, env: Any, chosen: list[int], seed: int, *, kill_at: int | N
 
 
 @given(st.integers(0, 1), st.lists(st.integers(0, 999), min_size=1, max_size=6), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
 def test_workers_say_what_environments_in_this_process_say(
     hosts: list[Workers], which: int, chosen: list[int], seed: int
 ) -> None:

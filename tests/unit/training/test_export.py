@@ -199,6 +199,7 @@ def push(hub: Hub, cache: Path, *words: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_folder_is_pushed_to_a_hub(place: Path, tmp_path: Path, refuses: bool) -> None:
     with open_hub() as hub:
@@ -220,6 +221,7 @@ def test_a_folder_is_pushed_to_a_hub(place: Path, tmp_path: Path, refuses: bool)
     assert f"pushed to {hub.url}/somebody/policy" in ran.stdout
 
 
+@pytest.mark.more
 def test_a_folder_whose_push_failed_is_sent_as_it_is(place: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     with open_hub() as hub:

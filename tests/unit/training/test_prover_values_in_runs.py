@@ -59,6 +59,7 @@ def test_it_is_in_the_journal_and_credit_is_derived_from_there(pav_run: Run) -> 
     assert any(progress for progress in table.column("prover_progress"))
 
 
+@pytest.mark.more
 def test_twice_the_same_seed_plays_the_same(pav_run: Run, tmp_path: Path) -> None:
     again = runs.run_to_end(tmp_path, config())
     first, second = (
@@ -82,6 +83,7 @@ class RigidEnvironment:
         self.observe, self.act = inner.observe, inner.act
 
 
+@pytest.mark.more
 def test_a_world_that_cannot_be_copied_is_refused_before_a_model_loads(tmp_path: Path) -> None:
     rigid = config(env=Rigid(num_words=4, length=1), warm_start=None)
     with pytest.raises(ConfigError) as caught:

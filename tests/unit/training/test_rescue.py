@@ -321,6 +321,7 @@ class Restless(Identity):
 asked = 0
 
 
+@pytest.mark.more
 def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path: Path) -> None:
     config = small_config().model_copy(update={"env": Restless(num_words=4, length=1), "algorithm": R3})
     with pytest.raises(ConfigError, match="derive ids from the content") as caught:

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.envs.small.worked_sums import SlippingPolicy
@@ -28,7 +28,6 @@ def chance_by_hand(terms: list[int], results: list[int]) -> float:
     return whole
 
 
-@settings(max_examples=25, deadline=None)
 @given(terms=st.lists(st.integers(1, 9), min_size=4, max_size=6), data=st.data())
 def test_chances_are_those_of_all_ways_to_slip(terms: list[int], data: st.DataObject) -> None:
     results: list[int] = []

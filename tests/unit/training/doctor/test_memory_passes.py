@@ -98,6 +98,7 @@ CASES = [
 """Family, precision, whether an adapter alone trains, whether layers are checkpointed."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("family", "precision", "has_adapter", "is_checkpointed"), CASES)
 def test_what_is_kept_is_what_autograd_saves(
     family: str, precision: Any, has_adapter: bool, is_checkpointed: bool
