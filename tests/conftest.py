@@ -1,4 +1,4 @@
-"""How much the tests try: `make test` a little of everything, `make test-more` the rest, `make test-all` all, longer."""
+"""How much is tried: by `make test` a part of everything, by `make test-more` the rest, by `make test-all` all."""
 
 from __future__ import annotations
 
