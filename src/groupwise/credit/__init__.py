@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from groupwise.credit.baselines import DistinctMean, LeaveOneOut, LogMeanExp, Mean, Median, NoBaseline, ShiftedMean
+from groupwise.credit.answer_segments import ENDS, VALUES, AnswerSegments, join_numbers, read_comparison, read_segments
+from groupwise.credit.baselines import (
+    DistinctMean,
+    LeaveOneOut,
+    LogMeanExp,
+    Mean,
+    Median,
+    NoBaseline,
+    ShiftedMean,
+    centre_values,
+)
 from groupwise.credit.estimators import (
     Blend,
     Relative,
     RootMeanSquare,
     Scaled,
+    StepTrace,
     Sum,
     TemporalDifferences,
     Term,
     Whitened,
+    weigh_credit,
 )
 from groupwise.credit.filters import (
     AmongSolved,
@@ -25,7 +37,8 @@ from groupwise.credit.filters import (
     ZeroSpread,
 )
 from groupwise.credit.function_reward import FunctionReward
-from groupwise.credit.groupers import ByAttempt, ByBranch, ByHistory, ByState, ByTask
+from groupwise.credit.groupers import ByAttempt, ByBranch, ByHistory, ByState, ByTask, Peers
+from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.credit.rewards import (
     BrevityReward,
     EnvironmentReward,
@@ -62,7 +75,14 @@ from groupwise.credit.signals import (
     ReturnToGo,
     StepRewardSignal,
 )
-from groupwise.credit.token_credit import DiscountedTokens, FirstTokens, TokenGae, TokenReturn, WhitenedTokens
+from groupwise.credit.token_credit import (
+    DiscountedTokens,
+    FirstTokens,
+    TokenGae,
+    TokenReturn,
+    WhitenedTokens,
+    train_all,
+)
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {

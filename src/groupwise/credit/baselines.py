@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.data.segments import FloatArray, IntArray, Segments, pair_labels
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part, Positive
 
 
 class Mean(Part, slot="baseline"):
@@ -60,7 +60,7 @@ class ShiftedMean(Part, slot="baseline"):
     was sampled. So keep it small. A shift of 0 is `Mean`.
     """
 
-    shift: Annotated[float, Field(allow_inf_nan=False)] = 0.1
+    shift: Finite = 0.1
     """What every member gets above its distance from the mean; below 0, blame outweighs praise."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -74,7 +74,7 @@ class LogMeanExp(Part, slot="baseline"):
     that nothing overflows and equal values give exactly 0.
     """
 
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    temperature: Positive = 1.0
     """t: towards 0 it is the largest value, for large t the mean."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
 from groupwise.credit.baselines import Mean
-from groupwise.credit.scales import Deviation, Epsilon
+from groupwise.credit.scales import Deviation
 from groupwise.credit.signals import discount
 from groupwise.data.credit import Comparison, Credit, Derivation, Trace, WeightedSum, meets_others
 from groupwise.data.records import StopReason
 from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
 from groupwise.data.step_table import StepTable
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Finite, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import BaselinePart, EstimatorPart, GrouperPart, ScalePart, SignalPart
 from groupwise.system.errors import RecordError
 
@@ -130,7 +130,7 @@ def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part)
 class Term(Part):
     """One term of a sum or a blend."""
 
-    weight: Annotated[float, Field(allow_inf_nan=False)]
+    weight: Finite
     """Its weight."""
     of: EstimatorPart
     """Its credit."""
@@ -169,7 +169,7 @@ class Blend(Part, slot="estimator"):
     """What is averaged; weights are relative."""
     absent: Literal["not_compared", "zero_valued"] = "not_compared"
     """Which terms are left out of a step's average."""
-    eps: Annotated[float, Field(ge=0)] = 0.0
+    eps: NonNegativeFloat = 0.0
     """Added to the sum of the weights present."""
 
     def __call__(self, table: StepTable) -> Credit:
@@ -202,7 +202,7 @@ class RootMeanSquare(Part, slot="scale"):
     For numbers that are differences already, and whose mean is not taken off. Credit divided by it is at most sqrt(n).
     """
 
-    eps: Epsilon = 1e-6
+    eps: NotNegative = 1e-6
     """Added to the root."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -265,7 +265,7 @@ class Whitened(Part, slot="estimator"):
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
     """The credit that is whitened."""
-    eps: Annotated[float, Field(ge=0)] = 1e-8
+    eps: NonNegativeFloat = 1e-8
     """Added to the variance."""
 
     def __call__(self, table: StepTable) -> Credit:
@@ -312,9 +312,9 @@ class TemporalDifferences(Part, slot="estimator"):
     """Returns less what their situations are worth, in units of the return: `relative` with `no_scale`, or a blend."""
     returns: SignalPart
     """The discounted return that `of` compares."""
-    gamma: Annotated[float, Field(ge=0, le=1)]
+    gamma: Share
     """Discount from one step to the next, that of `returns`."""
-    lam: Annotated[float, Field(ge=0, le=1)]
+    lam: Share
     """Share of the next step's credit that a step has too: 0 = one difference, 1 = everything that followed."""
     truncated: Literal["zero", "value"] = "zero"
     """What follows an attempt that a limit cut off: nothing, or the value of the state it was last in."""

@@ -9,17 +9,17 @@ drops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveFloat
 
 from groupwise.credit.groupers import ByTask
 from groupwise.data.credit import Credit
 from groupwise.data.records import StopReason, Trajectory
 from groupwise.data.segments import NOT_COMPARABLE, BoolArray, FloatArray, IntArray, Segments
 from groupwise.data.step_table import StepTable
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import Draw, GrouperPart
 
 
@@ -55,7 +55,7 @@ class Staleness(Part, slot="filter"):
     """
 
     needs_versions: ClassVar[bool] = True
-    max_age: Annotated[int, Field(ge=0)] = 1
+    max_age: NonNegativeInt = 1
     """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""
 
     def __call__(self, table: StepTable) -> BoolArray:
@@ -94,7 +94,7 @@ class SmallCredit(Part, slot="filter"):
     """
 
     reads_credit: ClassVar[bool] = True
-    min_size: Annotated[float, Field(gt=0)]
+    min_size: PositiveFloat
     """The smallest credit, positive or negative, that trains."""
 
     def __call__(self, table: StepTable, credit: Credit) -> BoolArray:
@@ -157,7 +157,7 @@ class AmongSolved(Part, slot="grouper"):
     needs_solved_groups: ClassVar[bool] = True
     of: GrouperPart = ByTask()
     """Who would be compared with whom."""
-    above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    above: Finite = 0.5
     """The score above which an attempt is right."""
 
     def __call__(self, table: StepTable) -> IntArray:
@@ -197,7 +197,7 @@ class AtMost(Part, slot="admission"):
     members do not differ between tasks. Those that are drawn keep their order.
     """
 
-    attempts: Annotated[int, Field(ge=1)]
+    attempts: Count
     """Attempts that are compared."""
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]:

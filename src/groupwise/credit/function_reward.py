@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import field_validator
 
-from groupwise.credit.rewards import Amount
 from groupwise.data.records import Trajectory
 from groupwise.parts.outside import may_run
 from groupwise.parts.outside_functions import FunctionPlace, is_function_place, load_function
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.system.quoted_errors import quote_error, quote_line_in
 from groupwise.system.text import describe_value, quote_line
@@ -34,7 +33,7 @@ class FunctionReward(Part, slot="reward"):
     """It is handed the texts of responses too."""
     function: FunctionPlace
     """Where it is: "file.py:name", or "package.module:name"."""
-    weight: Amount = 1.0
+    weight: Finite = 1.0
     """What it is multiplied by."""
     messages: bool = False
     """Whether a function with TRL's signature gets prompts and completions as messages, as for conversational data;
@@ -42,7 +41,7 @@ class FunctionReward(Part, slot="reward"):
     judges: bool = True
     """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
 
-    solved_at: Amount | None = None
+    solved_at: Finite | None = None
     """What it must pay an attempt, with its weight, for the task to count as solved, in filters and evaluations. None =
     that is for the environment to say."""
 

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from groupwise.data.credit import spans_rollouts
 from groupwise.data.segments import NOT_COMPARABLE, IntArray, Segments, pair_labels
@@ -117,7 +117,7 @@ class ByHistory(Part, slot="grouper"):
     takes nothing out of the groups that remain, as in `ByState`.
     """
 
-    depth: Annotated[int, Field(ge=0)]
+    depth: NonNegativeInt
     """Number of earlier states that must be equal."""
     peers: Peers = "any"
     """Who must be in a group: `any` two steps, or `other_rollouts` too; else its steps are compared with none."""

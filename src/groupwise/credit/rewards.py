@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 
 from groupwise.data.records import FAULTS, Trajectory, score_of
-from groupwise.parts.part import Part, Slot
+from groupwise.parts.part import Count, Finite, NotNegative, Part, Slot
 from groupwise.system.errors import RecordError
 
 
@@ -33,9 +33,6 @@ class ReadsResponses(Protocol):
 RewardSlot = Annotated[Reward, Slot("reward")]
 """A field of a run file that a reward fills."""
 
-Amount = Annotated[float, Field(allow_inf_nan=False)]
-"""What may be paid: a finite number, negative to punish."""
-
 
 # Rewards that judge how well the task was done.
 
@@ -47,7 +44,7 @@ class EnvironmentReward(Part, slot="reward"):
     """
 
     judges: ClassVar[bool] = True
-    weight: Amount = 1.0
+    weight: Finite = 1.0
     """What it is multiplied by."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -65,9 +62,9 @@ class OutcomeReward(Part, slot="reward"):
     """
 
     judges: ClassVar[bool] = True
-    solved: Amount = 10.0
+    solved: Finite = 10.0
     """Paid where the environment says that the task was solved."""
-    failed: Amount = 0.0
+    failed: Finite = 0.0
     """Paid where it says that it was not."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -94,9 +91,9 @@ class GradedReward(Part, slot="reward"):
     """
 
     judges: ClassVar[bool] = True
-    weight: Amount = 2.0
+    weight: Finite = 2.0
     """What the grade is multiplied by."""
-    min_grade: Amount = 0.2
+    min_grade: Finite = 0.2
     """Grade from which on it is paid."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -115,7 +112,7 @@ class StepReward(Part, slot="reward"):
     r_t = each
     """
 
-    each: Amount = -0.01
+    each: Finite = -0.01
     """Paid for a step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -132,7 +129,7 @@ class MalformedResponseReward(Part, slot="reward"):
     own return after discounting: use the one or the other.
     """
 
-    penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    penalty: NotNegative = 0.1
     """Taken from a malformed step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -149,7 +146,7 @@ class RefusedActionReward(Part, slot="reward"):
     carried back to earlier steps by discounted returns: use the one or the other.
     """
 
-    penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    penalty: NotNegative = 0.1
     """Taken from a refused step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -171,9 +168,9 @@ class FormatReward(Part, slot="reward"):
     earns no more by it. What the form is, the run's action rule says.
     """
 
-    kept: Amount = 0.1
+    kept: Finite = 0.1
     """Paid for a well-formed response."""
-    broken: Amount = 0.0
+    broken: Finite = 0.0
     """Paid for any other."""
     per: Literal["attempt", "step", "whole"] = "attempt"
     """Whether an attempt is paid the mean over its steps, each step in full, or one amount for all of them."""
@@ -202,11 +199,11 @@ class OverlongReward(Part, slot="reward"):
     column `accuracy` keeps what the judges paid, and the filter `zero_spread` reads that.
     """
 
-    limit: Annotated[int, Field(ge=1)] = 20480
+    limit: Count = 20480
     """Tokens from which on the whole penalty is due."""
-    buffer: Annotated[int, Field(ge=0)] = 4096
+    buffer: NonNegativeInt = 4096
     """Tokens before the limit over which the penalty grows."""
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    weight: NotNegative = 1.0
     """The whole penalty."""
 
     @model_validator(mode="after")
@@ -233,9 +230,9 @@ class LengthReward(Part, slot="reward"):
     Source: ours; the linear form of the length penalties around.
     """
 
-    each: Amount = -0.001
+    each: Finite = -0.001
     """Paid for a token."""
-    free: Annotated[int, Field(ge=0)] = 0
+    free: NonNegativeInt = 0
     """Tokens of a response that are not counted."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -251,9 +248,9 @@ class BrevityReward(Part, slot="reward"):
     earns c * (1 + r). Which groups are all right or all wrong goes by the outcome alone.
     """
 
-    limit: Annotated[int, Field(ge=1)] = 32768
+    limit: Count = 32768
     """Tokens from which on nothing is added."""
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    weight: NotNegative = 1.0
     """What an answer of no length would be paid."""
     solved_at: float = 0.5
     """Score from which on an answer counts as right."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
 from groupwise.credit.baselines import centre_values, find_distinct_members
 from groupwise.data.segments import FloatArray, Segments
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive
 
-Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ROUNDING = 1e-9
 """Added where a source divides by a bare spread: returns that differ in the last digit only must not get credit."""
 
@@ -29,9 +28,9 @@ class Deviation(Part, slot="scale"):
 
     ddof: Literal[0, 1] = 1
     """1 = sample deviation (divide by n - 1), 0 = population deviation (divide by n)."""
-    eps: Epsilon = 1e-6
+    eps: NotNegative = 1e-6
     """Added to the deviation."""
-    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    factor: Positive = 1.0
     """What the deviation is multiplied by; above 1 it makes smaller steps."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -47,7 +46,7 @@ class FlooredDeviation(Deviation, slot="scale"):
     Ours, for bonuses that make the only difference in a group (after DSDR).
     """
 
-    floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    floor: Positive = 0.05
     """The smallest divisor."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -62,9 +61,9 @@ class MedianAbsoluteDeviation(Part, slot="scale"):
     range is divided by its sample deviation instead. 0 = the released behaviour.
     """
 
-    eps: Epsilon = 1e-3
+    eps: NotNegative = 1e-3
     """Added to the median distance."""
-    fallback: Annotated[float, Field(ge=0)] = 1e-3
+    fallback: NonNegativeFloat = 1e-3
     """Share of the range below which the sample deviation takes over; 0 = never."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -80,7 +79,7 @@ class MeanAbsoluteDeviation(Part, slot="scale"):
     scale = (sum_i |x_i - mean| + eps) / n
     """
 
-    eps: Epsilon = 0.0
+    eps: NotNegative = 0.0
     """Added to the *sum* of distances, as DGPO's release does with 1e-4."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -92,7 +91,7 @@ class DistinctDeviation(Part, slot="scale"):
 
     decimals: Annotated[int, Field(ge=0, le=12)] = 6
     """Digits after the point that count."""
-    eps: Epsilon = 1e-6
+    eps: NotNegative = 1e-6
     """Added to the deviation."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
@@ -119,9 +118,9 @@ class FixedUnlessSolved(Deviation, slot="scale"):
     would move the policy as far as a solved group. Over 0.5, a whole group ranked has credit from -best to +best.
     """
 
-    fixed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    fixed: Positive = 0.5
     """What a group without success is divided by."""
-    above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    above: Finite = 0.5
     """The value above which a member is a success: what the best of the failed may be paid."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:

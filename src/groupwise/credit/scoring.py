@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Annotated, ClassVar, cast
-
-from pydantic import Field
+from typing import ClassVar, cast
 
 from groupwise.credit.rewards import ReadsResponses, Reward
 from groupwise.data.column_checks import LARGEST_REWARD
 from groupwise.data.records import Step, Trajectory
-from groupwise.parts.part import Part, kind_of, name_of
+from groupwise.parts.part import NotNegative, Part, kind_of, name_of
 from groupwise.parts.slots import Shaper
 from groupwise.system.errors import RecordError
 
@@ -136,7 +134,7 @@ class ReferenceKl(Part, slot="shaper"):
     """
 
     needs_entropy: ClassVar[bool] = False
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    weight: NotNegative
     """What a nat of divergence costs."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:

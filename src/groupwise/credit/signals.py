@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.segments import FloatArray, IntArray, Segments, order_by_key, pair_labels
 from groupwise.data.step_table import StepTable
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Share
 from groupwise.parts.slots import GrouperPart, SignalPart
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import RecordError
@@ -68,7 +68,7 @@ class ReturnToGo(Part, slot="signal"):
     R_t = r_t + gamma * R_{t+1}
     """
 
-    gamma: Annotated[float, Field(ge=0, le=1)]
+    gamma: Share
     """Discount from one step to the next."""
     of: SignalPart = StepRewardSignal()
     """What is summed."""
@@ -130,7 +130,7 @@ class Penalised(Part, slot="signal"):
 
     of: SignalPart
     """The signal that is penalised."""
-    penalty: Annotated[float, Field(ge=0)]
+    penalty: NonNegativeFloat
     """What a malformed step loses."""
 
     def __call__(self, table: StepTable) -> FloatArray:
@@ -156,7 +156,7 @@ class PenalisedRefusals(Part, slot="signal"):
 
     of: SignalPart
     """The signal that is penalised."""
-    penalty: Annotated[float, Field(ge=0)]
+    penalty: NonNegativeFloat
     """What a refused step loses."""
 
     def __call__(self, table: StepTable) -> FloatArray:
@@ -192,11 +192,11 @@ class AbovePrior(Part, slot="signal"):
 
     of: SignalPart = EpisodeReturn()
     """What is compared with the prior."""
-    keep: Annotated[float, Field(ge=0, le=1)] = 0.96
+    keep: Share = 0.96
     """How much of the past still counts when a task is attempted again; 1 = all of it, for ever."""
-    first_level: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    first_level: Finite = 0.5
     """The prior of a task that was never attempted."""
-    first_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    first_weight: NotNegative = 1.0
     """How many attempts that first prior counts for."""
     column: Annotated[str, Field(min_length=1)] = "prior"
     """What the step table calls the prior; two such parts that differ need two names."""

@@ -8,23 +8,22 @@ Axes: S steps of the table, K sampled tokens of all steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeFloat
 
 from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments
 from groupwise.data.credit import Credit, Derivation, OwnTokenTrace, TokenCredit, TokenTrace, describe_mask
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Count, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import TokenCreditSlot
 from groupwise.system.errors import RecordError
 
 REFERENCE = "reference_token_logps"
 """The fact with the log-prob of each sampled token under the reference policy."""
-Discount = Annotated[float, Field(ge=0, le=1)]
 
 
 def train_all(values: FloatArray, trace: TokenTrace | OwnTokenTrace) -> TokenCredit:
@@ -45,9 +44,9 @@ class TokenReturn(Part, slot="token_credit"):
     attempts that another policy sampled nothing is taken off: their log-probs are none of pi.
     """
 
-    gamma: Discount = 1.0
+    gamma: Share = 1.0
     """Discount from one token to the next."""
-    kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    kl: NotNegative = 0.0
     """What a nat of divergence from the reference costs; above 0 it reads what `reference_score` writes by token."""
 
     @property
@@ -136,7 +135,7 @@ class WhitenedTokens(Part, slot="token_credit"):
     mixes_tasks: ClassVar[bool] = True
     of: TokenCreditSlot
     """The credit that is whitened."""
-    eps: Annotated[float, Field(ge=0)] = 1e-8
+    eps: NonNegativeFloat = 1e-8
     """Added to the variance."""
 
     @property
@@ -215,7 +214,7 @@ class DiscountedTokens(Part, slot="token_credit"):
     Gamma 0 gives credit to the last token alone (0^0 = 1).
     """
 
-    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
+    gamma: Share = 1.0
     """Discount from one token to the next."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -232,7 +231,7 @@ class FirstTokens(Part, slot="token_credit"):
     trains is not computed. Choice: a response that is shorter trains whole.
     """
 
-    count: Annotated[int, Field(ge=1)]
+    count: Count
     """How many tokens of a response train."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -261,9 +260,9 @@ class TokenGae(Part, slot="token_credit"):
     token.
     """
 
-    gamma: Discount = 1.0
+    gamma: Share = 1.0
     """Discount from one token to the next."""
-    lam: Discount = 0.95
+    lam: Share = 0.95
     """Share of the next token's advantage that a token has too."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:

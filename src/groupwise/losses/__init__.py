@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from groupwise.losses.aggregates import ConstantLength, SequenceMean, SequenceSum, StepMean, TokenMean, TrajectoryMean
 from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
-from groupwise.losses.pairs import AllPairs, BestAgainstWorst, PairSums, PairTerms, share_of_pairs
-from groupwise.losses.penalties import EntropyBonus, EntropyShare, Kl, SquaredChange, SquaredDrift
-from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally
+from groupwise.losses.pairs import (
+    AllPairs,
+    BestAgainstWorst,
+    PairSums,
+    PairTerms,
+    PerPair,
+    measure_pairs,
+    refuse_lone_attempts,
+    share_of_pairs,
+    softplus,
+)
+from groupwise.losses.penalties import EntropyBonus, EntropyShare, Kl, SquaredChange, SquaredDrift, k3
+from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally, tally_tokens
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
-from groupwise.losses.slots import TokenLoss
+from groupwise.losses.slots import MeasuringPenalty, PenaltyPart, TokenLoss
 from groupwise.losses.surrogates import Clip, ClippedChannels, Plain
 from groupwise.losses.token_columns import (
     ENTROPY,
@@ -16,8 +26,10 @@ from groupwise.losses.token_columns import (
     PAIRS,
     REFERENCE_LOGP,
     SPANS,
+    UNITS,
     TokenColumns,
     TrajectorySums,
+    Unit,
     share_of_step,
 )
 from groupwise.parts.part import Part

@@ -8,9 +8,9 @@ Axis: T tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import PositiveInt
 
 from groupwise.data.samples import Totals
 from groupwise.losses.token_columns import TokenColumns, Unit
@@ -68,7 +68,7 @@ class ConstantLength(Part, slot="aggregate"):
     alone (`per_sequence=False`). The length is a setting; verl's default is the padded width, which moves.
     """
 
-    length: Annotated[int, Field(gt=0)] | None = None
+    length: PositiveInt | None = None
     """The constant; None = the most tokens a sample may have (`Totals.max_tokens`)."""
     per_sequence: bool = True
     """Whether the number of samples divides too."""

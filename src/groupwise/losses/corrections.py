@@ -11,9 +11,9 @@ Axis: T tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
 from groupwise.parts.part import Part
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LARGEST_LOG_WEIGHT = 20.0
 """Log-weights are clamped to this before exp, as in verl."""
 
-Bound = Annotated[float, Field(ge=0)]
 CorrectionUnit = Literal["token", "step", "trajectory"]
 
 
@@ -40,7 +39,7 @@ class Truncate(Part, slot="correction"):
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: CorrectionUnit = "token"
     """Whose tokens share a weight."""
-    high: Annotated[float, Field(gt=0)] = 2.0
+    high: PositiveFloat = 2.0
     """Largest weight."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -58,9 +57,9 @@ class Mask(Part, slot="correction"):
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: CorrectionUnit = "token"
     """Whose tokens share a weight."""
-    low: Bound = 0.5
+    low: NonNegativeFloat = 0.5
     """Smallest weight that is kept."""
-    high: Bound = 2.0
+    high: NonNegativeFloat = 2.0
     """Largest weight that is kept."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -80,9 +79,9 @@ class Reject(Part, slot="correction"):
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: Literal["step", "trajectory"] = "step"
     """What is kept or dropped as a whole."""
-    low: Bound = 0.5
+    low: NonNegativeFloat = 0.5
     """Smallest geometric mean that is kept."""
-    high: Bound = 2.0
+    high: NonNegativeFloat = 2.0
     """Largest geometric mean that is kept."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -101,7 +100,7 @@ class OffPolicyMask(Part, slot="correction"):
 
     unit: Literal["step", "trajectory"] = "step"
     """Whose drift is measured."""
-    max_drop: Bound = 0.5
+    max_drop: NonNegativeFloat = 0.5
     """Largest mean drop in log-prob that a blamed unit may show."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns, Unit
 from groupwise.parts.part import Part
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Weight = Annotated[float, Field(ge=0)]
 
 
 class Kl(Part, slot="penalty"):
@@ -34,13 +32,13 @@ class Kl(Part, slot="penalty"):
 
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """How the divergence is estimated at a token."""
-    weight: Weight = 0.001
+    weight: NonNegativeFloat = 0.001
     """How much of it is added to the loss; at 0 no reference policy is needed."""
     gradient: Literal["own", "straight_through", "unbiased"] = "own"
     """What is differentiated."""
-    clamp: Annotated[float, Field(gt=0)] = 20.0
+    clamp: PositiveFloat = 20.0
     """Largest log-ratio, in absolute value."""
-    cap: Annotated[float, Field(gt=0)] = 10.0
+    cap: PositiveFloat = 10.0
     """Largest value of k3."""
 
     @property
@@ -73,7 +71,7 @@ class EntropyBonus(Part, slot="penalty"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY})
-    weight: Weight = 0.001
+    weight: NonNegativeFloat = 0.001
     """How much of it is taken off the loss; at 0 no entropy is needed."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -95,9 +93,9 @@ class EntropyShare(Part, slot="penalty"):
 
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY, OLD_LOGP})
     columns: ClassVar[frozenset[str]] = frozenset({"entropy_share"})
-    weight: Weight = 0.001
+    weight: NonNegativeFloat = 0.001
     """How much of it is taken off the loss; at 0 no entropy is needed."""
-    clamp: Annotated[float, Field(gt=0)] = 20.0
+    clamp: PositiveFloat = 20.0
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -117,9 +115,9 @@ class SquaredChange(Part, slot="penalty"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
-    weight: Weight = 0.1
+    weight: NonNegativeFloat = 0.1
     """How much of it is added to the loss."""
-    clamp: Annotated[float, Field(gt=0)] = 20.0
+    clamp: PositiveFloat = 20.0
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -139,9 +137,9 @@ class SquaredDrift(Part, slot="penalty"):
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: ClassVar[Unit] = "step"
-    weight: Weight = 0.001
+    weight: NonNegativeFloat = 0.001
     """How much of it is added to the loss."""
-    clamp: Annotated[float, Field(gt=0)] = 20.0
+    clamp: PositiveFloat = 20.0
     """Largest log-ratio of a token, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from groupwise.losses.token_columns import OLD_LOGP, SPANS, TokenColumns
 from groupwise.parts.part import Part
@@ -23,7 +23,7 @@ class TokenRatio(Part, slot="ratio"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
-    clamp: Annotated[float, Field(gt=0)] = 20.0
+    clamp: PositiveFloat = 20.0
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
@@ -50,7 +50,7 @@ class SequenceRatio(Part, slot="ratio"):
     """Whose tokens share a ratio, however samples are cut."""
     length: Literal["mean", "sum"] = "mean"
     """Whether the log-ratio is averaged over the unit's tokens or summed."""
-    clamp: Annotated[float, Field(gt=0)] = 10.0
+    clamp: PositiveFloat = 10.0
     """Largest log-ratio of a unit, in absolute value."""
 
     @property

@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
 from groupwise.losses.slots import TokenLoss
 from groupwise.losses.token_columns import TokenColumns
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Width = Annotated[float, Field(ge=0)]
-Temperature = Annotated[float, Field(gt=0)]
 
 
 class Plain(Part, slot="surrogate"):
@@ -48,9 +45,9 @@ class Clip(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     is_trust_region: ClassVar[bool] = True
-    low: Width = 0.2
+    low: NonNegativeFloat = 0.2
     """How far below 1 a ratio may go."""
-    high: Width = 0.2
+    high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go."""
     dual: Annotated[float, Field(gt=1)] | None = None
     """Largest ratio that a token of negative credit is punished for; None = no bound."""
@@ -80,7 +77,7 @@ class ClippedChannels(Clip, slot="surrogate"):
     """
 
     scales_with_credit: ClassVar[bool] = True
-    weights: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    weights: Mapping[str, Finite] = {}
     """How much each further channel counts, by its name."""
 
     @property

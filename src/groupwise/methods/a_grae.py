@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat
 
-from groupwise.credit.estimators import weigh_credit
+from groupwise.credit import weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
 from groupwise.methods.dgpo import average_by_task
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 from groupwise.system.errors import RecordError
 
@@ -52,11 +52,11 @@ class Asymmetric(Part, slot="estimator"):
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
     """The credit z."""
-    alpha: Annotated[float, Field(gt=0)] = 1.0
+    alpha: PositiveFloat = 1.0
     """Mean return at which praise is no longer held back."""
     easy_denominator: Literal["paper", "code"] = "paper"
     """sqrt(1-p), or 1 - sqrt(p)."""
-    eps: Annotated[float, Field(ge=0)] = 0.0
+    eps: NonNegativeFloat = 0.0
     """Added to both denominators; 1e-6 in the released code."""
 
     def __call__(self, table: StepTable) -> Credit:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from groupwise.credit import DropFailed, ZeroSpread
 from groupwise.data.records import Trajectory, score_of
@@ -14,12 +12,12 @@ from groupwise.losses import Clip, EntropyBonus, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, Part
 
 
 @recipe
 def after_concise_r(
-    *, stage: Literal[1, 2] = 2, limit: Annotated[int, Field(ge=1)] = 1000, scale: Literal["limit", "group"] = "limit"
+    *, stage: Literal[1, 2] = 2, limit: Count = 1000, scale: Literal["limit", "group"] = "limit"
 ) -> Algorithm:
     """After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages): GRPO that shortens what everybody gets right.
 
@@ -62,11 +60,11 @@ class ConciseWhenSolved(Part, slot="shaper"):
 
     needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
-    limit: Annotated[int, Field(ge=1)] = 1000
+    limit: Count = 1000
     """Tokens of an attempt that is paid nothing; a longer one is paid less than nothing."""
     scale: Literal["limit", "group"] = "limit"
     """Whether lengths are measured by the limit or by the group's own range."""
-    best: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    best: Finite = 1.0
     """The score of an attempt that is right."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:

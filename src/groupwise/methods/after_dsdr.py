@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from groupwise.credit import ByTask, EpisodeReturn, FlooredDeviation, Relative
 from groupwise.data.records import Trajectory, score_of
 from groupwise.data.segments import FloatArray
 from groupwise.losses import Clip, EntropyShare, PolicyLoss, SequenceMean
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.scores import read_response_states
 from groupwise.rollout.measures.tools import Tools
@@ -67,9 +67,9 @@ class DiversityBonus(Part, slot="shaper"):
 
     needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    weight: NotNegative = 0.1
     """What distinctness is worth."""
-    cap: Annotated[float, Field(gt=0, le=1)] = 0.5
+    cap: PositiveShare = 0.5
     """The distinctness beyond which nothing more is paid."""
 
     @model_validator(mode="after")
@@ -110,9 +110,9 @@ class RightDiversity(Part, slot="measure"):
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     writes: ClassVar[frozenset[str]] = frozenset({"distinctness", "entropy_share"})
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    temperature: Positive = 0.1
     """How evenly exploration is shared out; larger is more even."""
-    solved_above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    solved_above: Finite = 0.5
     """The score above which an attempt is right."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:

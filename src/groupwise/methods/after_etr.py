@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from groupwise.credit.baselines import centre_values
-from groupwise.credit.estimators import StepTrace
-from groupwise.credit.signals import EpisodeReturn
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
 from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PolicyLoss, SequenceMean
-from groupwise.losses.slots import TokenLoss
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses import PolicyLoss, SequenceMean, TokenColumns, TokenLoss
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Finite, Part, name_of
 from groupwise.parts.slots import SignalPart
 
 if TYPE_CHECKING:
@@ -100,7 +96,6 @@ class SpreadTrace(StepTrace):
         )
 
 
-Width = Annotated[float, Field(ge=0)]
 Stretch = Annotated[float, Field(ge=0, lt=1)]
 
 SPREAD = "spread"
@@ -123,15 +118,15 @@ class ElasticClip(Part, slot="surrogate"):
     is_trust_region: ClassVar[bool] = True
     channels: ClassVar[frozenset[str]] = frozenset({SPREAD})
 
-    low: Width = 0.2
+    low: NonNegativeFloat = 0.2
     """How far below 1 a ratio may go, before it is stretched."""
-    high: Width = 0.2
+    high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go, before it is stretched."""
     by_credit: Stretch = 0.3
     """How much the size of a token's credit matters."""
     by_spread: Stretch = 0.3
     """How much it matters how mixed the group is."""
-    full_credit: Annotated[float, Field(gt=0)] = 2.0
+    full_credit: PositiveFloat = 2.0
     """The credit from which on the range grows no more."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:

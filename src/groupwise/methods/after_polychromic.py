@@ -12,9 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.baselines import centre_values
-from groupwise.credit.estimators import StepTrace
-from groupwise.credit.signals import EpisodeReturn
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, FloatArray, Segments
 from groupwise.data.step_table import StepTable

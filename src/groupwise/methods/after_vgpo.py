@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit import ByTask
-from groupwise.credit.baselines import NoBaseline
-from groupwise.credit.estimators import Relative
-from groupwise.credit.scales import NoScale
-from groupwise.credit.signals import EpisodeReturn
+from groupwise.credit import ByTask, EpisodeReturn, NoBaseline, NoScale, Relative
 from groupwise.data.credit import Credit, WeightedSum
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
 from groupwise.system.errors import RecordError
 
@@ -64,7 +59,7 @@ class Anchored(Part, slot="estimator"):
     """The groups in which steps lie; a step in none gets nothing added."""
     level: SignalPart = EpisodeReturn()
     """What was earned, Q."""
-    k: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    k: NotNegative = 0.1
     """The share of it that is added."""
 
     def __call__(self, table: StepTable) -> Credit:

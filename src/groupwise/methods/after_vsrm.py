@@ -8,19 +8,18 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
-from groupwise.credit.answer_segments import join_numbers, read_segments
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import join_numbers, read_segments, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory, score_of
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Count, Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.segment_cuts import cut_after_separators, play_on, take_answer, take_sampled
 from groupwise.rollout.measures.tools import Tools
@@ -47,7 +46,6 @@ def after_vsrm(
 
 
 ENDS, ACCURACY = "line_token_ends", "line_accuracy"
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class LineGains(Part, slot="token_credit"):
@@ -64,15 +62,15 @@ class LineGains(Part, slot="token_credit"):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, ACCURACY})
-    weight: Amount = 1.0
+    weight: NotNegative = 1.0
     """Weight of what lines are paid."""
-    min_change: Amount = 0.05
+    min_change: NotNegative = 0.05
     """Change of accuracy up to which a line counts as idle."""
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.7
+    gamma: Share = 0.7
     """What an idle line has of the next line's payment."""
-    window: Annotated[int, Field(ge=0)] = 3
+    window: NonNegativeInt = 3
     """How many lines after an idle one are looked at."""
-    idle_cost: Amount = 0.0
+    idle_cost: NotNegative = 0.0
     """What an idle line costs that no change follows."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -144,13 +142,13 @@ class ForcedAnswers(Part, slot="measure"):
     """What makes the policy answer; it is put after the lines so far."""
     separators: Separators = ("\n\n", "\n", ";")
     """What a line ends with."""
-    min_tokens: Annotated[int, Field(ge=1)] = 50
+    min_tokens: Count = 50
     """Tokens that a line has at least."""
-    max_lines: Annotated[int, Field(ge=1)] = 16
+    max_lines: Count = 16
     """Lines that an answer has at most."""
-    answers: Annotated[int, Field(ge=1)] = 8
+    answers: Count = 8
     """Attempts to answer, after each line."""
-    answer_tokens: Annotated[int, Field(ge=1)] = 64
+    answer_tokens: Count = 64
     """Room for an answer beyond the run's longest response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:

@@ -15,9 +15,9 @@ from groupwise.data.records import Trajectory
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.tools import Tools
 from groupwise.system.errors import RecordError
@@ -56,7 +56,7 @@ class ScoredSteps(Part, slot="filter"):
     reads_credit: ClassVar[bool] = True
     column: str = "step_score"
     """The column with the scores; the measures `expert_score` and `judge_score` (`fact = "step_score"`) write it."""
-    above: Annotated[float, Field(allow_inf_nan=False)] = 5.0
+    above: Finite = 5.0
     """A step is good if its score is above this."""
     by: Literal["credit", "imitation"] = "credit"
     """Whether bad steps of blamed attempts train, and good ones do not; or good ones alone."""

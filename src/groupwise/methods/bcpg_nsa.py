@@ -7,20 +7,18 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit import ZeroSpread
-from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import AnswerSegments, ZeroSpread, join_numbers, read_segments, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import PolicyLoss, SequenceMean, SquaredDrift
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.prorag import ENDS, SCORES
 from groupwise.methods.rec import Reinforce
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.rollout.measures import JudgedSegments
 
 
@@ -67,7 +65,7 @@ class SparedSegments(Part, slot="token_credit"):
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
     beta: Annotated[float, Field(ge=-1, le=1)] = 0.5
     """What right segments of bad answers have of the blame."""
-    right_above: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    right_above: Finite = 0.5
     """Score above which a segment counts as right."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
-from groupwise.losses import PolicyLoss, TokenMean, TokenRatio
-from groupwise.losses.slots import TokenLoss
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses import PolicyLoss, TokenColumns, TokenLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +41,7 @@ class Cispo(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     is_trust_region: ClassVar[bool] = True
-    cap: Annotated[float, Field(gt=0)] = 5.0
+    cap: PositiveFloat = 5.0
     """Largest importance weight."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
-from groupwise.credit.estimators import StepTrace, weigh_credit
+from groupwise.credit import StepTrace, weigh_credit
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
 from groupwise.data.segments import FloatArray, IntArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 
 
@@ -53,9 +53,6 @@ def copo(
     )
 
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-
-
 class AnswerBlend(Part):
     """How much the comparison within a task counts, w, against that between tasks: more, the less answers agree.
 
@@ -66,9 +63,9 @@ class AnswerBlend(Part):
 
     mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only"] = "soft_forced"
     """The rule."""
-    gain: Number = 5.0
+    gain: Finite = 5.0
     """How sharply it changes."""
-    midpoint: Number = 1.0
+    midpoint: Finite = 1.0
     """The entropy in bits at which both count the same."""
     answers: Annotated[str, Field(min_length=1)] = "answer"
     """The column that says what was answered: the last one that an attempt says."""
@@ -137,7 +134,7 @@ class GlobalShare(Part, slot="estimator"):
     """How much the comparison within a task counts."""
     consistency: bool = True
     """Whether disagreement takes something off; else R = mean(r)."""
-    eps: Annotated[float, Field(ge=0)] = 1e-6
+    eps: NonNegativeFloat = 1e-6
     """Added to the deviation."""
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit.remembered import NumberState, read_remembered
+from groupwise.credit import NumberState, read_remembered
 from groupwise.data.credit import Credit, TokenCredit, TokenTrace
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
@@ -18,10 +17,9 @@ from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Part, PositiveShare
 from groupwise.parts.stateful import ObservedUpdate
 
-PartOfAll = Annotated[float, Field(gt=0, le=1)]
 PROGRESS = "down_sampling_progress"
 """The column of the step table with the share of the updates that are over."""
 
@@ -29,11 +27,11 @@ PROGRESS = "down_sampling_progress"
 @recipe
 def d3s(
     *,
-    first_samples: PartOfAll = 0.25,
-    last_samples: PartOfAll = 1.0,
-    first_tokens: PartOfAll = 0.2,
-    last_tokens: PartOfAll = 1.0,
-    updates: Annotated[int, Field(ge=1)] = 100,
+    first_samples: PositiveShare = 0.25,
+    last_samples: PositiveShare = 1.0,
+    first_tokens: PositiveShare = 0.2,
+    last_tokens: PositiveShare = 1.0,
+    updates: Count = 100,
 ) -> Algorithm:
     """D3S (2025, arXiv:2509.22115, from notes): GRPO on varied answers, and their tokens of most credit times entropy.
 
@@ -71,15 +69,15 @@ class DualDownSampling(Part, slot="token_credit"):
 
     mixes_tasks: ClassVar[bool] = True
     needs_entropy: ClassVar[bool] = True
-    first_samples: PartOfAll = 0.25
+    first_samples: PositiveShare = 0.25
     """Share of the samples that train at the beginning."""
-    last_samples: PartOfAll = 1.0
+    last_samples: PositiveShare = 1.0
     """Share of the samples that train at the end."""
-    first_tokens: PartOfAll = 0.2
+    first_tokens: PositiveShare = 0.2
     """Share of the chosen samples' tokens that train at the beginning."""
-    last_tokens: PartOfAll = 1.0
+    last_tokens: PositiveShare = 1.0
     """Share of the chosen samples' tokens that train at the end."""
-    updates: Annotated[int, Field(ge=1)] = 100
+    updates: Count = 100
     """Updates after which the shares have reached their last values."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:

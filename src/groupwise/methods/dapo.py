@@ -5,8 +5,9 @@ from __future__ import annotations
 from groupwise.credit import ZeroSpread
 from groupwise.losses import Clip, PolicyLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite
 
 
 @recipe

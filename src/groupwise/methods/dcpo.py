@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.remembered import NumberState, read_remembered
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import NumberState, read_remembered, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
@@ -18,9 +17,9 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures.segment_cuts import take_sampled
@@ -63,9 +62,9 @@ class TemperedCredit(Part, slot="token_credit"):
 
     mixes_tasks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
-    target: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    target: NotNegative = 0.5
     """The entropy to hold: H0."""
-    max_gap: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    max_gap: NotNegative = 0.1
     """Distance from the target beyond which the pull grows no further."""
     right_above: float = 0.05
     """Return above which an answer counts as right."""

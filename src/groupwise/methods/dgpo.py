@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import PositiveFloat
 
-from groupwise.credit import ByTask, EpisodeReturn, MeanAbsoluteDeviation, Relative
-from groupwise.credit.estimators import weigh_credit
+from groupwise.credit import ByTask, EpisodeReturn, MeanAbsoluteDeviation, Relative, weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 
 
@@ -52,7 +51,7 @@ class QuestionWeighted(Part, slot="estimator"):
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
     """The credit that is weighted."""
-    temperature: Annotated[float, Field(gt=0)] = 2.0
+    temperature: PositiveFloat = 2.0
     """T of the softmax."""
 
     def __call__(self, table: StepTable) -> Credit:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import NonNegativeFloat
 
 from groupwise.data.samples import Totals
-from groupwise.losses.penalties import k3
-from groupwise.losses.policy_loss import LossResult, Tally
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, TrajectorySums, Unit, share_of_step
+from groupwise.losses import OLD_LOGP, LossResult, Tally, TokenColumns, TrajectorySums, Unit, k3, share_of_step
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,13 +74,13 @@ class Disco(Part, slot="loss"):
     """What is pushed apart: mean log-prob, or mean ratio."""
     negatives: Literal["hardest", "mean"] = "hardest"
     """Whether likelier failures count more, or all the same."""
-    tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    tau: Positive = 10.0
     """Below it, a difference between two failed attempts hardly matters."""
     kl: Literal["difference", "low_variance"] = "difference"
     """How the change is measured at a token: logp_old - logp, or rho - 1 - log rho."""
-    max_kl: Annotated[float, Field(ge=0)] = 1e-4
+    max_kl: NonNegativeFloat = 1e-4
     """How far the policy may move without a penalty."""
-    stiffness: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e3
+    stiffness: NotNegative = 1e3
     """How steep the penalty is beyond."""
     solved_above: float = 0.5
     """Return above which an attempt counts as solved."""

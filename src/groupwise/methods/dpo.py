@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.data.samples import Totals
-from groupwise.losses.pairs import PairSums, PairTerms, PerPair, measure_pairs, share_of_pairs, softplus
-from groupwise.losses.policy_loss import LossResult
-from groupwise.losses.token_columns import PAIRS, REFERENCE_LOGP, TokenColumns, Unit
+from groupwise.losses import (
+    PAIRS,
+    REFERENCE_LOGP,
+    LossResult,
+    PairSums,
+    PairTerms,
+    PerPair,
+    TokenColumns,
+    Unit,
+    measure_pairs,
+    share_of_pairs,
+    softplus,
+)
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,10 +41,6 @@ def dpo(*, beta: Finite = 0.1, pairs: Pairs = "best_against_worst") -> Algorithm
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Dpo(beta=beta))
 
 
-Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 class Dpo(Part, slot="loss"):
     """Make the better member of each pair likelier, against the reference, than the worse one.
 
@@ -52,7 +56,7 @@ class Dpo(Part, slot="loss"):
     """
 
     unit: ClassVar[Unit] = "sample"
-    beta: Steepness = 0.1
+    beta: Positive = 0.1
     """How steeply a pair is told apart."""
     reference: bool = True
     """Whether log-probs are taken against the reference policy, or as they are."""

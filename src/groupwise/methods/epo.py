@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from groupwise.data.records import Task
 from groupwise.data.segments import FloatArray
-from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.losses.token_columns import ENTROPY, TokenColumns, Unit
+from groupwise.losses import ENTROPY, Clip, Kl, PolicyLoss, SequenceMean, TokenColumns, Unit
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
 
@@ -32,7 +31,7 @@ def epo(
     low: Finite = 0.0,
     high: Finite = 2.0,
     outside: Finite = 0.1,
-    updates: Annotated[int, Field(gt=0)] = 150,
+    updates: PositiveInt = 150,
     form: Literal["hinge", "constant"] = "hinge",
 ) -> Algorithm:
     """EPO (Xu et al. 2025, arXiv:2509.22576; its gradient is ours): GRPO with a bonus for entropy near its own past.
@@ -53,7 +52,6 @@ def epo(
     )
 
 
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 OUTSIDE = "entropy_outside"
 """What the loss reports of it: the share of tokens whose entropy is outside the corridor."""
 
@@ -90,9 +88,9 @@ class EntropyCorridor(Part, slot="penalty"):
     """Whether the penalty grows with the distance from the corridor."""
     over: Literal["token", "step"] = "token"
     """Whose entropy has to be within: that of each token, or the mean of each step."""
-    updates: Annotated[int, Field(gt=0)] = 150
+    updates: PositiveInt = 150
     """Updates over which the smoothing fades out: those of the run."""
-    floor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    floor: Positive = 0.01
     """What the distance is divided by at least, in nats."""
     column: Annotated[str, Field(min_length=1)] = "usual_entropy"
     """What the step table calls U, and with `_phase` behind it w(e); two such parts that differ need two names."""

@@ -14,8 +14,9 @@ from groupwise.credit import (
     TemporalDifferences,
 )
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, SequenceRatio
-from groupwise.methods.method import AfterLimit, Finite, ScaledBy, Share, recipe
+from groupwise.methods.method import AfterLimit, ScaledBy, recipe
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite, Share
 from groupwise.parts.slots import EstimatorPart
 
 

@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from groupwise.credit import ColumnMean
-from groupwise.credit.estimators import StepTrace, weigh_credit
-from groupwise.credit.signals import EpisodeReturn
+from groupwise.credit import ColumnMean, EpisodeReturn, StepTrace, weigh_credit
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
-from groupwise.losses import Clip, PolicyLoss, SequenceMean
-from groupwise.losses.penalties import Kl, Weight
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, TokenColumns
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part, PositiveShare, Share
 from groupwise.parts.slots import EstimatorPart, SignalPart
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures import ResponseEmbedding
@@ -40,8 +36,8 @@ def gardo(
     auxiliary: tuple[str, ...] = (),
     weight: Finite = 0.04,
     share: Share = 0.1,
-    max_kl: Annotated[float, Field(gt=0)] = 0.05,
-    every: Annotated[int, Field(gt=0)] | None = 15,
+    max_kl: PositiveFloat = 0.05,
+    every: PositiveInt | None = 15,
     diversity: bool = True,
 ) -> Algorithm:
     """GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours): KL where it is needed.
@@ -67,9 +63,6 @@ def gardo(
     )
 
 
-Fraction = Annotated[float, Field(gt=0, le=1)]
-
-
 class DoubtGate(Part, slot="estimator"):
     """Open for the attempts whose reward stands out most against how auxiliary rewards rank them; else 0.
 
@@ -91,15 +84,15 @@ class DoubtGate(Part, slot="estimator"):
     """The reward that is trained on, a proxy of what is wanted."""
     auxiliary: tuple[SignalPart, ...] = ()
     """Other rewards, which are not trained on."""
-    first: Fraction = 0.1
+    first: PositiveShare = 0.1
     """The share q that a run begins with."""
-    lowest: Fraction = 0.02
+    lowest: PositiveShare = 0.02
     """The smallest share."""
-    highest: Fraction = 0.2
+    highest: PositiveShare = 0.2
     """The largest share."""
     change: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """How much the share changes at once, relative to itself."""
-    window: Annotated[int, Field(gt=0)] = 20
+    window: PositiveInt = 20
     """How many updates back doubt is compared."""
     column: Annotated[str, Field(min_length=1)] = "gate_share"
     """What the step table calls the share; two such parts that differ need two names."""
@@ -359,13 +352,13 @@ class GatedKl(Kl, slot="penalty"):
     takes it up.
     """
 
-    weight: Weight = 0.04
+    weight: NonNegativeFloat = 0.04
     """How much of it is added to the loss; at 0 no reference policy is needed."""
     gate: Annotated[str, Field(min_length=1)] = "kl_gate"
     """The channel that says where it counts, and how much."""
-    max_kl: Annotated[float, Field(gt=0)] = 0.05
+    max_kl: PositiveFloat = 0.05
     """Mean k3 above which the policy becomes the reference; infinity = never for that reason."""
-    every: Annotated[int, Field(gt=0)] | None = 15
+    every: PositiveInt | None = 15
     """Updates after which it becomes the reference in any case; None = never for that reason."""
 
     @property

@@ -6,8 +6,9 @@ from typing import Literal
 
 from groupwise.credit import ByTask, Deviation, EpisodeReturn, Relative
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.methods.method import Alone, Average, Finite, recipe
+from groupwise.methods.method import Alone, Average, recipe
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite
 
 
 @recipe

@@ -6,8 +6,9 @@ from typing import Literal
 
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite
 
 
 @recipe

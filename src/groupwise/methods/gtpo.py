@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit import ZeroSpread
-from groupwise.credit.remembered import NumberState, read_remembered
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import NumberState, ZeroSpread, read_remembered, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Plain, PolicyLoss, SequenceMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 
 LN_2 = math.log(2)
@@ -48,9 +45,6 @@ def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Fini
     )
 
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 class ConflictTokens(Part, slot="token_credit"):
     """Where good and bad answers begin or end alike, reward those tokens in the good and spare them in the bad ones.
 
@@ -70,11 +64,11 @@ class ConflictTokens(Part, slot="token_credit"):
     """
 
     needs_entropy: ClassVar[bool] = True
-    boost: Weight = 2.0
+    boost: NotNegative = 2.0
     """Weight of a conflict token of a good answer."""
-    entropy_weight: Weight = 0.1
+    entropy_weight: NotNegative = 0.1
     """What a nat of an answer's mean entropy costs: gamma."""
-    max_entropy: Annotated[float, Field(gt=0, allow_inf_nan=False)] = math.log(2)
+    max_entropy: Positive = math.log(2)
     """Mean entropy above which an answer has no credit."""
     divides_by_conflicts: bool = False
     """Whether the credit of an answer is divided by its number of conflict tokens, as the release does."""

@@ -12,9 +12,9 @@ from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import RecordError
 
 

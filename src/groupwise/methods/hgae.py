@@ -8,25 +8,35 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
-from groupwise.credit import Blend, ByHistory, ByTask, LeaveOneOut, Mean, NoScale, Relative, TemporalDifferences, Term
-from groupwise.credit.baselines import centre_values
-from groupwise.credit.estimators import StepTrace
+from groupwise.credit import (
+    Blend,
+    ByHistory,
+    ByTask,
+    LeaveOneOut,
+    Mean,
+    NoScale,
+    Relative,
+    StepTrace,
+    TemporalDifferences,
+    Term,
+    centre_values,
+)
 from groupwise.data.credit import Credit, Derivation, spans_rollouts
 from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.methods.gagpo import make_step_rewards_to_go, make_temporal_algorithm
-from groupwise.methods.method import AfterLimit, Finite, ScaledBy, Share, recipe
+from groupwise.methods.method import AfterLimit, ScaledBy, recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Finite, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import GrouperPart, SignalPart
 
 
 @recipe
 def hgae(
     *,
-    depth: Annotated[int, Field(ge=0)] = 2,
+    depth: NonNegativeInt = 2,
     alpha: Annotated[float, Field(ge=0, le=64)] = 1.0,
     gamma: Share = 0.95,
     lam: Share = 0.95,
@@ -57,8 +67,8 @@ def hgae(
 @recipe
 def shrunk_hgae(
     *,
-    depth: Annotated[int, Field(ge=0)] = 2,
-    strength: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0,
+    depth: NonNegativeInt = 2,
+    strength: NotNegative = 8.0,
     gamma: Share = 1.0,
     lam: Share = 0.0,
     scale_by: ScaledBy = "task",
@@ -107,7 +117,7 @@ class Shrunk(Part, slot="estimator"):
     """Groupers, the coarsest first; the groups of each lie within those of the one before."""
     of: SignalPart
     """What is compared."""
-    strength: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    strength: NotNegative
     """How many steps the coarser value counts for; 0 = the finest level alone."""
 
     def __call__(self, table: StepTable) -> Credit:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
-from groupwise.credit import Blend, Deviation, NoScale, Term
-from groupwise.credit.groupers import Peers
+from groupwise.credit import Blend, Deviation, NoScale, Peers, Term
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import ScaleName, make_episode_term, make_history_terms, make_step_return
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite, Share
 
 
 @recipe
 def hgpo(
     *,
-    depth: Annotated[int, Field(ge=0)] = 2,
+    depth: NonNegativeInt = 2,
     alpha: Annotated[float, Field(ge=0, le=64)] = 1.0,
     gamma: Share = 0.95,
     scale: ScaleName = "std",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from groupwise.data.samples import Totals
-from groupwise.losses.policy_loss import LossResult, PolicyLoss, Tally
-from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, TrajectorySums, Unit
+from groupwise.losses import OLD_LOGP, UNITS, LossResult, PolicyLoss, Tally, TokenColumns, TrajectorySums, Unit
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Finite, NotNegative, Part, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
 
@@ -52,7 +51,7 @@ class Llds(Part, slot="loss"):
 
     of: LossPart = PolicyLoss()
     """What is minimised beside it; one that needs no first pass of its own."""
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    weight: NotNegative = 0.1
     """How strong the pull is."""
     gate: Literal["step", "trajectory"] = "step"
     """What counts as an action."""

@@ -19,10 +19,10 @@ from groupwise.credit import (
 from groupwise.data.segments import IntArray, pair_labels
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.methods.method import Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import ScaleName
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Part, Share
 
 
 @recipe

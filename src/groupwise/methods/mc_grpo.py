@@ -8,9 +8,9 @@ from groupwise.credit import ByTask, EpisodeReturn, Median, MedianAbsoluteDeviat
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import ConfigError
 
 

@@ -6,25 +6,20 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec
 
-from pydantic import Field, ValidationError, validate_call
+from pydantic import ValidationError, validate_call
 
 from groupwise.parts.algorithm import Algorithm
 from groupwise.system.errors import ConfigError, nearest
 
 Options = ParamSpec("Options")
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-"""Any number but an infinity or NaN."""
-Share = Annotated[float, Field(ge=0, le=1)]
-"""A number from 0 to 1."""
 
 Average = Literal["attempt", "step"]
 
 Alone = Literal["zero", "raw", "error"]
 
-Count = Annotated[int, Field(ge=1)]
 
 ScaledBy = Literal["task", "state", "none"]
 """Over whose credit the root mean square is taken that credit is divided by."""

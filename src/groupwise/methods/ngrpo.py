@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeInt
 
 from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relative
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
 from groupwise.system.errors import RecordError
 
 
 @recipe
-def ngrpo(
-    *, best: Finite = 1.0, virtual: Annotated[int, Field(ge=0)] = 1, eps: Finite = 1e-6, reference: bool = False
-) -> Algorithm:
+def ngrpo(*, best: Finite = 1.0, virtual: NonNegativeInt = 1, eps: Finite = 1e-6, reference: bool = False) -> Algorithm:
     """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect attempt in each group, so that all-wrong ones teach.
 
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
@@ -54,7 +50,7 @@ class Bounded(Part, slot="signal"):
 
     of: SignalPart
     """The signal that is bounded."""
-    best: Annotated[float, Field(allow_inf_nan=False)]
+    best: Finite
     """The largest value that the signal can have."""
 
     def __call__(self, table: StepTable) -> FloatArray:

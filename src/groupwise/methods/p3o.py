@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from groupwise.data.samples import Totals
-from groupwise.losses import AllPairs
-from groupwise.losses.pairs import PairSums, PairTerms, measure_pairs, share_of_pairs
-from groupwise.losses.policy_loss import LossResult
-from groupwise.losses.token_columns import OLD_LOGP, PAIRS, TokenColumns, Unit
-from groupwise.methods.method import Finite, recipe
+from groupwise.losses import (
+    OLD_LOGP,
+    PAIRS,
+    AllPairs,
+    LossResult,
+    PairSums,
+    PairTerms,
+    TokenColumns,
+    Unit,
+    measure_pairs,
+    share_of_pairs,
+)
+from groupwise.methods.method import recipe
 from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +51,6 @@ def p3o(
     )
 
 
-Width = Annotated[float, Field(gt=0)]
 LARGEST_LOG_RATIO = 20.0
 """Log-ratios of whole members are clamped to this before exp, as those of tokens are."""
 
@@ -72,9 +79,9 @@ class P3o(Part, slot="loss"):
     unit: ClassVar[Unit] = "sample"
     clip: Literal["separate", "joint", "none"] = "none"
     """What bounds a pair's step; `none` is what is published."""
-    width: Width = 0.2
+    width: PositiveFloat = 0.2
     """How far from 1 a ratio may go."""
-    joint_width: Width = 0.2
+    joint_width: PositiveFloat = 0.2
     """`joint`: how far D may go from where it was, in nats."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from groupwise.credit import ByTask, ColumnSignal, NoBaseline, NoScale, Relative, Sum, Term
 from groupwise.data.records import FAULTS, Trajectory
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import Count, Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import Draw
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.measures.segment_cuts import LARGEST_SEED
@@ -78,9 +78,9 @@ class ProverValues(Part, slot="measure"):
 
     needs: ClassVar[frozenset[str]] = frozenset({"fork"})
     writes: ClassVar[frozenset[str]] = frozenset({"prover_value", "prover_progress"})
-    best_of: Annotated[int, Field(ge=1)] = 4
+    best_of: Count = 4
     """K: how many attempts the prover has; 1 = the policy itself."""
-    continuations: Annotated[int, Field(ge=1)] = 8
+    continuations: Count = 8
     """Attempts that go on from each situation."""
 
     @model_validator(mode="after")

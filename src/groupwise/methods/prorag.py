@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import AnswerSegments, join_numbers, read_segments, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.rollout.measures import JudgedSegments
 
 
@@ -70,7 +68,7 @@ class JudgedCredit(Part, slot="token_credit"):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.3
+    weight: NotNegative = 0.3
     """Weight of the judgement; the release's script has 0.3, its argument's default is 0.5."""
     per: Literal["token", "segment"] = "token"
     """What counts once in mean and variance."""
@@ -78,7 +76,7 @@ class JudgedCredit(Part, slot="token_credit"):
     """Whether scores are logits, of which the sigmoid is taken; else they count as they are."""
     step_format: Literal["off", "intended"] = "off"
     """Whether the form of a response adds to the scores of its segments."""
-    eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-8
+    eps: NotNegative = 1e-8
     """Added to the variance."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.credit.remembered import NumberState
-from groupwise.losses import Plain, PolicyLoss, TokenMean
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns
+from groupwise.credit import NumberState
+from groupwise.losses import OLD_LOGP, Plain, PolicyLoss, TokenColumns, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
 
@@ -45,7 +44,6 @@ def r2vpo(
     )
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 VARIANCE = "ratio_variance"
 """What the loss reports of it: mean of (rho - 1)^2."""
 
@@ -70,13 +68,13 @@ class RatioVariance(Part, slot="penalty"):
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     is_trust_region: ClassVar[bool] = True
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    weight: NotNegative = 1.0
     """Multiplies the multiplier; 0 = no penalty, and nothing is measured."""
-    first: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.04
+    first: NotNegative = 0.04
     """The multiplier that a run begins with."""
     max_variance: Positive = 0.01
     """The variance above which the multiplier grows."""
-    rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    rate: NotNegative = 0.1
     """How fast it follows."""
     lowest: Positive = 1e-4
     """The smallest multiplier."""

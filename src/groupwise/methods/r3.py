@@ -10,7 +10,7 @@ from string import Template
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
 from groupwise.credit import Blend, ByTask, Deviation, EpisodeReturn, Penalised, Relative, ReturnToGo
 from groupwise.data.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
@@ -18,21 +18,17 @@ from groupwise.data.records import Origin, StopReason, Trajectory, score_of
 from groupwise.data.segments import FloatArray, IntArray
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.hgpo import hgpo
-from groupwise.methods.method import Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import make_history_terms
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Part, Positive, PositiveShare, Share
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.parts.slots import Draw
 from groupwise.store.attempt_index import PastAttempts
 from groupwise.system.errors import ConfigError, RecordError, nearest
 from groupwise.system.files import read_text_file
 from groupwise.system.text import quote_line
-
-Tau = Annotated[float, Field(ge=0)]
-
-Factor = Annotated[float, Field(gt=0)]
 
 
 @recipe
@@ -41,11 +37,11 @@ def r3(
     with_replay: bool = True,
     with_reflection: bool = True,
     with_ranking: bool = True,
-    k: Annotated[int, Field(ge=0)] = 0,
-    alpha: Factor = 1.0,
-    tau: Tau = 0.25,
-    p: Annotated[float, Field(gt=0, le=1)] = 0.2,
-    best: Factor = 0.5,
+    k: NonNegativeInt = 0,
+    alpha: PositiveFloat = 1.0,
+    tau: NonNegativeFloat = 0.25,
+    p: PositiveShare = 0.2,
+    best: PositiveFloat = 0.5,
 ) -> Algorithm:
     """R^3 (2026, arXiv:2601.19620): groups without spread recall past attempts, reflect on failures, or are ranked.
 
@@ -91,14 +87,14 @@ def r3_grpo_ablation(
 @recipe
 def r3_hgpo(
     *,
-    depth: Annotated[int, Field(ge=0)] = 2,
+    depth: NonNegativeInt = 2,
     gamma: Share = 0.95,
     with_replay: bool = True,
     with_reflection: bool = True,
     with_ranking: bool = False,
-    alpha: Factor = 1.0,
-    tau: Tau = 0.25,
-    best: Factor = 0.5,
+    alpha: PositiveFloat = 1.0,
+    tau: NonNegativeFloat = 0.25,
+    best: PositiveFloat = 0.5,
 ) -> Algorithm:
     """R^3 joined with HGPO (ours, after arXiv:2601.19620 and arXiv:2602.22817): steps recall others of like history.
 
@@ -149,9 +145,9 @@ class EntropyRanking(Part, slot="shaper"):
     """
 
     needs_entropy: ClassVar[bool] = True
-    p: Annotated[float, Field(gt=0, le=1)] = 0.2
+    p: PositiveShare = 0.2
     """Share of the entropies that make up the peak; at least one."""
-    best: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    best: Positive = 0.5
     """What the first rank is paid; keep it below what a right answer earns."""
     who: Literal["truncated", "failed"] = "truncated"
     """Who is ranked in a group without success: the attempts that a limit cut off, or all."""
@@ -227,10 +223,6 @@ def _measure_pattern(entropies: Sequence[float], p: float) -> tuple[float, float
 
 # Replay by task: a group whose attempts all failed recalls a success, one whose attempts all succeeded a failure.
 
-Ring = Annotated[int, Field(ge=1)]
-MaxAge = Annotated[int, Field(ge=1)]
-MaxLogRatio = Annotated[float, Field(gt=0)]
-
 
 class CrossContextReplay(Part, slot="replay"):
     """Restore the spread of a group from the task's own past.
@@ -246,13 +238,13 @@ class CrossContextReplay(Part, slot="replay"):
     teaches little; and an attempt that the policy has moved too far away from is left out (`max_log_ratio`).
     """
 
-    k: Annotated[int, Field(ge=0)] = 0
+    k: NonNegativeInt = 0
     """Past attempts a group; 0 = one for every four of its own, at least one."""
-    ring: Ring = 64
+    ring: Count = 64
     """Newest attempts at a task that are looked at."""
-    max_age: MaxAge | None = None
+    max_age: Count | None = None
     """Versions of the weights that a past attempt may lie back; None = any number."""
-    max_log_ratio: MaxLogRatio | None = 1.0
+    max_log_ratio: PositiveFloat | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
     ratio: MeasuredAgainst = "stored"
     """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
@@ -308,17 +300,17 @@ class HistoryKeyedReplay(Part, slot="replay"):
     are recalled, so that their returns and histories are what they were.
     """
 
-    depth: Annotated[int, Field(ge=0)] = 2
+    depth: NonNegativeInt = 2
     """How many earlier states a context may hold."""
-    max_attempts: Annotated[int, Field(ge=1)] = 2
+    max_attempts: Count = 2
     """How many past attempts a group may recall."""
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    gamma: Share = 0.95
     """Discount of what is earned later, as in the credit."""
-    ring: Ring = 64
+    ring: Count = 64
     """Newest attempts at a task that are looked at."""
-    max_age: MaxAge | None = None
+    max_age: Count | None = None
     """Versions of the weights that a past attempt may lie back; None = any number."""
-    max_log_ratio: MaxLogRatio | None = 1.0
+    max_log_ratio: PositiveFloat | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
     ratio: MeasuredAgainst = "stored"
     """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
@@ -408,20 +400,20 @@ class Reflection(Part, slot="guidance"):
     guidance; their ratio is taken against the policy that had it.
     """
 
-    tau: Annotated[float, Field(ge=0)] = 0.25
+    tau: NonNegativeFloat = 0.25
     """Mean past score below which a task gets guidance."""
     prompt: PromptText = "answer"
     """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
     its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
     to_unguided_prompt: bool = False
     """Whether successes with guidance also train without it, in the group of the task itself."""
-    max_tasks: Annotated[int, Field(ge=0)] = 0
+    max_tasks: NonNegativeInt = 0
     """Most tasks of an update that get guidance, those of lowest success first; 0 = all that fall below tau."""
-    ring: Annotated[int, Field(ge=1)] = 64
+    ring: Count = 64
     """Newest attempts at a task that are looked at."""
-    first_words: Annotated[int, Field(ge=0)] = 512
+    first_words: NonNegativeInt = 512
     """Words of the attempt that are shown from its beginning, where it is too long."""
-    last_words: Annotated[int, Field(ge=0)] = 1024
+    last_words: NonNegativeInt = 1024
     """Words of the attempt that are shown from its end, where it is too long."""
     solved_at: float = 0.5
     """Score from which on an attempt counts as right."""

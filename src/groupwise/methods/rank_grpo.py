@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit.baselines import centre_values
-from groupwise.credit.scales import Deviation
+from groupwise.credit import Deviation, centre_values
 from groupwise.data.column_checks import quote_value
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Step, Trajectory
@@ -21,9 +19,9 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceRatio, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.tools import Tools
 from groupwise.system.errors import RecordError
@@ -59,9 +57,6 @@ def rank_grpo(
     )
 
 
-Amount = Annotated[float, Field(allow_inf_nan=False)]
-
-
 class RankCredit(Part, slot="token_credit"):
     """Give the tokens of an item what it earned at its rank, compared with that rank in the other attempts at the task.
 
@@ -83,13 +78,13 @@ class RankCredit(Part, slot="token_credit"):
     gives_spans: ClassVar[bool] = True
     reward: Literal["exp_inf", "log_decay"] = "exp_inf"
     """What a rank earned: its item's own relevance, or the discounted gain from it on."""
-    eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-4
+    eps: NotNegative = 1e-4
     """Added to the deviation."""
-    overflow: Amount = -0.1
+    overflow: Finite = -0.1
     """Credit of tokens beyond the last rank."""
-    exact_end: Amount = 0.1
+    exact_end: Finite = 0.1
     """Credit of ending after just as many items as asked for."""
-    early_end: Amount = -0.1
+    early_end: Finite = -0.1
     """Credit of ending after fewer."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:

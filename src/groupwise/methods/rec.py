@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import NonNegativeFloat, model_validator
 
-from groupwise.credit import ByTask, EpisodeReturn, LogMeanExp, Mean, NoScale, Relative, ShiftedMean
-from groupwise.credit.estimators import weigh_credit
+from groupwise.credit import ByTask, EpisodeReturn, LogMeanExp, Mean, NoScale, Relative, ShiftedMean, weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PolicyLoss, SequenceMean, SequenceRatio, SquaredChange, TokenMean
-from groupwise.losses.slots import TokenLoss
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses import PolicyLoss, SequenceMean, SequenceRatio, SquaredChange, TokenColumns, TokenLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part, Positive
 from groupwise.parts.slots import EstimatorPart
 from groupwise.system.errors import ConfigError
 
@@ -110,8 +107,6 @@ def red_weight(*, temperature: Finite = 1.0) -> Algorithm:
 # REINFORCE that leaves tokens out by their ratio: the surrogates of the REC family, whose ratios carry no gradient.
 #
 
-Width = Annotated[float, Field(ge=0)]
-
 
 class Reinforce(Part, slot="surrogate"):
     """The policy gradient as it is, whoever sampled the token: no ratio, no trust region.
@@ -149,13 +144,13 @@ class Rec(Part, slot="surrogate"):
     """Which tokens are kept."""
     weighted: bool = True
     """Whether a token is weighed by its ratio (the source's IS)."""
-    low: Width = 0.2
+    low: NonNegativeFloat = 0.2
     """How far below 1 a ratio may go."""
-    high: Width = 0.2
+    high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go."""
-    far_low: Width = 0.6
+    far_low: NonNegativeFloat = 0.6
     """`ring`: from how far below 1 on a praised token is kept again."""
-    far_high: Width = 2.0
+    far_high: NonNegativeFloat = 2.0
     """`ring`: from how far above 1 on a blamed token is kept again."""
 
     @model_validator(mode="after")
@@ -194,7 +189,7 @@ class ExponentiallyWeighted(Part, slot="estimator"):
 
     of: EstimatorPart
     """The credit that is weighed."""
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    temperature: Positive = 1.0
     """The credit that is weighed by e."""
 
     def __call__(self, table: StepTable) -> Credit:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from groupwise.data.samples import Totals
-from groupwise.losses import Kl
-from groupwise.losses.policy_loss import LossResult, Tally, tally_tokens
-from groupwise.losses.slots import MeasuringPenalty, PenaltyPart
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, TrajectorySums, Unit, share_of_step
+from groupwise.losses import (
+    OLD_LOGP,
+    Kl,
+    LossResult,
+    MeasuringPenalty,
+    PenaltyPart,
+    Tally,
+    TokenColumns,
+    TrajectorySums,
+    Unit,
+    share_of_step,
+    tally_tokens,
+)
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, NotNegative, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +55,7 @@ class Regression(Part, slot="loss"):
     counts, since its log-ratios would only be pulled together.
     """
 
-    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    floor: NotNegative = 0.5
     """The smallest deviation that log-ratios are divided by, in nats."""
     length: Literal["sum", "mean"] = "sum"
     """Whether a log-ratio is summed over an attempt's tokens or averaged."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from groupwise.credit import ByTask, NoBaseline, NoScale, Relative, ReturnToGo, Whitened
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import take_kl_off_tokens
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite, Share
 
 
 @recipe

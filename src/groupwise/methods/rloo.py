@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, LeaveOneOut, NoScale, Relative
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
-from groupwise.methods.method import Alone, Average, Finite, recipe
+from groupwise.methods.method import Alone, Average, recipe
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite
 
 
 @recipe

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from groupwise.losses.pairs import PairSums, PairTerms
+from groupwise.losses import PairSums, PairTerms
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite, NotNegative, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +27,6 @@ def rpo(*, beta: Finite = 0.01, eta: Finite = 0.005, pairs: Pairs = "best_agains
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Rpo(beta=beta, eta=eta))
 
 
-Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 class Rpo(Dpo, slot="loss"):
     """DPO that also imitates the winners, so that it cannot win by making both less likely.
 
@@ -41,9 +36,9 @@ class Rpo(Dpo, slot="loss"):
     0.005. Choices: the mean over a winner's tokens, as in the source's runs; the rest as for `dpo`.
     """
 
-    beta: Steepness = 0.01
+    beta: Positive = 0.01
     """How steeply a pair is told apart."""
-    eta: Weight = 0.005
+    eta: NotNegative = 0.005
     """How much of the imitation is added; 0 = DPO."""
 
     def _pull_winners(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:

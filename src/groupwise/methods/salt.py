@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeInt
 
 from groupwise.data.column_checks import code_by_first_seen, code_keys
 from groupwise.data.credit import Credit, Shared
@@ -90,7 +90,7 @@ class ByEdge(Part, slot="grouper"):
     leaves the step unmerged.
     """
 
-    history: Annotated[int, Field(ge=0)] = 1
+    history: NonNegativeInt = 1
     """How many earlier states must be equal too."""
     next_state: bool = True
     """Whether the state that followed must be equal; without it, credit is shared over an action's random outcomes."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
-from groupwise.losses import PolicyLoss, SequenceMean, TokenRatio
-from groupwise.losses.slots import TokenLoss
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses import PolicyLoss, SequenceMean, TokenColumns, TokenLoss, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,9 +30,6 @@ def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorith
     )
 
 
-Temperature = Annotated[float, Field(gt=0)]
-
-
 class Sapo(Part, slot="surrogate"):
     """A soft gate in place of the clip: a token's pull fades smoothly as its ratio leaves 1.
 
@@ -47,9 +42,9 @@ class Sapo(Part, slot="surrogate"):
 
     scales_with_credit: ClassVar[bool] = True
     is_trust_region: ClassVar[bool] = True
-    tau_positive: Temperature = 1.0
+    tau_positive: PositiveFloat = 1.0
     """How fast the pull of praised tokens fades."""
-    tau_negative: Temperature = 1.05
+    tau_negative: PositiveFloat = 1.05
     """How fast the pull of blamed tokens fades."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from groupwise.data.samples import Totals
-from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
-from groupwise.losses.policy_loss import LossResult
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
+from groupwise.losses import OLD_LOGP, Clip, LossResult, PolicyLoss, SequenceMean, SequenceRatio, TokenColumns, Unit
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Count, Finite, Part, PositiveShare, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
 
@@ -28,7 +26,7 @@ def seeupo(
     low: Finite = 0.2,
     high: Finite = 0.2,
     length: Literal["mean", "sum"] = "mean",
-    stages: Annotated[int, Field(ge=1)] = 8,
+    stages: Count = 8,
 ) -> Algorithm:
     """SeeUPO (2026, arXiv:2602.06554, from notes; its clip is ours): turns are learnt in reverse, the last first.
 
@@ -64,9 +62,9 @@ class LastTurnFirst(Part, slot="loss"):
 
     of: LossPart = PolicyLoss(ratio=SequenceRatio(), aggregate=SequenceMean())
     """The loss of the turns; a policy_loss without further channels of credit."""
-    stages: Annotated[int, Field(ge=1)] = 8
+    stages: Count = 8
     """How many stages an update has at most."""
-    min_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    min_factor: PositiveShare = 0.5
     """The smallest factor that a turn puts on the credit of those before it."""
     max_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
     """The largest one."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.data.records import Trajectory, score_of
-from groupwise.methods.r3 import MaxAge, MaxLogRatio
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Part, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.store.attempt_index import PastAttempts
 
@@ -35,13 +34,13 @@ class SelectiveBuffer(Part, slot="replay"):
     """
 
     keeps_credit: ClassVar[bool] = True
-    share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    share: PositiveShare = 0.25
     """How many attempts may be recalled, as a share of the update's own."""
-    max_age: MaxAge = 4
+    max_age: Count = 4
     """Versions of the weights that a past attempt may lie back."""
-    size: Annotated[int, Field(ge=1)] = 4096
+    size: Count = 4096
     """Newest attempts that are looked at."""
-    max_log_ratio: MaxLogRatio | None = 1.0
+    max_log_ratio: PositiveFloat | None = 1.0
     """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
 
     def __call__(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from groupwise.data.samples import Totals
-from groupwise.losses.pairs import PairSums, PairTerms, measure_pairs, share_of_pairs, softplus
-from groupwise.losses.policy_loss import LossResult
-from groupwise.losses.token_columns import PAIRS, TokenColumns, Unit
+from groupwise.losses import (
+    PAIRS,
+    LossResult,
+    PairSums,
+    PairTerms,
+    TokenColumns,
+    Unit,
+    measure_pairs,
+    share_of_pairs,
+    softplus,
+)
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +57,9 @@ class Simpo(Part, slot="loss"):
 
     needs: ClassVar[frozenset[str]] = frozenset({PAIRS})
     unit: ClassVar[Unit] = "sample"
-    beta: Annotated[float, Field(gt=0)] = 2.5
+    beta: PositiveFloat = 2.5
     """How steeply a pair is told apart."""
-    margin: Annotated[float, Field(ge=0)] = 0.55
+    margin: NonNegativeFloat = 0.55
     """How much likelier a winner's token should be, in nats (the release's gamma / beta)."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:

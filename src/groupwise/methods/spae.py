@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import PositiveFloat
 
-from groupwise.credit import WhitenedTokens
-from groupwise.credit.answer_segments import AnswerSegments, join_numbers, read_segments
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import AnswerSegments, WhitenedTokens, join_numbers, read_segments, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
@@ -21,9 +19,9 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.after_vsrm import Separators
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import Count, Finite, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.segment_cuts import LARGEST_SEED, cut_after_separators, take_answer, take_sampled
 from groupwise.rollout.measures.tools import Tools
@@ -51,7 +49,6 @@ def spae(
 
 
 ENDS, POTENTIALS = "potential_ends", "potentials"
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class PotentialCredit(Part, slot="token_credit"):
@@ -69,9 +66,9 @@ class PotentialCredit(Part, slot="token_credit"):
 
     mixes_tasks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, POTENTIALS})
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    alpha: Share = 0.5
     """How much of the credit is taken from lines long after the answer was known."""
-    xi: Amount = 0.5
+    xi: NotNegative = 0.5
     """Weight of the change in potential."""
     saturated_above: float = 0.9
     """Potential above which the answer counts as known."""
@@ -157,15 +154,15 @@ class AnswerPotential(Part, slot="measure"):
     """The fact that holds the right answer, as text."""
     separators: Separators = ("\n\n", ";")
     """What a line ends with."""
-    min_tokens: Annotated[int, Field(ge=1)] = 1
+    min_tokens: Count = 1
     """Tokens that a line has at least."""
-    max_lines: Annotated[int, Field(ge=1)] = 16
+    max_lines: Count = 16
     """Lines that an answer has at most."""
-    probes: Annotated[int, Field(ge=1)] = 5
+    probes: Count = 5
     """Answers that are sampled after each line."""
-    probe_tokens: Annotated[int, Field(ge=1)] = 10
+    probe_tokens: Count = 10
     """Tokens of a probe at most."""
-    temperature: Annotated[float, Field(gt=0)] = 0.6
+    temperature: PositiveFloat = 0.6
     """Temperature of the probes."""
 
     @property

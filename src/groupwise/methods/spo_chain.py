@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from groupwise.credit import WhitenedTokens
-from groupwise.credit.answer_segments import ENDS, VALUES, join_numbers, read_comparison, read_segments
+from groupwise.credit import ENDS, VALUES, WhitenedTokens, join_numbers, read_comparison, read_segments
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Step, Trajectory
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import Count, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Part, PositiveShare, Share
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.segment_cuts import cut_after_uncertain, play_on, take_answer
 from groupwise.rollout.measures.tools import Tools
@@ -67,7 +65,7 @@ class SegmentCredit(Part, slot="token_credit"):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, VALUES})
-    max_probability: Annotated[float, Field(gt=0, le=1)] | None = 0.9
+    max_probability: PositiveShare | None = 0.9
     """Probability below which a token trains; None = all do."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
@@ -130,11 +128,11 @@ class SegmentValues(Part, slot="measure"):
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})
     writes: ClassVar[frozenset[str]] = frozenset({"segment_ends", "segment_values"})
-    max_probability: Annotated[float, Field(gt=0, le=1)] = 0.9
+    max_probability: PositiveShare = 0.9
     """Probability below which a token counts as uncertain."""
-    uncertain_tokens: Annotated[int, Field(ge=1)] = 5
+    uncertain_tokens: Count = 5
     """Uncertain tokens of a segment."""
-    continuations: Annotated[int, Field(ge=1)] = 9
+    continuations: Count = 9
     """Attempts that go on from each end of a segment."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeFloat
 
-from groupwise.credit import Sum, Term
-from groupwise.credit.estimators import StepTrace
-from groupwise.credit.signals import EpisodeReturn
+from groupwise.credit import EpisodeReturn, StepTrace, Sum, Term
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import SignalPart
 from groupwise.system.errors import ConfigError
 
 
 @recipe
-def srpo(*, k: Annotated[int, Field(ge=1)] = 4, best: Finite = 1.0) -> Algorithm:
+def srpo(*, k: Count = 4, best: Finite = 1.0) -> Algorithm:
     """SRPO (GREAM, 2025, arXiv:2510.20815, and its release): GRPO on graded answers, with a bonus for exact ones.
 
     A_i = (R_i - mean(R)) / (std(R) + 1e-6) + bonus_i;   bonus = what a hit adds to pass@k, see `pass_at_bonus`
@@ -57,11 +54,11 @@ class PassAtBonus(Part, slot="estimator"):
 
     of: SignalPart = EpisodeReturn()
     """What says whether an attempt hit."""
-    best: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    best: Finite = 1.0
     """The value of a hit."""
-    k: Annotated[int, Field(ge=1)] = 4
+    k: Count = 4
     """How many attempts the chance is about."""
-    eps: Annotated[float, Field(ge=0)] = 1e-6
+    eps: NonNegativeFloat = 1e-6
     """Added to the deviation."""
 
     def check_attempts(self, attempts: int) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
 
 from groupwise.credit import ByState, ReturnToGo
 from groupwise.data.samples import Pair, differ
 from groupwise.data.step_table import StepTable
-from groupwise.losses.pairs import PairTerms, refuse_lone_attempts
+from groupwise.losses import PairTerms, refuse_lone_attempts
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, Share, recipe
+from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, name_of
+from groupwise.parts.part import Finite, NotNegative, Part, Positive, Share, name_of
 from groupwise.parts.slots import GrouperPart, SignalPart
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ def step_apo(
     return Algorithm(advantage=grpo().advantage, pairing=siblings, loss=StepApo(beta=beta, alpha=alpha))
 
 
-Steepness = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
 class StepApo(Dpo, slot="loss"):
     """DPO between steps whose margin is how much better the winner's value is.
 
@@ -56,9 +51,9 @@ class StepApo(Dpo, slot="loss"):
     it is the return of the attempts that went on from the state. Meant for the pairing `siblings`.
     """
 
-    beta: Steepness = 0.3
+    beta: Positive = 0.3
     """How steeply a pair is told apart."""
-    alpha: Weight = 1.0
+    alpha: NotNegative = 1.0
     """How much of the difference in value is the margin; 0 = DPO."""
 
     def _margins(self, pairs: PairTerms) -> Tensor:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from groupwise.credit import ByState, Deviation, Relative, StepRewardSignal
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import Finite
 
 
 @recipe

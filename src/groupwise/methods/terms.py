@@ -11,6 +11,7 @@ from groupwise.credit import (
     Deviation,
     EpisodeReturn,
     NoScale,
+    Peers,
     Penalised,
     PenalisedRefusals,
     Relative,
@@ -19,7 +20,6 @@ from groupwise.credit import (
     TokenReturn,
     WhitenedTokens,
 )
-from groupwise.credit.groupers import Peers
 from groupwise.losses import AllPairs, BestAgainstWorst
 from groupwise.parts.slots import ScalePart, SignalPart
 

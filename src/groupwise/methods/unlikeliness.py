@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
 from groupwise.data.records import Trajectory, score_of
-from groupwise.parts.part import Part
+from groupwise.parts.part import Part, Share
 from groupwise.system.errors import RecordError
 
 
@@ -30,7 +29,7 @@ class Unlikeliness(Part, slot="shaper"):
     """
 
     needs_entropy: ClassVar[bool] = False
-    weight: Annotated[float, Field(ge=0, le=1)] = 0.25
+    weight: Share = 0.25
     """What the likeliest attempt loses of its return."""
     by: Literal["mean", "sum"] = "mean"
     """How an attempt's tokens make up its likeliness."""

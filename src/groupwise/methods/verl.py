@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit.token_credit import train_all
+from groupwise.credit import train_all
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Task, Trajectory
@@ -19,24 +19,22 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures.scores import read_response_states
 from groupwise.rollout.measures.tools import Tools
 
-PartOfAll = Annotated[float, Field(gt=0, le=1)]
-
 
 @recipe
 def verl(
     *,
-    stride: Annotated[int, Field(ge=1)] = 40,
+    stride: Count = 40,
     gain: Finite = 2.0,
     kappa: Finite = 2.0,
-    new_share: PartOfAll = 0.3,
+    new_share: PositiveShare = 0.3,
     weight: Finite = 1.0,
     placement: Literal["all", "last"] = "all",
 ) -> Algorithm:
@@ -103,7 +101,6 @@ class RankLevels:
 
 
 EPS = 1e-8
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RankBonus(Part, slot="token_credit"):
@@ -123,15 +120,15 @@ class RankBonus(Part, slot="token_credit"):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset(RANKS)
-    weight: Amount = 1.0
+    weight: NotNegative = 1.0
     """Weight of the bonus."""
-    gain: Annotated[float, Field(allow_inf_nan=False)] = 2.0
+    gain: Finite = 2.0
     """How sharply the acceleration decides between rank and velocity."""
     kappa: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
     """The bonus is at most the credit's size over this."""
-    new_share: Annotated[float, Field(gt=0, le=1)] = 0.3
+    new_share: PositiveShare = 0.3
     """Share of an update's mean in the moving average."""
-    max_deviation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    max_deviation: Positive = 5.0
     """Largest relative deviation from the moving average."""
     placement: Literal["all", "last"] = "all"
     """Which tokens of an answer get the bonus."""
@@ -197,7 +194,7 @@ class EffectiveRank(Part, slot="measure"):
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     writes: ClassVar[frozenset[str]] = frozenset({"effective_rank", "rank_velocity", "rank_acceleration"})
-    stride: Annotated[int, Field(ge=1)] = 40
+    stride: Count = 40
     """Tokens from one prefix to the next."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:

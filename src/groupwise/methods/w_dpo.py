@@ -10,12 +10,12 @@ from groupwise.credit import ColumnSignal, EpisodeReturn
 from groupwise.data.samples import Pair, differ
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
-from groupwise.losses.pairs import refuse_lone_attempts
+from groupwise.losses import refuse_lone_attempts
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import Finite, recipe
+from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
 from groupwise.system.errors import RecordError
 

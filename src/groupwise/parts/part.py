@@ -10,16 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.parts.checks import guard_methods
 from groupwise.parts.members import check_members
 from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
 from groupwise.system.errors import ConfigError, nearest
+
+# What fields hold: numbers, neither infinite nor NaN; where infinity means something, pydantic's own types stand.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
 
 OF_ALGORITHMS = ("credit", "losses", "rollout", "methods")
 """Packages whose parts make up an algorithm; each may have kinds of any of their slots."""
