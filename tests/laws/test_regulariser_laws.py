@@ -6,14 +6,12 @@ import dataclasses
 import json
 import random
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.data.records import Task
 from groupwise.methods.epo import EntropyCorridor
-from groupwise.methods.gardo import GateShare
-from tests.unit.losses.entropies import Attempt, make_update
+from tests.unit.losses.entropies import Attempt, make_update, start_share
 
 entropies = st.lists(st.floats(0, 3), max_size=3)
 attempts = st.lists(entropies, max_size=4).map(lambda steps: [*enumerate(steps)])
@@ -48,13 +46,8 @@ def test_the_order_of_attempts_changes_no_bit_of_a_memory(past: list[list[Attemp
 
 @given(means=st.lists(st.floats(0, 1), max_size=40), cut=st.integers(0, 40))
 def test_a_share_that_was_written_and_read_goes_on_to_the_bit(means: list[float], cut: int) -> None:
-    def start(queue: list[float]) -> GateShare:
-        left = iter(queue)
-        limits = (0.02, 0.2)
-        return GateShare("share", lambda table: np.array([next(left)]), first=0.1, limits=limits, change=0.1, window=20)
-
     updates = [dataclasses.replace(make_update(n, [[(0, [1.0])]]), credit=[(0.0,)]) for n in range(1, len(means) + 1)]
-    whole, rest = start(means), start(means[cut:])
+    whole, rest = start_share(iter(means)), start_share(iter(means[cut:]))
     for update in updates[:cut]:
         whole.observe(update)
     rest.load_state_dict(json.loads(json.dumps(whole.state_dict())))

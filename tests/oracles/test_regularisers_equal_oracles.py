@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,14 @@ from groupwise.data.records import Task
 from groupwise.data.segments import FloatArray
 from groupwise.losses import Plain, PolicyLoss
 from groupwise.methods.epo import EntropyCorridor
-from groupwise.methods.gardo import DistinctCredit, DoubtGate, GateShare
+from groupwise.methods.gardo import DistinctCredit, DoubtGate
 from groupwise.parts.stateful import ObservedUpdate
 from tests.oracles import corridor as oracle
 from tests.oracles import doubt as oracle_of_doubt
 from tests.oracles.losses import Token
 from tests.oracles.rows import Row
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
-from tests.unit.losses.entropies import Attempt, make_update
+from tests.unit.losses.entropies import Attempt, make_update, start_share
 
 NUM_UPDATES = 200
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -186,14 +185,6 @@ class StepIndex(Part, slot="signal"):
 
     def __call__(self, table: StepTable) -> FloatArray:
         return table.index.astype(np.float64)
-
-
-def start_share(means: Iterator[float]) -> GateShare:
-    """A share that hears of these means, one an update."""
-    limits = (0.02, 0.2)
-    return GateShare(
-        "gate_share", lambda table: np.array([next(means)]), first=0.1, limits=limits, change=0.1, window=20
-    )
 
 
 def test_the_share_follows_as_the_oracle_says() -> None:

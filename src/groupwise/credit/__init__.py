@@ -23,6 +23,8 @@ from groupwise.credit.estimators import (
     TemporalDifferences,
     Term,
     Whitened,
+    add_up,
+    list_attempts,
     weigh_credit,
 )
 from groupwise.credit.filters import (

@@ -6,8 +6,9 @@ Axes: S steps, C members of the statistics (steps, or attempts within a group, a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
@@ -127,6 +128,18 @@ def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part)
     return Credit.of(table, trace)
 
 
+def add_up(table: StepTable, terms: Sequence[Trace], weights: Sequence[FloatArray], part: Part) -> Credit:
+    """Sum of credit times its weight for each step (S); compared is what any of the terms compared."""
+    trace = WeightedSum(
+        values=np.sum([weight * term.values for weight, term in zip(weights, terms, strict=True)], axis=0),
+        compared=np.any([term.compared for term in terms], axis=0),
+        weights=tuple(weights),
+        terms=tuple(terms),
+        part=part,
+    )
+    return Credit.of(table, trace)
+
+
 class Term(Part):
     """One term of a sum or a blend."""
 
@@ -143,16 +156,8 @@ class Sum(Part, slot="estimator"):
     """What is added."""
 
     def __call__(self, table: StepTable) -> Credit:
-        traces = tuple(term.of(table).trace for term in self.terms)
-        weights = tuple(np.full(len(table), term.weight) for term in self.terms)
-        trace = WeightedSum(
-            values=np.sum([term.weight * part.values for term, part in zip(self.terms, traces, strict=True)], axis=0),
-            compared=np.any([part.compared for part in traces], axis=0),
-            weights=weights,
-            terms=traces,
-            part=self,
-        )
-        return Credit.of(table, trace)
+        traces = [term.of(table).trace for term in self.terms]
+        return add_up(table, traces, [np.full(len(table), term.weight) for term in self.terms], self)
 
 
 class Blend(Part, slot="estimator"):
@@ -173,22 +178,14 @@ class Blend(Part, slot="estimator"):
     """Added to the sum of the weights present."""
 
     def __call__(self, table: StepTable) -> Credit:
-        traces = tuple(term.of(table).trace for term in self.terms)
+        traces = [term.of(table).trace for term in self.terms]
         shares = []
         for term, part in zip(self.terms, traces, strict=True):
             present = part.compared if self.absent == "not_compared" else part.values != 0
             shares.append(np.where(present, term.weight, 0.0))
         total = np.sum(shares, axis=0) + self.eps
         divisor = np.where(total > 0, total, np.inf)
-        weights = tuple(share / divisor for share in shares)
-        trace = WeightedSum(
-            values=np.sum([weight * part.values for weight, part in zip(weights, traces, strict=True)], axis=0),
-            compared=np.any([part.compared for part in traces], axis=0),
-            weights=weights,
-            terms=traces,
-            part=self,
-        )
-        return Credit.of(table, trace)
+        return add_up(table, traces, [share / divisor for share in shares], self)
 
 
 # Credit divided by how far a group's credit spreads, and not centred.
@@ -320,24 +317,22 @@ class TemporalDifferences(Part, slot="estimator"):
     """What follows an attempt that a limit cut off: nothing, or the value of the state it was last in."""
 
     def __call__(self, table: StepTable) -> Credit:
-        inner, returns = self.of(table).trace, table.ask_once(self.returns)
+        inner = self.of(table).trace
         values = inner.values - self.gamma * (1 - self.lam) * self._sum_later(table, inner.values)
-        expected = np.zeros(len(table))
         if self.truncated == "value":
-            is_cut = table.column("stop") == StopReason.TRUNCATED
-            expected = np.where(is_cut, returns - inner.values, 0.0)
+            expected = self._expect_after(table, inner)
             values = values + self.gamma * discount(expected, table.attempt, self.gamma * self.lam)
-        trace = DifferenceTrace(
-            values=values,
-            compared=self.find_reached(table, inner.compared),
-            of=inner,
-            returns=returns,
-            expected=expected,
-            part=self,
-        )
-        return Credit.of(table, trace)
+        reached = self._find_reached(table, inner.compared)
+        return Credit.of(table, StepTrace(values=values, compared=reached, of=inner, part=self))
 
-    def find_reached(self, table: StepTable, marked: BoolArray) -> BoolArray:
+    def _expect_after(self, table: StepTable, inner: Trace) -> FloatArray:
+        """What is expected after each step that a limit cut off (S), else 0."""
+        if self.truncated == "zero":
+            return np.zeros(len(table))
+        is_cut = table.column("stop") == StopReason.TRUNCATED
+        return np.where(is_cut, table.ask_once(self.returns) - inner.values, 0.0)
+
+    def _find_reached(self, table: StepTable, marked: BoolArray) -> BoolArray:
         """Which steps have credit that a value of one of the marked steps is in (S)."""
         seen = marked.astype(np.float64)
         reached = marked | (self.gamma * (1 - self.lam) * self._sum_later(table, seen) > 0)
@@ -352,46 +347,23 @@ class TemporalDifferences(Part, slot="estimator"):
         is_followed = table.attempt[1:] == table.attempt[:-1]
         return np.append(np.where(is_followed, sums[1:], 0.0), np.zeros(len(sums[:1])))
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StepTrace:
-    """What a trace that derives its numbers itself says of the steps of a table (`OwnTrace`)."""
-
-    values: FloatArray
-    """Credit of each step (S)."""
-    compared: BoolArray
-    """Whether the step was compared with anybody (S)."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DifferenceTrace(StepTrace):
-    """How temporal differences came about."""
-
-    of: Trace
-    """Trace of the returns less what their situations are worth."""
-    returns: FloatArray
-    """The return of each step (S)."""
-    expected: FloatArray
-    """What is expected after each step that a limit cut off (S), else 0."""
-    part: TemporalDifferences
-    """The estimator."""
-
-    def meets_others(self, table: StepTable) -> BoolArray | None:
+    def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray | None:
         """Which steps have a value in their credit that another rollout took part in (S)."""
-        inner = meets_others(table, self.of)
-        return None if inner is None else self.part.find_reached(table, inner)
+        inner = None if trace.of is None else meets_others(table, trace.of)
+        return None if inner is None else self._find_reached(table, inner)
 
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        part = self.part
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        assert trace.of is not None, "it is made of other credit"
         path = [place for place in range(step, len(table)) if table.attempt[place] == table.attempt[step]]
-        returns = [float(self.returns[place]) for place in path]
-        worth = [float(self.returns[place] - self.of.values[place]) for place in path]
-        following = zip([*returns[1:], 0.0], [*worth[1:], float(self.expected[path[-1]])], strict=True)
+        all_returns, expected = self.returns(table), self._expect_after(table, trace.of)
+        returns = [float(all_returns[place]) for place in path]
+        worth = [float(all_returns[place] - trace.of.values[place]) for place in path]
+        following = zip([*returns[1:], 0.0], [*worth[1:], float(expected[path[-1]])], strict=True)
         differences = [
-            math.fsum((now, -part.gamma * later, part.gamma * later_worth, -value))
+            math.fsum((now, -self.gamma * later, self.gamma * later_worth, -value))
             for now, value, (later, later_worth) in zip(returns, worth, following, strict=True)
         ]
-        shares = [(part.gamma * part.lam) ** num for num in range(len(path))]
+        shares = [(self.gamma * self.lam) ** num for num in range(len(path))]
         value = math.fsum(share * difference for share, difference in zip(shares, differences, strict=True))
         shown = " + ".join(
             f"{s:.6g} x {d:.6g}" for s, d in zip(shares, differences, strict=True) if s or s is shares[0]
@@ -400,5 +372,45 @@ class DifferenceTrace(StepTrace):
             value=value,
             formula=f"{shown} = {value:.6g}",
             members=tuple(zip(path, worth, strict=True)),
-            terms=((1.0, self.of),),
+            terms=((1.0, trace.of),),
         )
+
+
+# Traces of estimators that derive their numbers themselves.
+
+
+class DerivesSteps(Protocol):
+    """An estimator that can work out a number of its own again.
+
+    It may also have `meets_others(table, trace)`: which steps are compared with a step of another rollout (S).
+    """
+
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation: ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepTrace:
+    """What an estimator says of the steps of a table; how, it derives itself (`OwnTrace`)."""
+
+    values: FloatArray
+    """Credit of each step (S)."""
+    compared: BoolArray
+    """Whether the step was compared with anybody (S)."""
+    part: DerivesSteps
+    """The estimator."""
+    of: Trace | None = None
+    """Trace of the credit that it was made of."""
+
+    def derive(self, table: StepTable, step: int) -> Derivation:
+        return self.part.derive(table, self, step)
+
+    def meets_others(self, table: StepTable) -> BoolArray | None:
+        tell = getattr(self.part, "meets_others", None)
+        return None if tell is None else tell(table, self)
+
+
+def list_attempts(table: StepTable, value_A: Sequence[float], step: int) -> tuple[tuple[int, float], ...]:
+    """The attempts at a step's task: the first step of each, and its number."""
+    first = table.attempts.first.tolist()
+    pairs = zip(first, map(float, value_A), strict=True)
+    return tuple((place, value) for place, value in pairs if table.task[place] == table.task[step])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from groupwise.credit import EpisodeReturn, StepTrace, centre_values
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values, list_attempts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
-from groupwise.data.segments import FloatArray, Segments
+from groupwise.data.segments import Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import PolicyLoss, SequenceMean, TokenColumns, TokenLoss
 from groupwise.methods.grpo import grpo
@@ -63,40 +62,18 @@ class OutcomeSpread(Part, slot="estimator"):
         is_mixed_M = [differ(high, low) for high, low in zip(high_M.tolist(), low_M.tolist(), strict=True)]
         share_A = centre_values(value_A, tasks) / tasks.spread(np.where(is_mixed_M, high_M - low_M, np.inf))
         spread_M = np.minimum(4 * tasks.sum(share_A**2) / tasks.size, 1.0)
-        trace = SpreadTrace(
-            values=spread_M[table.task], compared=(tasks.size > 1)[table.task], outcome=value_A, part=self
-        )
-        return Credit.of(table, trace)
+        values, compared = spread_M[table.task], (tasks.size > 1)[table.task]
+        return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SpreadTrace(StepTrace):
-    """How a spread came about."""
-
-    outcome: FloatArray
-    """What each attempt brought (A)."""
-    part: OutcomeSpread
-    """The estimator."""
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        first = table.attempts.first.tolist()
-        members = [
-            (place, float(value))
-            for place, value in zip(first, self.outcome.tolist(), strict=True)
-            if table.task[place] == table.task[step]
-        ]
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        members = list_attempts(table, table.attempts.mean(table.ask_once(self.of)).tolist(), step)
         values = [value for _, value in members]
         mean, width = math.fsum(values) / len(values), max(values) - min(values)
         variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
         spread = 4 * variance / width**2 if differ(max(values), min(values)) else 0.0
-        return Derivation(
-            value=spread,
-            formula=f"4 x {variance:.6g} / {width:.6g}^2 = {spread:.6g}, of {name_of(self.part.of)}",
-            members=tuple(members),
-        )
+        formula = f"4 x {variance:.6g} / {width:.6g}^2 = {spread:.6g}, of {name_of(self.of)}"
+        return Derivation(value=spread, formula=formula, members=members)
 
-
-Stretch = Annotated[float, Field(ge=0, lt=1)]
 
 SPREAD = "spread"
 """The channel that says how mixed the outcomes of a token's group are, from 0 to 1."""
@@ -122,9 +99,9 @@ class ElasticClip(Part, slot="surrogate"):
     """How far below 1 a ratio may go, before it is stretched."""
     high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go, before it is stretched."""
-    by_credit: Stretch = 0.3
+    by_credit: Annotated[float, Field(ge=0, lt=1)] = 0.3
     """How much the size of a token's credit matters."""
-    by_spread: Stretch = 0.3
+    by_spread: Annotated[float, Field(ge=0, lt=1)] = 0.3
     """How much it matters how mixed the group is."""
     full_credit: PositiveFloat = 2.0
     """The credit from which on the range grows no more."""

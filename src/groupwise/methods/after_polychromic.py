@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit import EpisodeReturn, StepTrace, centre_values
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values, list_attempts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, FloatArray, Segments
 from groupwise.data.step_table import StepTable
@@ -95,16 +94,8 @@ class SetShared(Part, slot="estimator"):
             if len(own) > self.size:
                 shared_A[own] = self._expect(value_A[own].tolist(), [kind_A[place] for place in own])
         credit_A = centre_values(shared_A, tasks)
-        trace = SetTrace(
-            values=credit_A[table.attempt],
-            compared=(tasks.size > 1)[table.task],
-            value=value_A,
-            kind=kind_A,
-            size=self.size,
-            counts_clones=self.variety == "share",
-            part=self,
-        )
-        return Credit.of(table, trace)
+        values, compared = credit_A[table.attempt], (tasks.size > 1)[table.task]
+        return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def _measure_variety(self, num_kinds: float) -> float:
         return num_kinds / self.size if self.variety == "share" else (num_kinds - 1) / (self.size - 1)
@@ -141,44 +132,23 @@ class SetShared(Part, slot="estimator"):
                 f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
             )
 
+    def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
+        """All that are compared: whole attempts are (S)."""
+        return trace.compared
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SetTrace(StepTrace):
-    """How credit shared by sets came about."""
-
-    value: FloatArray
-    """What each attempt brought (A)."""
-    kind: Sequence[object]
-    """The kind of each attempt (A)."""
-    size: int
-    """How many attempts make a set."""
-    counts_clones: bool
-    """Whether a set of clones is worth something."""
-    part: Part
-    """The estimator."""
-
-    def meets_others(self, table: StepTable) -> BoolArray:
-        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
-        return self.compared
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        value_A, kind_A = table.attempts.mean(table.ask_once(self.of)).tolist(), find_kinds(table, self.key)
         places = table.attempts.first.tolist()
         own = [number for number, place in enumerate(places) if table.task[place] == table.task[step]]
         sets = list(combinations(own, self.size)) if len(own) > self.size else []
-        worth = [self._score_set(chosen) for chosen in sets]
+        worth, clones = [], 0 if self.variety == "share" else 1
+        for chosen in sets:
+            varied = (len({kind_A[number] for number in chosen}) - clones) / (self.size - clones)
+            worth.append(math.fsum(value_A[number] for number in chosen) / self.size * varied)
         having = [score for score, chosen in zip(worth, sets, strict=True) if table.attempt[step] in chosen]
         value = math.fsum(having) / len(having) - math.fsum(worth) / len(worth) if sets else 0.0
-        return Derivation(
-            value=value,
-            formula=f"mean worth of {len(having)} sets less that of all {len(worth)} = {value:.6g}",
-            members=tuple((places[number], float(self.value[number])) for number in own),
-        )
-
-    def _score_set(self, chosen: Sequence[int]) -> float:
-        """What a set of attempts is worth: what it earned, times how varied it is."""
-        num_kinds, clones = len({self.kind[number] for number in chosen}), 0 if self.counts_clones else 1
-        varied = (num_kinds - clones) / (self.size - clones)
-        return math.fsum(self.value[number] for number in chosen) / self.size * varied
+        formula = f"mean worth of {len(having)} sets less that of all {len(worth)} = {value:.6g}"
+        return Derivation(value=value, formula=formula, members=list_attempts(table, value_A, step))
 
 
 def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -143,19 +142,13 @@ class GlobalShare(Part, slot="estimator"):
         return frozenset({self.blend.answers} if self.consistency else ())
 
     def __call__(self, table: StepTable) -> Credit:
-        weight = 1 - self.blend.weigh(table, self.of(table).trace.values)
-        reward_M = self.reward_tasks(table)
+        weight, reward_M = self._weigh(table), self.reward_tasks(table)
         global_M = np.zeros(len(reward_M))
         if len(reward_M) and differ(reward_M.max(), reward_M.min()):
             centred_M = (reward_M - reward_M[0]) - (reward_M - reward_M[0]).mean()
             global_M = centred_M / (np.sqrt((centred_M**2).sum() / (len(reward_M) - 1)) + self.eps)
-        trace = GlobalTrace(
-            values=weight * global_M[table.task],
-            compared=np.full(len(table), len(reward_M) > 1),
-            weight=weight,
-            part=self,
-        )
-        return Credit.of(table, trace)
+        compared = np.full(len(table), len(reward_M) > 1)
+        return Credit.of(table, StepTrace(values=weight * global_M[table.task], compared=compared, part=self))
 
     def reward_tasks(self, table: StepTable) -> FloatArray:
         """R of each task (M)."""
@@ -167,21 +160,15 @@ class GlobalShare(Part, slot="estimator"):
         lam_M = (1 - 1 / size_M) / np.log2(np.maximum(size_M, 2))
         return mean_M * (1 - lam_M * self.blend.measure_entropy(table))
 
+    def _weigh(self, table: StepTable) -> FloatArray:
+        """How much the comparison between tasks counts at each step (S)."""
+        return 1 - self.blend.weigh(table, self.of(table).trace.values)
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GlobalTrace(StepTrace):
-    """How a task's credit came about."""
-
-    weight: FloatArray
-    """How much the comparison between tasks counts at each step (S)."""
-    part: GlobalShare
-    """The estimator."""
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        brought, first = self.part.reward_tasks(table).tolist(), table.tasks.first.tolist()
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        brought, first = self.reward_tasks(table).tolist(), table.tasks.first.tolist()
         own, mean = brought[int(table.task[step])], math.fsum(brought) / len(brought)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in brought) / max(len(brought) - 1, 1))
-        share = (own - mean) / (deviation + self.part.eps) if differ(max(brought), min(brought)) else 0.0
-        weight = float(self.weight[step])
-        formula = f"{weight:.6g} x ({own:.6g} - {mean:.6g}) / {deviation + self.part.eps:.6g} = {weight * share:.6g}"
+        share = (own - mean) / (deviation + self.eps) if differ(max(brought), min(brought)) else 0.0
+        weight = float(self._weigh(table)[step])
+        formula = f"{weight:.6g} x ({own:.6g} - {mean:.6g}) / {deviation + self.eps:.6g} = {weight * share:.6g}"
         return Derivation(value=weight * share, formula=formula, members=tuple(zip(first, brought, strict=True)))

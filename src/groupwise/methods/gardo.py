@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from groupwise.credit import ColumnMean, EpisodeReturn, StepTrace, weigh_credit
-from groupwise.data.column_checks import to_numbers
+from groupwise.credit import ColumnMean, EpisodeReturn, NumberState, StepTrace, read_remembered, weigh_credit
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray
@@ -109,16 +107,14 @@ class DoubtGate(Part, slot="estimator"):
     def __call__(self, table: StepTable) -> Credit:
         doubt_A = self.measure_doubt(table)
         doubtful = doubt_A[doubt_A >= 0]
-        bound = np.quantile(doubtful, 1 - read_share(self, table)) if len(doubtful) else math.inf
+        bound = (
+            np.quantile(doubtful, 1 - read_remembered(table, self.column, self.first)) if len(doubtful) else math.inf
+        )
         is_open = table.attempts.spread((doubt_A >= bound - 1e-9) | (not self.auxiliary)) > 0
         num_open = int((is_open & table.trains).sum())
-        trace = GateTrace(
-            values=np.where(is_open, int(table.trains.sum()) / num_open if num_open else 0.0, 0.0),
-            compared=np.full(len(table), len(doubt_A) > 1),
-            share=read_share(self, table),
-            part=self,
-        )
-        return Credit.of(table, trace)
+        values = np.where(is_open, int(table.trains.sum()) / num_open if num_open else 0.0, 0.0)
+        compared = np.full(len(table), len(doubt_A) > 1)
+        return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def measure_doubt(self, table: StepTable) -> FloatArray:
         """U of each attempt (A)."""
@@ -127,93 +123,17 @@ class DoubtGate(Part, slot="estimator"):
         return np.round(own - np.mean(others, axis=0), 12) if others else own
 
     def start(self, *, seed: int) -> GateShare:
-        limits = (self.lowest, self.highest)
-        return GateShare(
-            self.column, self.measure_doubt, first=self.first, limits=limits, change=self.change, window=self.window
-        )
+        return GateShare(self)
 
-
-def read_share(part: DoubtGate, table: StepTable) -> float:
-    """The share that a table remembers; the first where it remembers none."""
-    is_remembered = part.column in table.extra and len(table) > 0
-    return float(to_numbers(part.column, table.column(part.column))[0]) if is_remembered else part.first
-
-
-def win_rates(values: FloatArray) -> FloatArray:
-    """The share of the others that each value beats, by more than rounding (A); 0 for one that is alone."""
-    lower = np.searchsorted(np.sort(values), values - 1e-9 * np.maximum(np.abs(values), 1.0))
-    return lower / max(len(values) - 1, 1)
-
-
-# How large a share of doubtful attempts a gate lets through, which follows how doubtful they are: the memory of GARDO.
-#
-
-
-class GateShare:
-    """The share, and the mean doubt of the last updates: the state of `DoubtGate`.
-
-    Worked example: share 0.1, the last means 0.2 and 0.3. A mean of 0.35 is above all of them: share 0.11. One of 0.25
-    leaves it.
-    """
-
-    def __init__(
-        self,
-        column: str,
-        measure: Callable[[StepTable], FloatArray],
-        *,
-        first: float,
-        limits: tuple[float, float],
-        change: float,
-        window: int,
-    ) -> None:
-        self._column, self._measure = column, measure
-        self._limits, self._change, self._window = limits, change, window
-        self._share = first
-        self._recent: list[float] = []
-
-    def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        return {self._column: np.full(len(tasks), self._share, dtype=np.float64)}
-
-    def observe(self, update: ObservedUpdate) -> None:
-        pairs = zip(update.trajectories, update.credit, strict=True)
-        compared = [trajectory for trajectory, credit in pairs if credit is not None and trajectory.steps]
-        doubt = self._measure(StepTable.from_trajectories(compared)) if compared else np.zeros(0)
-        doubt = doubt[doubt >= 0]
-        if not len(doubt):
-            return
-        mean = float(doubt[0] + (doubt - doubt[0]).sum() / len(doubt))
-        lowest, highest = self._limits
-        if self._recent and mean > max(self._recent):
-            self._share = min(self._share * (1 + self._change), highest)
-        elif self._recent and mean < min(self._recent):
-            self._share = max(self._share * (1 - self._change), lowest)
-        self._recent = [*self._recent, mean][-self._window :]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"share": self._share, "recent": list(self._recent)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._share = float(state["share"])
-        self._recent = [float(mean) for mean in state["recent"]]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GateTrace(StepTrace):
-    """How a gate came about."""
-
-    share: float
-    """How many of the doubtful attempts may pass, as a share."""
-    part: DoubtGate
-    """The estimator."""
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        attempts, part = table.attempt.tolist(), self.part
-        own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (part.of, *part.auxiliary))
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        attempts = table.attempt.tolist()
+        own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (self.of, *self.auxiliary))
         doubts = {
             attempt: round(rate - math.fsum(other[attempt] for other in others) / max(len(others), 1), 12)
             for attempt, rate in own.items()
         }
-        bound = _find_quantile([doubt for doubt in doubts.values() if doubt >= 0], 1 - self.share)
+        share = read_remembered(table, self.column, self.first)
+        bound = _find_quantile([doubt for doubt in doubts.values() if doubt >= 0], 1 - share)
         opened = {attempt for attempt, doubt in doubts.items() if doubt >= bound - 1e-9 or not others}
         kept = [attempt for attempt, trains in zip(attempts, table.trains.tolist(), strict=True) if trains]
         num_open = sum(attempt in opened for attempt in kept)
@@ -222,11 +142,48 @@ class GateTrace(StepTrace):
         if others:
             how = f"open: {len(kept)} / {num_open}" if attempts[step] in opened else "shut"
             words = f"doubt {doubts[attempts[step]]:.6g} against {bound:.6g}, {how}"
-        return Derivation(
-            value=value,
-            formula=f"{words} = {value:.6g}",
-            members=tuple((attempts.index(attempt), doubt) for attempt, doubt in doubts.items()),
-        )
+        members = tuple((attempts.index(attempt), doubt) for attempt, doubt in doubts.items())
+        return Derivation(value=value, formula=f"{words} = {value:.6g}", members=members)
+
+
+def win_rates(values: FloatArray) -> FloatArray:
+    """The share of the others that each value beats, by more than rounding (A); 0 for one that is alone."""
+    lower = np.searchsorted(np.sort(values), values - 1e-9 * np.maximum(np.abs(values), 1.0))
+    return lower / max(len(values) - 1, 1)
+
+
+class GateShare(NumberState):
+    """The share, and the mean doubt of the last updates: the state of `DoubtGate`.
+
+    Worked example: share 0.1, the last means 0.2 and 0.3. A mean of 0.35 is above all of them: share 0.11. One of 0.25
+    leaves it.
+    """
+
+    def __init__(self, part: DoubtGate) -> None:
+        super().__init__(part.column, part.first, key="share")
+        self._part = part
+        self._recent: list[float] = []
+
+    def observe(self, update: ObservedUpdate) -> None:
+        pairs = zip(update.trajectories, update.credit, strict=True)
+        compared = [trajectory for trajectory, credit in pairs if credit is not None and trajectory.steps]
+        doubt = self._part.measure_doubt(StepTable.from_trajectories(compared)) if compared else np.zeros(0)
+        doubt = doubt[doubt >= 0]
+        if not len(doubt):
+            return
+        mean = float(doubt[0] + (doubt - doubt[0]).sum() / len(doubt))
+        if self._recent and mean > max(self._recent):
+            self._value = min(self._value * (1 + self._part.change), self._part.highest)
+        elif self._recent and mean < min(self._recent):
+            self._value = max(self._value * (1 - self._part.change), self._part.lowest)
+        self._recent = [*self._recent, mean][-self._part.window :]
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"recent": list(self._recent)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._recent = [float(mean) for mean in state["recent"]]
 
 
 def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, float]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +22,7 @@ from groupwise.credit import (
     centre_values,
 )
 from groupwise.data.credit import Credit, Derivation, spans_rollouts
-from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.methods.gagpo import make_step_rewards_to_go, make_temporal_algorithm
 from groupwise.methods.method import AfterLimit, ScaledBy, recipe
@@ -135,42 +133,26 @@ class Shrunk(Part, slot="estimator"):
             )
             value = np.where(groups.label >= 0, pulled, value)
             compared |= np.append(groups.size > 1, False)[groups.label]
-        trace = ShrunkTrace(
-            values=np.where(compared, above - value, 0.0), compared=compared, signal=signal, labels=labels, part=self
-        )
-        return Credit.of(table, trace)
+        values = np.where(compared, above - value, 0.0)
+        return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ShrunkTrace(StepTrace):
-    """How credit against shrunken values came about."""
-
-    signal: FloatArray
-    """The number compared (S)."""
-    labels: Sequence[IntArray]
-    """Group of each step on each level (S); -1 = in none."""
-    part: Shrunk
-    """The estimator."""
-
-    def meets_others(self, table: StepTable) -> BoolArray:
+    def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
         """Which steps have another rollout in one of their groups (S)."""
-        shared: BoolArray = np.any([spans_rollouts(table, label) for label in self.labels], axis=0)
+        shared: BoolArray = np.any([spans_rollouts(table, table.ask_once(level)) for level in self.levels], axis=0)
         return shared
 
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        own, value, strength, lines = float(self.signal[step]), 0.0, 0.0, []
-        for grouper, label in zip(self.part.levels, self.labels, strict=True):
-            members = [place for place in range(len(table)) if label[place] == label[step]] if label[step] >= 0 else []
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        signal, labels = self.of(table).tolist(), [grouper(table).tolist() for grouper in self.levels]
+        own, value, strength, lines = signal[step], 0.0, 0.0, []
+        for grouper, label in zip(self.levels, labels, strict=True):
+            members = [place for place in range(len(table)) if label[place] == label[step] >= 0]
             if members:
-                total = math.fsum(float(self.signal[place]) for place in members)
+                total = math.fsum(signal[place] for place in members)
                 value = (total + strength * value) / (len(members) + strength)
                 lines.append(f"{name_of(grouper)}: {len(members)} steps, mean {total / len(members):.6g}: {value:.6g}")
-            strength = self.part.strength
-        credit = own - value if self.compared[step] else 0.0
-        everybody = [place for place in range(len(table)) if self.labels[0][place] == self.labels[0][step] >= 0]
-        lines.append(f"{own:.9g} - {value:.9g} = {credit:.6g}" if self.compared[step] else "nobody else: 0")
-        return Derivation(
-            value=credit,
-            formula="; ".join(lines),
-            members=tuple((place, float(self.signal[place])) for place in everybody),
-        )
+            strength = self.strength
+        credit = own - value if trace.compared[step] else 0.0
+        lines.append(f"{own:.9g} - {value:.9g} = {credit:.6g}" if trace.compared[step] else "nobody else: 0")
+        everybody = [place for place in range(len(table)) if labels[0][place] == labels[0][step] >= 0]
+        members_of_all = tuple((place, signal[place]) for place in everybody)
+        return Derivation(value=credit, formula="; ".join(lines), members=members_of_all)

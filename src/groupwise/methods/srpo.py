@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from groupwise.credit import EpisodeReturn, StepTrace, Sum, Term
+from groupwise.credit import EpisodeReturn, StepTrace, Sum, Term, list_attempts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
@@ -70,46 +69,35 @@ class PassAtBonus(Part, slot="estimator"):
             )
 
     def __call__(self, table: StepTable) -> Credit:
-        value_A = table.attempts.mean(table.ask_once(self.of))
-        # A sum of rewards may miss the best by its last digit.
-        hit_A = value_A >= self.best - 1e-9 * max(1.0, abs(self.best))
+        hit_A = self._find_hits(table)
         tasks = Segments.of(table.task[table.attempts.first])
         hits_M = tasks.sum(hit_A.astype(np.float64)).astype(np.int64)
         counts = zip(tasks.size.tolist(), hits_M.tolist(), strict=True)
         bonus_M = [_find_bonus(n, c, self.k, self.eps) for n, c in counts]
         of_hit, of_miss = (np.array([pair[side] for pair in bonus_M], dtype=np.float64) for side in (0, 1))
         bonus_A = np.where(hit_A, tasks.spread(of_hit), tasks.spread(of_miss))
-        trace = BonusTrace(values=bonus_A[table.attempt], compared=(tasks.size > 1)[table.task], hit=hit_A, part=self)
-        return Credit.of(table, trace)
+        values, compared = bonus_A[table.attempt], (tasks.size > 1)[table.task]
+        return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
+    def _find_hits(self, table: StepTable) -> BoolArray:
+        """Which attempts hit (A). A sum of rewards may miss the best by its last digit."""
+        enough = self.best - 1e-9 * max(1.0, abs(self.best))
+        is_hit: BoolArray = table.attempts.mean(table.ask_once(self.of)) >= enough
+        return is_hit
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BonusTrace(StepTrace):
-    """How a bonus came about."""
+    def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
+        """All that are compared: whole attempts are (S)."""
+        return trace.compared
 
-    hit: BoolArray
-    """Whether each attempt hit (A)."""
-    part: PassAtBonus
-    """The estimator."""
-
-    def meets_others(self, table: StepTable) -> BoolArray:
-        """Which steps are compared with another rollout: whole attempts are compared, so all that are compared (S)."""
-        return self.compared
-
-    def derive(self, table: StepTable, step: int) -> Derivation:
-        first = table.attempts.first.tolist()
-        own = [
-            (place, float(hit))
-            for place, hit in zip(first, self.hit.tolist(), strict=True)
-            if table.task[place] == table.task[step]
-        ]
-        n, c, k = len(own), sum(hit > 0 for _, hit in own), self.part.k
-        value = 0.0
+    def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
+        hits = self._find_hits(table).tolist()
+        own = list_attempts(table, hits, step)
+        n, c, k, value = len(own), sum(hit > 0 for _, hit in own), self.k, 0.0
         if 0 < c < n and n - c >= k:
             misses = math.comb(n - c, k) / math.comb(n, k)
-            without = 0.0 if self.hit[table.attempt[step]] else math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
-            value = (misses - without) / (math.sqrt(misses * (1 - misses)) + self.part.eps)
-        return Derivation(value=value, formula=f"{c} of {n} hit, k = {k}: {value:.6g}", members=tuple(own))
+            without = 0.0 if hits[table.attempt[step]] else math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
+            value = (misses - without) / (math.sqrt(misses * (1 - misses)) + self.eps)
+        return Derivation(value=value, formula=f"{c} of {n} hit, k = {k}: {value:.6g}", members=own)
 
 
 def _find_bonus(n: int, c: int, k: int, eps: float) -> tuple[float, float]:

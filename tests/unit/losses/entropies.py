@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
 
 from groupwise.data.records import Step, Task, Trajectory
+from groupwise.methods.gardo import DoubtGate, GateShare
 from groupwise.parts.stateful import ObservedUpdate
 
 Attempt = list[tuple[int, list[float]]]
@@ -36,3 +41,10 @@ def make_step(index: int, entropies: list[float]) -> Step:
         entropy=(9.0,) * forced + tuple(entropies),
         forced=forced,
     )
+
+
+def start_share(means: Iterator[float]) -> GateShare:
+    """The share of a gate that finds these mean doubts, one an update."""
+    settings = {"column": "gate_share", "first": 0.1, "lowest": 0.02, "highest": 0.2, "change": 0.1, "window": 20}
+    gate = SimpleNamespace(**settings, measure_doubt=lambda table: np.array([next(means)]))
+    return GateShare(cast(DoubtGate, gate))
