@@ -15,7 +15,7 @@ from groupwise.learner.local_files import read_weights
 from groupwise.learner.protocol import hash_weights
 from groupwise.models import TinyModel
 from groupwise.system.errors import TrainingError
-from groupwise.system.files import digest_value
+from groupwise.system.json_text import digest_value
 from groupwise.training.checkpoints import load_checkpoint, save_checkpoint
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run

@@ -92,7 +92,7 @@ def test_settings_that_cannot_be_written_leave_those_that_were_there(tmp_path: P
     with no_space(10), pytest.raises(FileError) as caught:
         RunPaths(tmp_path).write_config(small_config(updates=9).config())
     assert str(caught.value) == (
-        f"{tmp_path / 'config.toml'} could not be written (File too large); free some space, or give another folder"
+        f"{tmp_path / 'config.toml'}: cannot be written (File too large); free some space, or give another folder"
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"config.toml": before}
 

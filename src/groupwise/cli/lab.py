@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_train
 from groupwise.cli.screen import errors, output, print_finite_json
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import FileError
+from groupwise.system.json_text import to_json
 
 if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
@@ -60,7 +60,7 @@ def lab(
         more = {"situations": situations, "continuations": continuations}
         result = _study_model(config, file, chosen, {**counts, **more})
     if write is not None:
-        write.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write.write_text(to_json(result), encoding="utf-8")
     if as_json:
         print_finite_json(result)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from groupwise.cli.screen import output, write_text
 from groupwise.system.errors import ConfigError
+from groupwise.system.json_text import to_json
 
 
 def schema(
@@ -20,7 +20,7 @@ def schema(
         make_run_schema,  # every part of every slot; `--help` waits for none of them
     )
 
-    text = json.dumps(make_run_schema(), indent=2, ensure_ascii=False) + "\n"
+    text = to_json(make_run_schema(), ensure_ascii=False)
     if out is None:
         write_text(text)
         return

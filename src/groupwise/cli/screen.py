@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import math
 import os
@@ -23,6 +22,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from groupwise.system.errors import FileError
+from groupwise.system.json_text import to_json
 from groupwise.system.secrets import make_redactor, redact, redact_all
 from groupwise.system.text import escape_controls
 
@@ -93,7 +93,7 @@ def print_error(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print plain data as JSON. In ASCII: it says the same in any locale, and sends nothing to a terminal."""
-    write_text(json.dumps(redact_all(value), indent=2) + "\n")
+    write_text(to_json(redact_all(value)))
 
 
 def print_finite_json(value: Any) -> None:

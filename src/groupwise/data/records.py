@@ -6,8 +6,6 @@ never the reverse. A failed attempt is a trajectory too: its error is a value on
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from groupwise.system.errors import RecordError
+from groupwise.system.json_text import digest_value
 
 SCHEMA = 1
 """Version of the records below; it grows when a field changes its meaning."""
@@ -91,8 +90,7 @@ class Task:
     ) -> Task:
         """Make a task whose id is derived from its content."""
         content = {"env": env, "split": split, "seed": seed, "payload": payload or {}}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-        name = "-".join(part for part in (env, split, digest) if part)
+        name = "-".join(part for part in (env, split, digest_value(content)[:16]) if part)
         return cls(id=name, env=env, split=split, seed=seed, payload=payload or {}, tags=tuple(tags))
 
 

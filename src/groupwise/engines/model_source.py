@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from groupwise.models.folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS, name_as_stored
+from groupwise.system.json_text import to_json
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +83,7 @@ def write_adapter_folder(folder: Path, settings: Mapping[str, Any], weights: Map
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ADAPTER_CONFIG).write_text(json.dumps(dict(settings), indent=2), encoding="utf-8")
+    (folder / ADAPTER_CONFIG).write_text(to_json(dict(settings)), encoding="utf-8")
     tensors = {name_as_stored(name): value.detach().cpu().contiguous() for name, value in weights.items()}
     save_file(tensors, folder / ADAPTER_WEIGHTS)
 

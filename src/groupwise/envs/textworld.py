@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,6 +27,7 @@ from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
 from groupwise.system.errors import ConfigError, EnvironmentFault
+from groupwise.system.json_text import digest_value
 
 ENV = "textworld"
 FOODS = {"train": "train", "validation": "valid", "test": "test"}
@@ -254,7 +254,7 @@ SECONDS = 300.0
 def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
     """The file of a game, which is made where it is not there yet."""
     order = {"challenge": challenge, "settings": dict(settings), "seed": seed, "version": version}
-    name = sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
+    name = digest_value(order)[:16]
     kept = folder / f"{challenge}-{seed}-{name}"
     if not (kept / FILE).is_file():
         folder.mkdir(parents=True, exist_ok=True)

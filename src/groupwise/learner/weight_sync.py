@@ -14,6 +14,7 @@ from groupwise.learner.protocol import collect_weights
 from groupwise.parts.part import Part, Slot
 from groupwise.parts.path_settings import PathText
 from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
 
 if TYPE_CHECKING:
@@ -138,30 +139,22 @@ def _write(path: Path, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str,
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    draft = path.with_name(f".{path.name}.tmp")
     tensors = {name: value.contiguous() for name, value in collect_weights(weights).items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, draft)
-        draft.replace(path)
+        with write_atomic(path) as draft:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(tensors, draft)
     except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
-        _remove(draft)
         reason = getattr(error, "strerror", None) or error
         raise TrainingError(
             f"the weights could not be written to {path} ({reason}); free some space, or name another place in "
             "training.weight_transfer.folder, then go on with --resume"
         ) from None
     except RuntimeError as error:  # what safetensors makes of weights that share memory
-        _remove(draft)
         raise TrainingError(
             f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); let the learner give "
             "each weight under one name and with memory of its own, or use the weight_transfer in_memory"
         ) from None
-
-
-def _remove(draft: Path) -> None:
-    with suppress(OSError):
-        draft.unlink(missing_ok=True)
 
 
 # The folder that weights pass through on their way to an engine.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from groupwise.report.overview import (
     sum_stage_seconds,
 )
 from groupwise.store.run_folder import CONFIG, JOURNAL
-from groupwise.system.errors import FileError
+from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
 from groupwise.training.evaluation.summary import RunVerdict, describe_when
 from groupwise.training.run_reader import RunFolder
@@ -101,17 +99,10 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
 
 
 def write_page(path: Path, text: str) -> int:
-    """Write a page beside its place and rename it: a reader sees the old one or the new one. Returns its bytes."""
+    """Write a page, whole or not at all. Returns its bytes."""
     content = text.encode("utf-8", errors="replace")  # half a surrogate pair is no UTF-8
-    target = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        target.write_bytes(content)
-        os.replace(target, path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written ({error.strerror}); choose another file with --out") from None
-    finally:
-        with suppress(OSError):  # where nothing could be written there is nothing to remove
-            target.unlink()
+    with write_atomic(path, advice="choose another file with --out") as draft:
+        draft.write_bytes(content)
     return len(content)
 
 

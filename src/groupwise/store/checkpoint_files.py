@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,8 @@ from groupwise.store.journal import Journal
 from groupwise.store.journal_file import DigestChain
 from groupwise.store.run_folder import JOURNAL, LATEST, STATE
 from groupwise.system.errors import FileError, TrainingError
-from groupwise.system.files import digest_files, digest_value, find_change
+from groupwise.system.files import digest_files, find_change, flush_file, write_atomic
+from groupwise.system.json_text import digest_value, to_json
 from groupwise.system.text import quote_line
 
 NEEDED = ("files", "update", "learner_steps")
@@ -27,8 +27,8 @@ def write_state(folder: Path, content: Mapping[str, Any]) -> None:
     files = digest_files(folder, list_files(folder), flush=True)
     whole = {**content, "files": files}
     path = folder / STATE
-    path.write_text(json.dumps({**whole, "digest": digest_value(whole)}, indent=2), encoding="utf-8")
-    flush(path)
+    path.write_text(to_json({**whole, "digest": digest_value(whole)}), encoding="utf-8")
+    flush_file(path)
 
 
 def list_files(folder: Path) -> list[str]:
@@ -83,10 +83,8 @@ def find_latest_checkpoint(folder: Path) -> Path | None:
 
 def set_latest(folder: Path, name: str) -> None:
     """Make `latest` name a checkpoint."""
-    draft = folder / f".{LATEST}.tmp"
-    draft.write_text(name + "\n", encoding="ascii")
-    flush(draft)
-    draft.replace(folder / LATEST)
+    with write_atomic(folder / LATEST, flush=True) as draft:
+        draft.write_text(name + "\n", encoding="ascii")
 
 
 def damage_error(path: Path, what: str) -> TrainingError:
@@ -115,15 +113,6 @@ def advise_resuming(folder: Path, chain: DigestChain | None = None, *, without: 
         f"the newest checkpoint that is whole and fits the journal is {newest.name}: write `{newest.name}` into "
         f"{folder / LATEST} and resume"
     )
-
-
-def flush(path: Path) -> None:
-    """See that a file is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _list_newest_first(folder: Path) -> list[Path]:

@@ -20,12 +20,11 @@ Whoever needs one of these names takes it from here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.system.errors import FileError
+from groupwise.system.files import write_atomic
 
 CONFIG = "config.toml"
 JOURNAL = "journal.sqlite"
@@ -113,17 +112,10 @@ class RunPaths:
         """Write the settings, whole or not at all; those that were there stay where that fails."""
         import tomli_w  # the core works without it
 
-        draft = self.folder / f".{CONFIG}.tmp"  # moved into place whole: a run that is killed here must still resume
-        try:
+        # Whole, since a run that is killed here must still resume.
+        with write_atomic(self.config, advice="free some space, or give another folder") as draft:
             self.folder.mkdir(parents=True, exist_ok=True)
             draft.write_text(tomli_w.dumps(settings), encoding="utf-8")
-            draft.replace(self.config)
-        except OSError as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
-            raise FileError(
-                f"{self.config} could not be written ({error.strerror}); free some space, or give another folder"
-            ) from None
 
 
 def name_checkpoint(number: int) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
@@ -17,6 +15,7 @@ from groupwise.store.parquet import Shape, write_parquet
 from groupwise.store.rollout_lines import make_header
 from groupwise.store.rollout_rows import KEYS, Row, Uniformity, find_row_fault, to_json_value
 from groupwise.system.errors import FileError, RecordError
+from groupwise.system.files import write_atomic
 from groupwise.system.json_text import parse_json
 
 
@@ -42,7 +41,9 @@ def write_rollouts(
         make_header(meta)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"meta cannot be written as JSON ({error}); use text, numbers, lists and objects") from None
-    with _replace_when_written(path) as target:
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: the folder {path.parent} does not exist; create it first")
+    with write_atomic(path, flush=True) as target:
         return write(target, _check_rows(rows), meta)
 
 
@@ -54,20 +55,6 @@ def _choose_writer(path: Path) -> _Write:
         if path.name.endswith(suffix):
             return write
     raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
-
-
-@contextmanager
-def _replace_when_written(path: Path) -> Iterator[Path]:
-    if not path.parent.is_dir():
-        raise FileError(f"{path}: the folder {path.parent} does not exist; create it first")
-    target = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield target
-        with target.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(target, path)
-    finally:
-        target.unlink(missing_ok=True)
 
 
 def _check_rows(rows: Iterable[Any]) -> Iterator[Row]:

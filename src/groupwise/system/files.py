@@ -7,17 +7,18 @@ memory, and TOML that Python's reader cannot follow is told in words.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from groupwise.system.errors import FileError
 from groupwise.system.json_text import MAX_NESTING
 from groupwise.system.text import quote_line
 
@@ -45,6 +46,36 @@ def read_text_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8 ({content[error.start]:#04x})") from None
+
+
+@contextmanager
+def write_atomic(path: Path, *, advice: str = "", flush: bool = False) -> Iterator[Path]:
+    """A draft beside a file, which takes the file's place once it is written: a reader sees the old one or the new one.
+
+    Args:
+        path: the file.
+        advice: what to do where it cannot be written, for a FileError; empty = the OSError is the caller's to tell.
+        flush: whether it is on the disk when this returns.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        if flush:
+            flush_file(draft)
+        draft.replace(path)
+    except OSError as error:
+        if not advice:
+            raise
+        raise FileError(f"{path}: cannot be written ({error.strerror}); {advice}") from None
+    finally:
+        with suppress(OSError):  # where nothing could be written there is nothing to remove
+            draft.unlink(missing_ok=True)
+
+
+def flush_file(path: Path) -> None:
+    """See that a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -151,11 +182,6 @@ def digest_files(folder: Path, names: Iterable[str], *, flush: bool = False) -> 
     ordered = sorted(names)
     with ThreadPoolExecutor(min(MAX_THREADS, max(len(ordered), 1))) as threads:
         return dict(zip(ordered, threads.map(lambda name: _digest(folder / name, flush=flush), ordered), strict=True))
-
-
-def digest_value(value: object) -> str:
-    """The sha256 of a JSON value, whatever the order of its names."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def find_change(folder: Path, digests: Mapping[str, Any]) -> str | None:

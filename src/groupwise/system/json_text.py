@@ -7,6 +7,7 @@ where NaN and infinities may not stand, `strangeness` finds them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -61,6 +62,16 @@ def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
     '{"a":[2,3],"b":1}'
     """
     return (_CANONICAL if takes_nan else _STRICT_CANONICAL).encode(value)
+
+
+def to_json(value: object, *, ensure_ascii: bool = True) -> str:
+    """The text of a JSON file that people read too: indented, with a line break at its end."""
+    return json.dumps(value, indent=2, ensure_ascii=ensure_ascii) + "\n"
+
+
+def digest_value(value: object) -> str:
+    """The sha256 of a JSON value, whatever the order of its names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def is_plain(value: Any) -> bool:

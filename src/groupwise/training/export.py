@@ -15,6 +15,7 @@ from groupwise.models.quietly import save_model
 from groupwise.store.checkpoint_files import find_latest_checkpoint, read_state
 from groupwise.store.run_folder import STATE, RunPaths
 from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.json_text import to_json
 from groupwise.system.secrets import redact
 from groupwise.system.text import quote_line
 from groupwise.training.alarm_watch import find_best_number
@@ -140,7 +141,7 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
 def _name_base(place: Path, base: str) -> None:
     """Let the adapter name its model as it was found: a relative path would lead elsewhere from the new folder."""
     content = json.loads(place.read_text(encoding="utf-8"))
-    place.write_text(json.dumps({**content, BASE: base}, indent=2), encoding="utf-8")
+    place.write_text(to_json({**content, BASE: base}), encoding="utf-8")
 
 
 def _find_start(run: RunFolder) -> str | None:

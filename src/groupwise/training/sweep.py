@@ -16,7 +16,6 @@ settings; it may ask for more.
 from __future__ import annotations
 
 import json
-import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,8 @@ from typing import Any
 
 from groupwise.store.run_folder import SWEEP_PLAN
 from groupwise.system.errors import ConfigError, FileError
-from groupwise.system.files import parse_value, read_text_file
+from groupwise.system.files import parse_value, read_text_file, write_atomic
+from groupwise.system.json_text import to_json
 from groupwise.system.text import quote_line
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import Tell, load_run, parse_setting
@@ -176,15 +176,8 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write data as JSON, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise FileError(
-            f"{path}: cannot be written ({error.strerror}); free some space, or give another folder"
-        ) from None
+    with write_atomic(path, advice="free some space, or give another folder") as draft:
+        draft.write_text(to_json(content), encoding="utf-8")
 
 
 def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:

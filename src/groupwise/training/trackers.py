@@ -17,6 +17,8 @@ from groupwise.parts.part import Part, Slot, kind_of
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
+from groupwise.system.files import write_atomic
+from groupwise.system.json_text import to_json
 from groupwise.system.secrets import redact_all, resolve_references
 from groupwise.training.observer import RunObserver
 
@@ -67,12 +69,10 @@ class CsvFile:
                 csv.DictWriter(file, self._columns).writerow(row)
             return
         self._columns |= dict.fromkeys(row)
-        draft = self._path.with_name(f".{self._path.name}.tmp")
-        with draft.open("w", newline="", encoding="utf-8") as file:
+        with write_atomic(self._path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()
             writer.writerows(self._rows.values())
-        draft.replace(self._path)
 
     def finish(self) -> None:
         """Every row is on disk already."""
@@ -400,9 +400,8 @@ class Trackers(RunObserver):
 
     def _bookmark(self) -> None:
         if self._marks:
-            draft = self._path.with_suffix(".tmp")
-            draft.write_text(json.dumps(self._marks, indent=2))
-            draft.replace(self._path)
+            with write_atomic(self._path) as draft:
+                draft.write_text(to_json(self._marks), encoding="utf-8")
 
 
 def _kind(tracker: Tracker) -> str:

@@ -7,10 +7,8 @@ fields can move an instance from the test panel of one run into the training pan
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,8 +17,8 @@ from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.part_queries import ask_panel
 from groupwise.parts.part import Part, Slot
 from groupwise.system.errors import ConfigError, FileError, RecordError, nearest
-from groupwise.system.files import read_text_file
-from groupwise.system.json_text import parse_json
+from groupwise.system.files import read_text_file, write_atomic
+from groupwise.system.json_text import digest_value, parse_json, to_json
 from groupwise.system.text import quote_line
 
 SPLITS = ("train", "validation", "test")
@@ -208,7 +206,7 @@ def _make_task(env: str, split: str, proposal: Proposal) -> Task:
 
 
 def _digest(payload: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+    return digest_value(payload)
 
 
 def _split_of(digest: str) -> str:
@@ -281,9 +279,8 @@ class PanelFile:
         """Write the panels; raise if a file is there that says something else."""
         if path.exists() and PanelFile.read(path) != self:
             raise FileError(f"{path}: there is another panel file already; choose another name, or remove it first")
-        draft = path.with_name(f".{path.name}.tmp")  # moved into place whole
-        draft.write_text(json.dumps(self._to_json() | {"seal": self._make_seal()}, indent=1) + "\n", encoding="utf-8")
-        draft.replace(path)
+        with write_atomic(path) as draft:
+            draft.write_text(to_json(self._to_json() | {"seal": self._make_seal()}), encoding="utf-8")
 
     def part(self) -> Part:
         """The environment that the file speaks of."""
@@ -313,7 +310,7 @@ class PanelFile:
         return {"schema": SCHEMA, "env": dict(self.env), "panels": panels}
 
     def _make_seal(self) -> str:
-        return sha256(json.dumps(self._to_json(), sort_keys=True).encode()).hexdigest()
+        return digest_value(self._to_json())
 
 
 def _read_ids(tasks: Any) -> tuple[str, ...]:
