@@ -327,9 +327,12 @@ class Journal:
         with report_damage(self._path):
             return [name_cells(names, row) for row in rows]
 
-    def trajectories(self, number: int) -> Iterator[dict[str, Any]]:
-        """What was sampled for an update: ids, outcome, the rows of its steps and their credit."""
-        cursor = self._database.execute("SELECT * FROM trajectories WHERE number = ? ORDER BY task, attempt", (number,))
+    def trajectories(self, number: int, *, task: str | None = None) -> Iterator[dict[str, Any]]:
+        """What was sampled for an update, or for one task of it: ids, outcome, the rows of its steps, their credit."""
+        cursor = self._database.execute(
+            "SELECT * FROM trajectories WHERE number = ? AND task = COALESCE(?, task) ORDER BY task, attempt",
+            (number, task),
+        )
         names = [column[0] for column in cursor.description]
         for row in cursor:
             with report_damage(self._path):

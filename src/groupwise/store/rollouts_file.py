@@ -89,12 +89,26 @@ class RolloutsFile:
         """
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
+    def places(self, progress: Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
+        """Group, task and attempt of every row, each once; nothing else of the rows is looked at."""
+        places: dict[tuple[Id, Id, Id], None] = {}
+        self.left_out.clear()
+        for number, row in self.source.read_rows(progress, self.left_out):
+            try:
+                places[row.get("group", row["task"]), row["task"], row["attempt"]] = None
+            except (AttributeError, KeyError, TypeError):
+                raise FileError(f"{self._name_row(number)}: {find_row_fault(row)}", row=number) from None
+        if not places:
+            raise self._make_empty_error()
+        return places
+
     def chunks(
         self,
         progress: Progress | None = None,
         chunk_bytes: int = CHUNK_BYTES,
         *,
         keeps_tokens: bool = False,
+        group: Id | None = None,
     ) -> Iterator[RolloutsChunk]:
         """Stream the file in chunks that hold whole groups, whatever the order of its rows.
 
@@ -105,11 +119,12 @@ class RolloutsFile:
             progress: called now and then with the bytes of the file that are done.
             chunk_bytes: about how much of the reduced rows to hold at a time.
             keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
+            group: read the rows of this group alone, which are one chunk; None = all rows.
         """
         expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
         names = ColumnNames()
-        rows = self._reduce_rows(progress, names, keeps_tokens=keeps_tokens)
-        if expected <= 2 * chunk_bytes:
+        rows = self._reduce_rows(progress, names, keeps_tokens=keeps_tokens, group=group)
+        if group is not None or expected <= 2 * chunk_bytes:
             yield self._build_chunk(rows, names)
             return
         with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
@@ -133,30 +148,41 @@ class RolloutsFile:
         names: ColumnNames,
         *,
         keeps_tokens: bool,
+        group: Id | None,
     ) -> Iterator[ReducedRow]:
-        for number, row in self._check_rows(progress, looks_inside=keeps_tokens):
+        for number, row in self._check_rows(progress, looks_inside=keeps_tokens, group=group):
             try:
                 reduced = reduce_row(number, row, keeps_tokens=keeps_tokens)
                 names.add(reduced.columns)
             except RecordError as error:
-                raise FileError(f"{self.path}, {self.source.unit} {number}: {error}", row=number) from None
+                raise FileError(f"{self._name_row(number)}: {error}", row=number) from None
             yield reduced
 
-    def _check_rows(self, progress: Progress | None, *, looks_inside: bool) -> Iterator[tuple[int, Row]]:
+    def _check_rows(
+        self, progress: Progress | None, *, looks_inside: bool, group: Id | None = None
+    ) -> Iterator[tuple[int, Row]]:
         self.left_out.clear()
         uniformity = Uniformity(self.source.unit)
         number = 0
         for number, row in self.source.read_rows(progress, self.left_out):
+            if group is not None and row.get("group", row["task"]) != group:
+                continue
             fault = find_row_fault(row, looks_inside=looks_inside) or uniformity.find_fault(number, row)
             if fault is not None:
-                raise FileError(f"{self.path}, {self.source.unit} {number}: {fault}", row=number)
+                raise FileError(f"{self._name_row(number)}: {fault}", row=number)
             yield number, row
         if not number:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
-            raise FileError(
-                f"{self.path}: the file holds no rows{f' (left out: {reasons})' if reasons else ''}; "
-                "record at least one step"
-            )
+            raise self._make_empty_error()
+
+    def _name_row(self, number: int) -> str:
+        return f"{self.path}, {self.source.unit} {number}"
+
+    def _make_empty_error(self) -> FileError:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+        return FileError(
+            f"{self.path}: the file holds no rows{f' (left out: {reasons})' if reasons else ''}; "
+            "record at least one step"
+        )
 
 
 # What credit reads of a row, and nothing else: token lists become a count, texts that are only shown are dropped.
