@@ -19,7 +19,7 @@ from groupwise.data.samples import Sample
 from groupwise.data.token_table import TokenTable
 from groupwise.learner.local import LocalLearner
 from groupwise.report.derived_credit import DerivedCredit
-from groupwise.report.explain_token import explain_token
+from groupwise.report.explained_step import explain_token
 from groupwise.report.groups import read_groups
 from groupwise.report.prompts import TokenTexts, make_response_decoder
 from groupwise.training import loop

@@ -17,7 +17,7 @@ from groupwise.credit import shape_group
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
-from groupwise.report.explain_token import explain_token
+from groupwise.report.explained_step import explain_token
 from groupwise.training.samples import credit_tokens
 from tests.oracles import kl_in_reward as oracle
 from tests.oracles.kl_in_reward import Sampled

@@ -23,7 +23,7 @@ from groupwise.methods.spae import PotentialCredit
 from groupwise.methods.spo_chain import SegmentCredit
 from groupwise.methods.verl import LEVELS, RankBonus
 from groupwise.parts.algorithm import Algorithm
-from groupwise.report.explain_token import explain_token
+from groupwise.report.explained_step import explain_token
 from tests.oracles import token_methods as oracle
 from tests.oracles.random_answers import add_segments, by_answer, masks_by_answer, random_answers, tables_of
 from tests.oracles.token_methods import Answer

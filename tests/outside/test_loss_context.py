@@ -28,7 +28,7 @@ from groupwise.models.pack import pack
 from groupwise.models.padded_rows import pad_within_budget
 from groupwise.parts.part import find_part_class
 from groupwise.report.derived_credit import DerivedCredit
-from groupwise.report.explain import explain_channels
+from groupwise.report.explain import explain_channels, find_step
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import JOURNAL
 from groupwise.training.config.run_file import load_run
@@ -338,9 +338,8 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    explanation = explain_channels(
-        again.table, config.algorithm, task=played[0]["task"], attempt=played[0]["attempt"], index=0
-    )
+    step = find_step(again.table, task=played[0]["task"], attempt=played[0]["attempt"], index=0)
+    explanation = explain_channels(again.table, config.algorithm, step)
     own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
     assert explanation["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)

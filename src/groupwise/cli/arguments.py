@@ -80,7 +80,9 @@ def build_algorithm(text: str) -> Algorithm:
     return build(name, **settings)
 
 
-# The columns of anybody's file, as the command line maps them to the keys of a row.
+# Rollouts as the command line gives them: the format of the file, or which of its columns are which keys of a row.
+
+Format = Annotated[str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")]
 
 MapEntries = Annotated[
     list[str] | None,

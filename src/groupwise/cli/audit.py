@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments import MapEntries, Trust, build_algorithm, read_column_map
+from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
 from groupwise.cli.screen import errors, file_progress, format_share, output, print_json, shorten
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.report.audit import Audit, Census, HistoryLevel, Mover, RecipeColumn, audit_tables, gives_token_credit
 from groupwise.report.audit_tokens import TokenColumn
-from groupwise.report.derived_credit import AGREEMENT
+from groupwise.report.explained_step import AGREEMENT
 from groupwise.report.groups import find_underived
 from groupwise.store import RolloutsChunk
 from groupwise.store.formats import is_run, open_rollouts
@@ -42,9 +42,7 @@ def audit(
     ] = None,
     depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
     gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
-    format: Annotated[
-        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
-    ] = "auto",
+    format: Format = "auto",
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,

@@ -10,7 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import MapEntries, Set, Unset, load_run_file, need_trainer, read_column_map, set_rights
+from groupwise.cli.arguments import (
+    Format,
+    MapEntries,
+    Set,
+    Unset,
+    load_run_file,
+    need_trainer,
+    read_column_map,
+    set_rights,
+)
 from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.envs.checker.rules import NUM_TASKS, check_environment
 from groupwise.parts.part import find_part_class, name_of
@@ -54,9 +63,7 @@ def engine(
 @app.command("rollouts")
 def rollouts(
     file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
-    format: Annotated[
-        str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")
-    ] = "auto",
+    format: Format = "auto",
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
 ) -> None:

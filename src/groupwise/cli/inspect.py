@@ -12,7 +12,7 @@ from rich.markup import escape
 from groupwise.cli import inspect_views as views
 from groupwise.cli.arguments import Trust
 from groupwise.cli.attributed_tokens import print_recorded_prompt
-from groupwise.cli.explain import print_run_step
+from groupwise.cli.explain import print_step
 from groupwise.cli.inspect_views import attempt_as_json, list_joined
 from groupwise.cli.screen import errors, output, print_finite_json
 from groupwise.data.task_ids import find_task
@@ -75,7 +75,8 @@ def inspect(
             _show_attempt(folder, update, group, number, as_json=as_json)
         else:
             explained = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
-            print_run_step(folder, explained, as_json=as_json)
+            method = folder.describe_method()
+            print_step(explained, recipe=method, as_json=as_json, method=method)
 
 
 def _check_options(

@@ -15,7 +15,7 @@ from rich.text import Text
 from groupwise.cli import screen
 from groupwise.cli.screen import output, shorten
 from groupwise.report.derived_credit import choose_shade, describe_company, find_reach, shade_tokens
-from groupwise.report.explain_pairs import choose_pairs
+from groupwise.report.explained_step import choose_pairs
 from groupwise.report.groups import (
     PlayedAttempt,
     PlayedGroup,

@@ -81,9 +81,9 @@ def errors() -> Console:
     return SafeConsole(stderr=True)
 
 
-def print_line(text: str, *, to: Console | None = None) -> None:
-    """Print text as it is, however long its lines."""
-    (to or output()).print(text, highlight=False, markup=False, soft_wrap=True)
+def print_line(text: str, *, markup: bool = False, to: Console | None = None) -> None:
+    """Print text however long its lines: as it is, or with rich's marks, where all that is not ours is escaped."""
+    (to or output()).print(text, highlight=False, markup=markup, soft_wrap=True)
 
 
 def print_error(message: str) -> None:

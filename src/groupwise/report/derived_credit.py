@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -22,18 +22,13 @@ from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import name_of
 from groupwise.parts.stateful import StateBefore, check_journaled, join_columns
-from groupwise.report.explain import Explanation, explain_channels, explain_step, find_step
-from groupwise.report.explain_pairs import ExplainedPair, choose_pairs, explain_pairs
-from groupwise.report.explain_token import TokenExplanation, add_neighbours, explain_token, find_largest_gap
+from groupwise.report.explained_step import AGREEMENT, ExplainedStep, explain_whole_step, needs_all_tasks
 from groupwise.report.number_format import format_signed
 from groupwise.report.prompts import TokenTexts
 from groupwise.rollout.plans import MARK
 from groupwise.store.journal import Journal
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.training.run_reader import RunFolder
-
-AGREEMENT = 1e-9
-"""Largest relative distance at which two numbers count as one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +82,6 @@ class DerivedCredit:
         """Whether the numbers are those of the journal."""
         recorded = np.asarray(self.recorded, dtype=np.float64)
         return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
-
-    def explain_token(self, step: int, position: int, texts: TokenTexts) -> TokenExplanation:
-        """How one token of a step of the table comes by its credit."""
-        tokens = TokenTable.from_rows(self.table, self.rows)
-        explained = explain_token(self.algorithm, self.table, self.credit, tokens, step=step, position=position)
-        ids = tokens.response(step)
-        return add_neighbours(explained, ids, texts.cut(ids))
-
-    def explain_pairs(self) -> list[ExplainedPair]:
-        """The pairs that the loss was handed."""
-        return explain_pairs(self.algorithm, self.table, self.credit)
 
     def credit_tokens(self) -> list[CreditedTokens] | None:
         """The credit of the tokens of each row, in the order of the rows; None where it is that of their steps."""
@@ -267,8 +251,8 @@ def _describe_shared(part: object) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RememberedNumber:
-    """A number that a stateful part knew of a task, or of a step at it, when an update began."""
+class RememberedColumn:
+    """What a stateful part knew of a task, or of a step at it, when an update began."""
 
     path: str
     """Where the part stands in the run's settings."""
@@ -279,44 +263,29 @@ class RememberedNumber:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RunStepExplanation:
-    """A step's credit, explained."""
+class RunStepExplanation(ExplainedStep):
+    """A step of a run, explained: its credit was computed again from the journal."""
 
-    explanation: Explanation
-    """How the number comes about."""
     recorded: float
     """The number that the journal holds."""
-    derived: DerivedCredit
-    """The update's credit, computed again."""
-    position: int
-    """The step's position in the table."""
-    remembered: tuple[RememberedNumber, ...] = ()
+    remembered: tuple[RememberedColumn, ...]
     """What stateful parts knew of the step's task when the update began."""
-    channels: Mapping[str, Explanation] = field(default_factory=dict)
-    """How its credit in each further channel comes about; the journal holds none of these, they derive again."""
-    token: TokenExplanation | None = None
-    """How one of its tokens comes by its credit, where that was asked."""
-    pairs: tuple[ExplainedPair, ...] = ()
-    """The pairs that it is in, where the loss reads pairs."""
-    is_what_trained: bool = True
+    is_what_trained: bool
     """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
 
     @property
     def gap(self) -> float | None:
-        """Largest relative distance between the journal's number, the computed one and those derived by hand.
-
-        None = there is nothing that the computed number can be compared with.
-        """
-        by_hand = find_largest_gap(self.explanation, self.channels, self.token)
+        """As above, and between the computed number and the journal's, where that is of the same algorithm."""
+        by_hand = super().gap
         if not self.is_what_trained:
             return by_hand
         value = self.explanation.value
         return max(abs(value - self.recorded) / max(1.0, abs(value)), by_hand or 0.0)
 
-    @property
-    def agrees(self) -> bool:
-        """Whether all of them are one number."""
-        return (self.gap or 0.0) <= AGREEMENT
+    def as_json(self) -> dict[str, Any]:
+        remembered = [asdict(known) for known in self.remembered]
+        own = {"recorded": self.recorded, "remembered": remembered, "is_what_trained": self.is_what_trained}
+        return super().as_json() | own
 
 
 def explain_run_step(
@@ -340,58 +309,52 @@ def explain_run_step(
         token: position of a token in the response.
         other: explain what this algorithm would give the update; None = the run's own, which trained it.
     """
-    trajectories, recalled = list(folder.journal.trajectories(number)), read_recalled_attempts(folder.journal, number)
-    everybody, algorithm = [*trajectories, *recalled], other or folder.read_algorithm()
+    algorithm = other or folder.read_algorithm()
+    only = None if needs_all_tasks(algorithm) else task
+    trajectories = list(folder.journal.trajectories(number, task=only))
+    recalled = read_recalled_attempts(folder.journal, number, task=only)
     states = folder.journal.states_before(number)
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
+    asked = [row for row in [*trajectories, *recalled] if (row["task"], row["attempt"]) == (task, attempt)]
+    for source in (record["source"] for record in asked if "source" in record):
+        if source.keeps_credit:  # it was compared with nobody here
+            raise RecordError(
+                f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
+                f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "
+                f"--attempt {source.attempt}"
+            )
     # Where it is another number than the journal's, the explanation says both and how far they are apart.
     derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
-    _check_compared(derived, everybody, task, attempt, number)
-    position = find_step(derived.table, task=task, attempt=attempt, index=step)
+    explained = explain_whole_step(
+        algorithm,
+        derived.table,
+        derived.credit,
+        task=task,
+        attempt=attempt,
+        index=step,
+        token=token,
+        rows=derived.rows,
+        cut=TokenTexts(folder.path).cut,
+    )
     recorded = [
         credit
-        for record in everybody
-        if (record["task"], record["attempt"]) == (task, attempt)
+        for record in asked
         for row, credit in zip(record["steps"], record["credit"], strict=True)
         if row["index"] == step
     ]
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
     return RunStepExplanation(
-        explanation=explain_step(derived.table, derived.credit, task=task, attempt=attempt, index=step),
+        **vars(explained),
         recorded=recorded[0],
-        derived=derived,
-        position=position,
-        remembered=_find_remembered(task, step, states),
-        token=None if token is None else derived.explain_token(position, token, TokenTexts(folder.path)),
-        pairs=tuple(choose_pairs(derived.explain_pairs(), task=task, attempt=attempt, step=step)),
-        channels=explain_channels(derived.table, algorithm, task=task, attempt=attempt, index=step),
+        remembered=tuple(
+            RememberedColumn(path=state.path, column=name, value=number_at(by_task[task], step))
+            for state in states
+            for name, by_task in state.columns.items()
+            if task in by_task
+        ),
         is_what_trained=other is None,
     )
-
-
-def _find_remembered(task: str, step: int, states: Sequence[StateBefore]) -> tuple[RememberedNumber, ...]:
-    return tuple(
-        RememberedNumber(path=state.path, column=name, value=number_at(by_task[task], step))
-        for state in states
-        for name, by_task in state.columns.items()
-        if task in by_task
-    )
-
-
-def _check_compared(
-    derived: DerivedCredit, everybody: Sequence[Mapping[str, Any]], task: str, attempt: int, number: int
-) -> None:
-    """An attempt that kept the credit it had was compared with nobody here."""
-    for record in everybody:
-        is_asked_for = (record["task"], record["attempt"]) == (task, attempt)
-        if is_asked_for and not any((row["task"], row["attempt"]) == (task, attempt) for row in derived.rows):
-            source = record["source"]
-            raise RecordError(
-                f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
-                f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "
-                f"--attempt {source.attempt}"
-            )
 
 
 # The tokens of a response with their credit, and how reports show them: runs of tokens that are shaded alike.
@@ -546,10 +509,12 @@ class ParentAttempt:
     """Whether it trains on the credit it had, outside all comparisons."""
 
 
-def read_recalled_attempts(journal: Journal, number: int) -> list[dict[str, Any]]:
-    """What an update recalled, as `Journal.trajectories` gives attempts, each with its `source`."""
+def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = None) -> list[dict[str, Any]]:
+    """What an update, or one task of it, recalled: as `Journal.trajectories` gives attempts, each with its `source`."""
     past_attempts, records = journal.past_attempts, []
     for row in past_attempts.list_recalled(number):
+        if task not in (None, row["task"]):
+            continue
         past = past_attempts.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
         read = past_attempts.read(past)
         member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import median_low
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +61,7 @@ from groupwise.system.text import describe_value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class GroupMember:
     """Who took part in a comparison: a step; where attempts count once, an attempt with the mean of its steps; or a
     made-up member, which belongs to no attempt."""
 
@@ -93,7 +93,7 @@ class Explanation:
     """Whether anybody else took part."""
     formula: str
     """The arithmetic, with the numbers in it."""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
     """Who took part."""
     inner: tuple[tuple[float, Explanation], ...] = ()
     """The numbers it was made of, each with its weight."""
@@ -129,11 +129,8 @@ def explain_step(table: StepTable, credit: Credit, *, task: str | int, attempt: 
     return _explain_trace(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
 
 
-def explain_channels(
-    table: StepTable, algorithm: Algorithm, *, task: str | int, attempt: str | int, index: int
-) -> dict[str, Explanation]:
+def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[str, Explanation]:
     """Explain the credit of one step in each further channel that the loss reads, by name."""
-    step = find_step(table, task=task, attempt=attempt, index=index)
     return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
@@ -310,7 +307,7 @@ def _explain_weighted_sum(table: StepTable, trace: WeightedSum, step: int) -> Ex
 def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
     own = _explain_trace(table, trace.of, step)
     if trace.label[step] < 0:
-        members: tuple[Member, ...] = ()
+        members: tuple[GroupMember, ...] = ()
         value: float | None = own.by_hand
         formula = "shared with no other attempt: its own credit"
     else:
@@ -407,13 +404,15 @@ def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step:
     return bool(signal.penalty) and is_well_formed and not table.column("accepted")[step]
 
 
-def _list_members(table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool) -> tuple[Member, ...]:
+def _list_members(
+    table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool
+) -> tuple[GroupMember, ...]:
     """Who is counted: every step, or every attempt with the mean of its steps."""
     counted = (
         list(_group_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
     )
     return tuple(
-        Member(
+        GroupMember(
             task=table.task_ids[table.task[own[0]]],
             attempt=table.attempt_ids[table.attempt[own[0]]],
             index=int(table.index[own[0]]) if len(own) == 1 else None,
@@ -425,10 +424,10 @@ def _list_members(table: StepTable, values: Any, steps: IntArray, step: int, *, 
     )
 
 
-def _list_made_up(table: StepTable, part: object, step: int) -> tuple[Member, ...]:
+def _list_made_up(table: StepTable, part: object, step: int) -> tuple[GroupMember, ...]:
     """The members that are in no attempt, and count in the statistics."""
     values, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
-    return tuple(Member(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
+    return tuple(GroupMember(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
 
 
 def _describe_part(part: object) -> str:
@@ -440,22 +439,6 @@ def _describe_part(part: object) -> str:
 # Statistics of one group, worked out by hand: plain Python in exact fractions, no code shared with the estimators.
 #
 # `explain` uses these to derive a number a second time from the members it shows.
-
-
-class WorkedTerm(Protocol):
-    """A term of a mixture, worked out."""
-
-    @property
-    def value(self) -> float:
-        """Its credit, as the estimator gave it."""
-
-    @property
-    def best_known(self) -> float:
-        """Its credit, derived again; as the estimator gave it, if it was not derived."""
-
-    @property
-    def compared(self) -> bool:
-        """Whether it compared the step with anybody."""
 
 
 def mean(values: Sequence[float | Fraction]) -> Fraction:
@@ -519,7 +502,7 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
     return known[type(part)](part) if type(part) in known else None
 
 
-def derive_weights(part: object, terms: Sequence[WorkedTerm]) -> list[float] | None:
+def derive_weights(part: object, terms: Sequence[Explanation]) -> list[float] | None:
     """What each term of a mixture is weighed by; None for a part that is not known here."""
     if isinstance(part, Sum):
         return [term.weight for term in part.terms]

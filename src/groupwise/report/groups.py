@@ -22,7 +22,7 @@ from groupwise.report.derived_credit import (
     measure_without_rescue,
     read_recalled_attempts,
 )
-from groupwise.report.explain_pairs import ExplainedPair
+from groupwise.report.explained_step import ExplainedPair, explain_pairs
 from groupwise.report.prompts import make_response_decoder
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.training.run_reader import RunFolder
@@ -342,7 +342,7 @@ def _read_pairs(derived: DerivedCredit) -> tuple[dict[str | int, tuple[Explained
         return None, ""
     by_task: dict[str | int, tuple[ExplainedPair, ...]] = {}
     try:
-        for pair in derived.explain_pairs():
+        for pair in explain_pairs(derived.algorithm, derived.table, derived.credit):
             by_task[pair.task] = (*by_task.get(pair.task, ()), pair)
     except (RecordError, ConfigError) as error:
         return None, f"Pairs cannot be derived again ({error})"

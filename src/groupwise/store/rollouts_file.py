@@ -8,7 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from groupwise.system.errors import FileError, RecordError
 from groupwise.system.json_text import is_shallow, to_canonical_json
 
 CHUNK_BYTES = 32 << 20
+HELD_BYTES = 8 << 20
 COMPRESSION = 16
 """How many times smaller than its content a compressed file may be; a guess too low only costs another split."""
 
@@ -47,6 +48,22 @@ class Source(Protocol):
 
     def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
         """Every row with its line, not yet checked; what the format records but no row can hold is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldSource:
+    """The rows of a file, in memory."""
+
+    unit: str
+    notes: Mapping[str, Any]
+    rows: list[tuple[int, Row]]
+    is_compressed = False
+
+    def meta(self) -> Mapping[str, Any]:
+        return self.notes
+
+    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
+        return iter(self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +106,16 @@ class RolloutsFile:
         """
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
+    def hold(self) -> RolloutsFile:
+        """The same file, to be passed through several times: a small one is parsed once, and its rows are held."""
+        if self.size * (COMPRESSION if self.source.is_compressed else 1) > HELD_BYTES:
+            return self
+        rows = list(self.source.read_rows(None, self.left_out))
+        return replace(self, source=HeldSource(unit=self.source.unit, notes=self.meta, rows=rows))
+
     def places(self, progress: Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
         """Group, task and attempt of every row, each once; nothing else of the rows is looked at."""
         places: dict[tuple[Id, Id, Id], None] = {}
-        self.left_out.clear()
         for number, row in self.source.read_rows(progress, self.left_out):
             try:
                 places[row.get("group", row["task"]), row["task"], row["attempt"]] = None

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.cli import explain as explain_command
 from groupwise.cli.screen import file_progress
+from groupwise.report import explained_step
 from groupwise.report.explain import Explanation
 from groupwise.store import RolloutsChunk, RolloutsFile
 from tests.unit.cli.conftest import Run
@@ -78,7 +78,7 @@ def test_an_id_comes_before_longer_ids_wherever_they_stand_in_a_file_in_parts(
     write(tmp_path / "large.jsonl", [row(t, str(a), i, "s", a) for t, num in tasks for a in range(num) for i in (0, 1)])
     step = ("explain", "large.jsonl", "--step", "0", "--recipe", "dr_grpo", "--task")
     explained = json.loads(groupwise(*step, "t", "--attempt", "1", "--json").out)
-    assert len(in_chunks) == 3
+    assert len(in_chunks) == 1
     assert {member["task"] for member in explained["members"]} == {"t"}
     assert groupwise(*step, "t", "--attempt", "2").err == ("error: there is no attempt '2' at task 't'; Valid: 0, 1\n")
     assert json.loads(groupwise(*step, "t3", "--attempt", "2", "--json").out)["value"] == 2.0
@@ -109,13 +109,13 @@ def test_a_recipe_across_tasks_refuses_a_file_in_parts(
 def test_an_explanation_that_does_not_agree_says_so_with_status_1(
     groupwise: Run, rollouts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = explain_command.explain_step
+    honest = explained_step.explain_step
 
     def off_by_a_little(*arguments: Any, **options: Any) -> Explanation:
         explanation = honest(*arguments, **options)
         return replace(explanation, by_hand=explanation.by_hand + 2e-9)
 
-    monkeypatch.setattr(explain_command, "explain_step", off_by_a_little)
+    monkeypatch.setattr(explained_step, "explain_step", off_by_a_little)
     ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")
     assert ran.status == 1
     assert "derived again by hand from the members, it does not agree (gap" in ran.out

@@ -9,7 +9,7 @@ import pytest
 
 from groupwise import Algorithm, ConfigError, Credit, Part, StepTable, methods
 from groupwise.credit import ByTask, EpisodeReturn, NoScale, OverlongMask, Relative, SmallCredit, Whitened
-from groupwise.report.explain_token import DroppedStep, find_filters_that_drop, find_steps_dropped_by_credit
+from groupwise.report.explained_step import DroppedStep, find_filters_that_drop, find_steps_dropped_by_credit
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())

@@ -12,7 +12,7 @@ from groupwise import Credit, Part, RecordError, StepTable, methods
 from groupwise.credit import ByState, NoScale, Relative, ReturnToGo
 from groupwise.data.credit import Comparison
 from groupwise.methods.salt import ByEdge, Merged
-from groupwise.report.explain import Explanation, Member, explain_step, find_step
+from groupwise.report.explain import Explanation, GroupMember, explain_step, find_step
 from tests.unit.tables import single_steps, table, walks
 
 # State s is met three times, with returns (gamma 1) 3, 2 and 4; attempt 0 meets it twice.
@@ -24,8 +24,8 @@ def explain_recipe(rows: StepTable, name: str, attempt: int, index: int, **optio
     return explain_step(rows, credit, task=rows.task_ids[0], attempt=attempt, index=index)
 
 
-def member(attempt: int, index: int | None, value: float, *, is_self: bool = False, num_steps: int = 1) -> Member:
-    return Member(task="q", attempt=attempt, index=index, value=value, is_self=is_self, num_steps=num_steps)
+def member(attempt: int, index: int | None, value: float, *, is_self: bool = False, num_steps: int = 1) -> GroupMember:
+    return GroupMember(task="q", attempt=attempt, index=index, value=value, is_self=is_self, num_steps=num_steps)
 
 
 def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
@@ -73,7 +73,9 @@ def test_credit_shared_by_attempts_lists_attempts() -> None:
 def test_made_up_members_are_listed_too() -> None:
     """NGRPO adds an attempt of return 1 to each group: 0, 0 and 1 have the mean 1/3."""
     explanation = explain_recipe(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
-    made_up = Member(task=explanation.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0)
+    made_up = GroupMember(
+        task=explanation.members[0].task, attempt=None, index=None, value=1.0, is_self=False, num_steps=0
+    )
     assert [member.value for member in explanation.members] == [0, 0, 1]
     assert explanation.members[-1] == made_up
     assert explanation.formula.startswith("(0 - 0.333333333) / ")

@@ -25,7 +25,7 @@ from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.token_table import TokenTable
 from groupwise.methods.d3s import DualDownSampling
 from groupwise.report.explain import explain_step
-from groupwise.report.explain_token import TokenExplanation, add_neighbours, explain_token
+from groupwise.report.explained_step import TokenExplanation, add_neighbours, explain_token
 from tests.unit.tables import single_steps, table
 
 DR_GRPO = Relative(by=ByTask(), of=EpisodeReturn(), scale=NoScale())

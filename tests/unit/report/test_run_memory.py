@@ -11,7 +11,7 @@ import tomli_w
 from groupwise import Algorithm, RecordError, StepTable
 from groupwise.credit import AbovePrior, ByTask, NoBaseline, NoScale, Relative
 from groupwise.parts.stateful import StateBefore, join_columns
-from groupwise.report.derived_credit import RememberedNumber, explain_run_step
+from groupwise.report.derived_credit import RememberedColumn, explain_run_step
 from groupwise.report.groups import read_groups
 from groupwise.store.journal import Journal, Update
 from groupwise.training.run_reader import RunFolder
@@ -57,7 +57,7 @@ def test_each_update_is_explained_with_what_it_began_with(folder: Path, number: 
     assert explanation.agrees
     assert explanation.explanation.value == explanation.recorded
     assert explanation.remembered == (
-        RememberedNumber(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),
+        RememberedColumn(path="algorithm.advantage.of", column="prior", value=PRIORS[number]),
     )
 
 

@@ -1,26 +1,131 @@
-"""Explaining the credit of one token: how it follows from that of its step, done a second time by hand."""
+"""One step explained: its credit in every channel, one of its tokens, its pairs, and the filters that drop it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from groupwise.credit import DiscountedTokens, FirstTokens
 from groupwise.data.credit import Credit, Derivation, OwnTokenTrace, TokenTrace, describe_mask
+from groupwise.data.samples import Pair, PairReasons, compare_returns
+from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.methods.d3s import DualDownSampling
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Filter
-from groupwise.report.explain import Explanation
+from groupwise.report.explain import Explanation, explain_channels, explain_step, find_step
 from groupwise.system.errors import RecordError
 from groupwise.system.text import describe_value
+
+AGREEMENT = 1e-9
+"""Largest relative distance at which two numbers count as one."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExplainedStep:
+    """A step of a table, explained as far as its algorithm says anything of it."""
+
+    algorithm: Algorithm
+    """What gives the credit."""
+    table: StepTable
+    """The steps that it was compared with."""
+    credit: Credit
+    """Their credit."""
+    position: int
+    """The step's position in the table."""
+    explanation: Explanation
+    """How its credit comes about."""
+    channels: Mapping[str, Explanation]
+    """How its credit in each further channel comes about."""
+    token: TokenExplanation | None
+    """How one of its tokens comes by its credit, where that was asked."""
+    pairs: tuple[ExplainedPair, ...]
+    """The pairs that it is in, where the loss reads pairs."""
+
+    @property
+    def gap(self) -> float | None:
+        """Largest relative distance between a number as computed and as derived by hand; None = none was derived."""
+        gaps = [explained.largest_gap() for explained in (self.explanation, *self.channels.values())]
+        gaps += [] if self.token is None or self.token.by_hand is None else [self.token.gap]
+        return max((gap for gap in gaps if gap is not None), default=None)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all of them are one number."""
+        return (self.gap or 0.0) <= AGREEMENT
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data; nothing of channels, tokens, pairs and dropped steps where there are none."""
+        data = asdict(self.explanation) | {"largest_gap": self.gap}
+        if self.channels:
+            data["channels"] = {name: asdict(explanation) for name, explanation in self.channels.items()}
+        if self.token is not None:
+            data["token"] = asdict(self.token)
+        if self.algorithm.pairing is not None:
+            data["pairs"] = [asdict(pair) for pair in self.pairs]
+        if self.algorithm.credit_filters:
+            dropped = find_steps_dropped_by_credit(self.algorithm, self.table, self.credit)
+            data["dropped_by_credit"] = [asdict(step) for step in dropped]
+        return data
+
+
+def needs_all_tasks(algorithm: Algorithm) -> bool:
+    """Whether what is said of a step depends on steps at other tasks, or lists some of them."""
+    return bool(algorithm.credit_filters) or any(part.mixes_tasks for part in algorithm.parts())
+
+
+def explain_whole_step(
+    algorithm: Algorithm,
+    table: StepTable,
+    credit: Credit,
+    *,
+    task: str | int,
+    attempt: str | int,
+    index: int,
+    token: int | None = None,
+    rows: Sequence[Mapping[str, Any]] = (),
+    cut: Callable[[Sequence[int]], Sequence[str] | None] | None = None,
+) -> ExplainedStep:
+    """Explain a step of a table, given the credit of all steps.
+
+    Args:
+        algorithm: what gives the credit.
+        table: as the algorithm's estimator sees it.
+        credit: of all steps.
+        task: id of the step's task.
+        attempt: id of its attempt.
+        index: its index.
+        token: position of a token of the response to explain too.
+        rows: where a token is asked for, what was recorded of the tokens of each row.
+        cut: cuts a response into the texts of its tokens; None = nothing can.
+    """
+    position = find_step(table, task=task, attempt=attempt, index=index)
+    of_token = None
+    if token is not None:
+        tokens = TokenTable.from_rows(table, rows)
+        of_token = explain_token(algorithm, table, credit, tokens, step=position, position=token)
+        ids = tokens.response(position)
+        of_token = add_neighbours(of_token, ids, cut(ids) if cut else None)
+    return ExplainedStep(
+        algorithm=algorithm,
+        table=table,
+        credit=credit,
+        position=position,
+        explanation=explain_step(table, credit, task=task, attempt=attempt, index=index),
+        channels=explain_channels(table, algorithm, position),
+        token=of_token,
+        pairs=tuple(choose_pairs(explain_pairs(algorithm, table, credit), task=task, attempt=attempt, step=index)),
+    )
+
+
+# One token: how its credit follows from that of its step, done a second time by hand.
 
 FORCED = "it was forced on the policy and is read like the prompt: it does not train"
 WITHOUT_PART = "no token_credit: each token has the credit of its step"
@@ -99,7 +204,17 @@ def explain_token(
 ) -> TokenExplanation:
     """Explain the credit of the token at a position of a step's response, given the credit of the table's steps."""
     if 0 <= position < tokens.num_forced(step):
-        return _explain_forced(int(tokens.forced[step][position]), position)
+        return TokenExplanation(
+            position=position,
+            token=int(tokens.forced[step][position]),
+            logp=None,
+            entropy=None,
+            trains=False,
+            what="a forced token",
+            value=None,
+            by_hand=None,
+            formula=FORCED,
+        )
     earned, token = credit.by_step(), tokens.find(step, position, table)
     own = float(earned.values[step])
     unsaid = TokenExplanation(
@@ -146,15 +261,6 @@ def explain_token(
     )
 
 
-def find_largest_gap(
-    explanation: Explanation, channels: Mapping[str, Explanation], token: TokenExplanation | None
-) -> float | None:
-    """Largest relative distance between a number of a step as computed and as derived by hand; None = none was."""
-    gaps = [explained.largest_gap() for explained in (explanation, *channels.values())]
-    gaps += [] if token is None or token.by_hand is None else [token.gap]
-    return max((gap for gap in gaps if gap is not None), default=None)
-
-
 def add_neighbours(
     explanation: TokenExplanation, ids: Sequence[int], texts: Sequence[str] | None = None
 ) -> TokenExplanation:
@@ -173,21 +279,6 @@ def add_neighbours(
 def _mask(explanation: TokenExplanation, reason: str) -> TokenExplanation:
     """The explanation of a token that does not train: why, and no number."""
     return replace(explanation, trains=False, value=None, by_hand=None, formula=f"it does not train: {reason}")
-
-
-def _explain_forced(token: int, position: int) -> TokenExplanation:
-    """Why a token that nobody sampled has no credit."""
-    return TokenExplanation(
-        position=position,
-        token=token,
-        logp=None,
-        entropy=None,
-        trains=False,
-        what="a forced token",
-        value=None,
-        by_hand=None,
-        formula=FORCED,
-    )
 
 
 def _derive(
@@ -232,6 +323,96 @@ def _list_members(table: StepTable, tokens: TokenTable, derivation: Derivation) 
 
 def _none_if_missing(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+# Pairs: which attempts or steps a loss holds against each other, by how much they differ, and why.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedPair:
+    """Two attempts at a task, or one step of each, that a loss holds against each other."""
+
+    task: str | int
+    """Id of the winner's task."""
+    winner: str | int
+    """Id of the better attempt."""
+    loser: str | int
+    """Id of the worse attempt."""
+    winner_step: int | None
+    """Index of the winner's step that is meant; None = the whole attempt."""
+    loser_step: int | None
+    """Index of the loser's step that is meant; None = the whole attempt."""
+    gap: float
+    """How much better the winner did, in units of what was compared: the margin."""
+    weight: float
+    """How much the pair counts beside the others."""
+    why: str
+    """Why the two are a pair, with the numbers that were compared."""
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Winner and loser in words."""
+        sides = ((self.winner, self.winner_step), (self.loser, self.loser_step))
+        first, second = (f"attempt {name}" + ("" if step is None else f", step {step}") for name, step in sides)
+        return first, second
+
+    def describe(self) -> str:
+        """The pair in a line."""
+        first, second = self.sides
+        winner = first if self.winner_step is None else f"{first},"
+        return f"{winner} over {second}: {self.why}; margin {self.gap:.6g}, weight {self.weight:.6g}"
+
+
+def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[ExplainedPair]:
+    """Every pair of a table, in the order of the pairing; none where the algorithm has no pairing.
+
+    Args:
+        algorithm: whose pairing is meant.
+        table: the steps.
+        credit: what the algorithm gives them, for filters that read it.
+    """
+    if algorithm.pairing is None:
+        return []
+    keep = algorithm.keep(table, credit)
+    trained = _list_trained(table, keep)
+    pairs = [pair for pair in algorithm.find_pairs(table, keep) if trained.issuperset(pair.members)]
+    return [_explain_pair(algorithm.pairing, table, pair) for pair in pairs]
+
+
+def choose_pairs(
+    pairs: Iterable[ExplainedPair], *, task: str | int, attempt: str | int, step: int | None = None
+) -> list[ExplainedPair]:
+    """The pairs that an attempt is in; with a step, those alone that mean the whole attempt or that step."""
+    chosen = []
+    for pair in pairs:
+        sides = ((pair.winner, pair.winner_step), (pair.loser, pair.loser_step))
+        if str(pair.task) == str(task) and any(
+            str(name) == str(attempt) and (step is None or index is None or index == step) for name, index in sides
+        ):
+            chosen.append(pair)
+    return chosen
+
+
+def _list_trained(table: StepTable, keep: BoolArray) -> set[tuple[int, int | None]]:
+    """The attempts and the steps that train: a pair of which a member sampled no token is left out of the loss."""
+    steps = table.step_of_row[keep]
+    steps = steps[table.tokens[steps] > 0]
+    attempts = table.attempt[steps].tolist()
+    return {*zip(attempts, table.index[steps].tolist(), strict=True), *((attempt, None) for attempt in attempts)}
+
+
+def _explain_pair(pairing: object, table: StepTable, pair: Pair) -> ExplainedPair:
+    why = pairing.describe_pair(table, pair) if isinstance(pairing, PairReasons) else compare_returns(table, pair)
+    return ExplainedPair(
+        task=table.task_ids[table.task[table.attempts.first[pair.winner]]],
+        winner=table.attempt_ids[pair.winner],
+        loser=table.attempt_ids[pair.loser],
+        winner_step=pair.winner_step,
+        loser_step=pair.loser_step,
+        gap=float(pair.gap),
+        weight=float(pair.weight),
+        why=why,
+    )
 
 
 # Which steps of a table may not train, and which filter says so.
