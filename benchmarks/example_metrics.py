@@ -53,7 +53,7 @@ def play_example(name: str) -> dict[str, Any]:
     from groupwise.store.journal import Journal
     from groupwise.store.run_folder import RunPaths
     from groupwise.training.config.run_file import load_run
-    from groupwise.training.runs import train
+    from groupwise.training.loop import train
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -9,10 +9,9 @@ for name in (
     "torch.utils.checkpoint",
     "transformers.models.llama.modeling_llama",
     "transformers.tokenization_utils_tokenizers",
-    "groupwise.training.runs",
+    "groupwise.training.loop",
     "groupwise.engines.open_engine",
     "groupwise.models.tiny",
-    "groupwise.training.follow_run",
     "groupwise.learner.imitation",
     "groupwise.learner.local",
 ):

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
     from groupwise.training.config.run_file import load_run
     from groupwise.training.export import export_run
+    from groupwise.training.loop import train
     from groupwise.training.observer import RunObserver
-    from groupwise.training.runs import open_run, train
+    from groupwise.training.open_run import open_run
 
 __version__ = "0.1.0"
 
@@ -42,9 +43,9 @@ __getattr__ = import_when_asked(
         "RunConfig": "groupwise.training.config.run_config:RunConfig",
         "export_run": "groupwise.training.export:export_run",
         "load_run": "groupwise.training.config.run_file:load_run",
-        "open_run": "groupwise.training.runs:open_run",
+        "open_run": "groupwise.training.open_run:open_run",
         "read_run": "groupwise.report.recorded_run:read_run",
-        "train": "groupwise.training.runs:train",
+        "train": "groupwise.training.loop:train",
     },
 )
 

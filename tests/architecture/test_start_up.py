@@ -142,7 +142,7 @@ def test_training_is_loaded_when_it_is_asked_for() -> None:
         "from groupwise import open_run, train\n"
         "print(before, between, open_run.__module__, train.__module__)\n"
     )
-    assert fresh(code) == "False False groupwise.training.runs groupwise.training.runs\n"
+    assert fresh(code) == "False False groupwise.training.open_run groupwise.training.loop\n"
 
 
 def test_training_without_torch_says_what_to_install() -> None:

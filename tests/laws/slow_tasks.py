@@ -24,8 +24,8 @@ from groupwise.training.collect.ahead import PlayedNow
 from groupwise.training.collect.collect import UpdateAttempts
 from groupwise.training.config.evaluation_settings import EvaluationConfig
 from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.observer import Stopwatch
 from groupwise.training.run import Run
-from groupwise.training.speed import Stopwatch
 
 QUICK, SLOW = 1, 10
 """Steps of an attempt."""

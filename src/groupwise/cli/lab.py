@@ -97,8 +97,8 @@ def _study_model(config: RunConfig, file: Path, recipes: list[str] | None, count
 
     algorithms = list_algorithms(recipes)
     with TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "run"
-        with open_run_at(config, file, read_only=True) if file.is_dir() else open_run(config, folder) as run:
+        folder, untracked = Path(scratch) / "run", config.model_copy(update={"trackers": ()})
+        with open_run_at(config, file, read_only=True) if file.is_dir() else open_run(untracked, folder) as run:
             recording, tools = record_run(run, PlayedCondition(**counts))
             return study_recording(recording, algorithms, tools=tools, seed=config.seed, tell=_tell)
 

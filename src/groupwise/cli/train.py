@@ -21,7 +21,6 @@ from groupwise.system.processes import check_started_rank
 if TYPE_CHECKING:
     from groupwise.store.journal import SettingChange
     from groupwise.training.config.run_config import RunConfig
-    from groupwise.training.run import Run
 
 STOPPED = 3
 """The status of the command where an alarm ended the run."""
@@ -41,21 +40,18 @@ def train(
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
     # Whoever follows finds what rank 0 has begun to write. Of a file that is not there its loading says more.
     if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
-        raise ConfigError(_describe_used_folder(folder))
+        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
     from groupwise.training.alarm_watch import is_finished
-    from groupwise.training.follow_run import follow_run, is_follower
+    from groupwise.training.open_run import follow_run, is_follower, open_run
 
     if is_follower(config):
         if not (resume and is_finished(folder, config)):
             follow_run(config)
         return
     from groupwise.cli.live import show_live
-    from groupwise.training.runs import open_run
-    from groupwise.training.runs import train as run_loop
-    from groupwise.training.trackers import check_trackers
+    from groupwise.training.loop import train as run_loop
 
-    check_trackers(config.trackers)
     changes = _check_changes(config, folder) if resume else ()
     if resume and is_finished(folder, config):
         return _print_finished(folder, config)
@@ -65,8 +61,6 @@ def train(
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
             run = stack.enter_context(open_run(config, folder))
-            if not resume:
-                _check_unused(run)
             _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
@@ -96,16 +90,6 @@ def _print_notices(config: RunConfig) -> None:
     check_algorithm(config)
     for line in list_notices(config):
         print_note(line)
-
-
-def _check_unused(run: Run) -> None:
-    """Refuse a folder in which somebody began a run while this one was waiting for the lock."""
-    if run.journal.last_number() >= 0 or run.checkpoints.exists():
-        raise ConfigError(_describe_used_folder(run.folder))
-
-
-def _describe_used_folder(folder: Path) -> str:
-    return f"{folder} holds a run already; go on with --resume, or choose another folder with --out"
 
 
 def _exit_if_stopped(folder: Path, config: RunConfig) -> None:

@@ -49,7 +49,7 @@ def warmup(
         lock.release_on_failure(),
         lines.heartbeat,
         TemporaryDirectory(prefix="groupwise-") as scratch,
-        open_run(config, Path(scratch)) as run,
+        open_run(config.model_copy(update={"trackers": ()}), Path(scratch)) as run,
     ):
         losses = _teach(run, source, min_earned, console, lines)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)

@@ -3,55 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from pathlib import Path
 
-from groupwise.data.samples import Sample, Totals
 from groupwise.learner.protocol import check_learned
 from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Update
-from groupwise.system.errors import TrainingError
-from groupwise.system.secrets import check_no_secret
+from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.alarm_watch import RunWatch
 from groupwise.training.checkpoints import keep_evaluated, remove_others, resume_run, save_run
-from groupwise.training.collect.ahead import AttemptSource, PlayedNow, open_source
+from groupwise.training.collect.ahead import PlayedNow, open_source
 from groupwise.training.evaluation.evaluate import evaluate_run
-from groupwise.training.observer import ObserverList, RunObserver, check_observers
+from groupwise.training.observer import ObserverList, RunObserver, Stopwatch, check_observers
+from groupwise.training.open_run import Settings, open_run
 from groupwise.training.run import Run
 from groupwise.training.samples import count_update, credit_batch, make_samples
-from groupwise.training.speed import Stopwatch
-from groupwise.training.trackers import Trackers, check_trackers, track_run
+from groupwise.training.trackers import track_run
 from groupwise.training.update_metrics import compute_update_metrics, describe_update
 from groupwise.training.warm_start import warm_start
 
 
-def train(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> None:
-    """Make the run's updates, and leave a complete folder: settings, journal, checkpoints, what trackers write.
-
-    The folder is the run's alone from `open_run` until this returns.
+def train(
+    run: Run | Settings,
+    folder: Path | str | None = None,
+    *,
+    resume: bool = False,
+    observers: Sequence[RunObserver] = (),
+) -> Path:
+    """Make a run's updates, and leave a complete folder: settings, journal, checkpoints, what trackers write.
 
     Args:
-        run: as `open_run` opened it.
+        run: one that was opened, or the settings of one, which is then opened and closed here.
+        folder: where the run is, or will be, as `open_run` takes it; not for a run that is open.
         resume: whether to go on from the last checkpoint, as if the run had never stopped.
         observers: told what happens; they change nothing.
+
+    Returns:
+        The run's folder, for `read_run` and every command.
     """
+    check_observers(observers)  # before a model loads
+    if not isinstance(run, Run):
+        with open_run(run, folder) as opened:
+            return train(opened, resume=resume, observers=observers)
+    if folder is not None:
+        raise ConfigError(f"train was given a folder for a run that is open in {run.folder}; leave it out")
     for _ in make_updates(run, resume=resume, observers=observers):
         pass
+    return run.folder
 
 
 def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
-    """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run."""
+    """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run.
+
+    The folder is the run's alone from `open_run` until the last was made.
+    """
     check_observers(observers)
     run.journal.check_open()
     run.lock.acquire()
     try:
-        check_settings(run)  # a resumed run writes into its journal what has changed of them
-        done = resume_run(run) if resume else None
-        if done is None:
-            check_unused(run)
-        elif done > run.config.training.updates:
+        done = resume_run(run) if resume else None  # a resumed run writes into its journal what its settings change
+        if done is None and (run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints)):
+            raise TrainingError(
+                f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
+                "another folder"
+            )
+        if done is not None and done > run.config.training.updates:
             return
-        # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
-        with prepare_folder(run) as trackers:
+        settings = run.config.config()
+        with ExitStack() as stack:
+            with run.lock.release_on_failure():
+                # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
+                run.paths.write_config(settings)
+                trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
             yield from _make_due(run, done, ObserverList([*observers, trackers]))
     finally:
         run.lock.release()
@@ -61,7 +84,7 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
     """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
     config, watch = run.config, RunWatch(run, observer)
     if done is None:
-        done = start_run(run, observer)
+        done = _start(run, observer)
     run.journal.name_panels(run.panels)  # not before: a run that was refused, or never began, has named no tasks
     if done == 0 or watch.is_due(done, config.evaluation.every):
         _evaluate(run, done, observer, watch)
@@ -85,14 +108,14 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
                 return
 
 
-def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSource | None = None) -> Update:
+def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow | None = None) -> Update:
     """Make one update, stage by stage, and write it into the journal; what was written.
 
     `source` is where its attempts come from; None = they are played now, whatever the run's lag.
     """
     clock, source = Stopwatch(observer, number), source or PlayedNow(run)
     clock.begin_stage("rollout")
-    attempts = source.take(number, clock)  # next attempts: play, score, admit, measure, shape, replay past ones
+    attempts = source.take(number, clock)  # play, score, choose, admit, measure, shape, recall past ones
     clock.begin_stage("credit")
     batch = credit_batch(
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
@@ -100,11 +123,15 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     samples = make_samples(batch)
     totals = count_update(run.config, batch, samples, number=number, journal=run.journal)
     clock.begin_stage("learn")
-    learned = _learn(run, samples, totals)  # the learner packs the samples itself
+    learned: dict[str, float] = {}
+    if totals.tokens:
+        account = run.learner.learn(samples, totals)  # the learner packs the samples itself
+        check_learned(run.learner, account)
+        learned = account.metrics
     ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
     clock.begin_stage("handover")
-    of_engine = run.take_engine_metrics(run.hand_over(number))
-    run.observe(number, attempts.survivors, batch, learned)
+    of_engine = run.take_engine_metrics(run.hand_over(number))  # sync weights, then check them
+    run.observe(number, attempts.survivors, batch, learned)  # curriculum and parts that remember
     clock.begin_stage("write")
     metrics = compute_update_metrics(
         run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
@@ -117,15 +144,6 @@ def make_update(run: Run, number: int, observer: RunObserver, source: AttemptSou
     return update
 
 
-def _learn(run: Run, samples: Sequence[Sample], totals: Totals) -> dict[str, float]:
-    """Let the learner make its optimiser steps; what it measured, or nothing where no token trains."""
-    if not totals.tokens:
-        return {}
-    learned = run.learner.learn(samples, totals)
-    check_learned(run.learner, learned)
-    return learned.metrics
-
-
 def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> None:
     """Evaluate, unless that was done before the run was interrupted."""
     config = run.config.evaluation
@@ -136,43 +154,7 @@ def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> 
         keep_evaluated(run, number, is_last=watch.ends(number))
 
 
-# A run before its first update: its folder must be unused, gets the settings, trackers start; then a warm start.
-
-
-def check_unused(run: Run) -> None:
-    """Refuse a folder in which a run was begun."""
-    if run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints):
-        raise TrainingError(
-            f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
-            "another folder"
-        )
-
-
-def check_settings(run: Run) -> None:
-    """Refuse settings that hold a secret, and trackers that cannot work, before anything of them is written.
-
-    Where that fails, the lock is given back, and a folder that was made for the run goes.
-    """
-    with run.lock.release_on_failure():
-        check_no_secret(run.config.config())
-        check_trackers(run.config.trackers)
-
-
-@contextmanager
-def prepare_folder(run: Run) -> Iterator[Trackers]:
-    """Write the run's settings into its folder and start its trackers; they are finished when the context ends.
-
-    Where that fails, the lock is given back, and a folder that was made for the run goes.
-    """
-    with ExitStack() as stack:
-        with run.lock.release_on_failure():
-            settings = run.config.config()
-            run.paths.write_config(settings)
-            trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
-        yield trackers
-
-
-def start_run(run: Run, observer: RunObserver) -> int:
+def _start(run: Run, observer: RunObserver) -> int:
     """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
     if run.config.warm_start is None:
         run.start_engine()

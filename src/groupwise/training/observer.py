@@ -8,6 +8,7 @@ goes on as if it had never stopped.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from groupwise.store.journal import Alarm, Update
@@ -73,31 +74,24 @@ class ObserverList(RunObserver):
         self.observers = observers
 
     def on_stage(self, name: str, number: int) -> None:
-        """A stage begins."""
         self._tell(lambda observer: observer.on_stage(name, number))
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """An epoch of the supervised start is over."""
         self._tell(lambda observer: observer.on_warm_start_epoch(losses, epochs))
 
     def on_warm_start(self, losses: Sequence[float]) -> None:
-        """The supervised start is over."""
         self._tell(lambda observer: observer.on_warm_start(losses))
 
     def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        """Faults ended some of the expert's attempts."""
         self._tell(lambda observer: observer.on_expert_faults(causes, attempts))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """The policy was evaluated."""
         self._tell(lambda observer: observer.on_evaluation(evaluation))
 
     def on_update(self, update: Update) -> None:
-        """An update is complete."""
         self._tell(lambda observer: observer.on_update(update))
 
     def on_alarm(self, alarm: Alarm) -> None:
-        """An alarm was raised."""
         self._tell(lambda observer: observer.on_alarm(alarm))
 
     def _tell(self, call: Callable[[RunObserver], None]) -> None:
@@ -110,3 +104,20 @@ class ObserverList(RunObserver):
                 first = first or error
         if first is not None:
             raise first
+
+
+class Stopwatch:
+    """Seconds by stage of an update; the observer is told of a stage as it begins."""
+
+    def __init__(self, observer: RunObserver, number: int) -> None:
+        self.seconds: dict[str, float] = {}
+        self._observer, self._number = observer, number
+        self._current, self._since = "", 0.0
+
+    def begin_stage(self, name: str) -> None:
+        """End the stage before and begin one."""
+        now = time.perf_counter()
+        if self._current:
+            self.seconds[f"seconds/{self._current}"] = now - self._since
+        self._current, self._since = name, now
+        self._observer.on_stage(name, self._number)

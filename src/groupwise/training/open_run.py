@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
 from groupwise.system.files import parse_toml, read_text_file
 from groupwise.system.processes import choose_threads, read_started_rank
+from groupwise.system.secrets import check_no_secret
 from groupwise.system.text import describe_value
 from groupwise.training.config.checks import (
     check_algorithm,
@@ -50,10 +52,17 @@ from groupwise.training.config.checks import (
 )
 from groupwise.training.config.engine_needs import check_engine_gives
 from groupwise.training.config.run_config import RunConfig, is_ours
+from groupwise.training.config.run_file import decode_run, load_run
 from groupwise.training.needed_memory import check_memory, count_shares
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
+from groupwise.training.trackers import check_trackers
 
+Settings = RunConfig | Mapping[str, Any] | Path | str
+"""A run's settings: decoded, as a run file's content, or where the file (or the folder of a run) is."""
+
+RUNS = Path("runs")
+"""Where runs go that are given no folder."""
 CANARY_TOKENS = 64
 """Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
 KEPT_CANARY_TOKENS = 288
@@ -61,8 +70,8 @@ KEPT_CANARY_TOKENS = 288
 
 
 def open_run(
-    config: RunConfig,
-    folder: Path | str,
+    config: Settings,
+    folder: Path | str | None = None,
     *,
     model_and_tokenizer: tuple[Any, Any] | None = None,
     read_only: bool = False,
@@ -70,50 +79,64 @@ def open_run(
 ) -> Run:
     """Open everything a run needs; what cannot work is refused before a model loads.
 
-    The folder is locked until `train` returns, or the run is gone. With `read_only` it is not: somebody else may write
-    there meanwhile, this run does not.
+    The folder is locked until the run is closed, or `train` returns. With `read_only` it is not: somebody else may
+    write there meanwhile, this run does not.
 
     Args:
-        config: the run, as `load_run` reads it from a file, or made of its parts.
-        folder: where the run is, or will be.
-        model_and_tokenizer: to take the place of those that `config.model` would open.
+        config: the run: a `RunConfig`, the content of a run file as a dict, or the path of one.
+        folder: where the run is, or will be; None = a new folder, `runs/1` or the next number that is free.
+        model_and_tokenizer: to take the place of those that the settings would open.
         read_only: whether nothing is written into the folder.
         learns: whether weights will be updated; a run that only plays needs less memory.
     """
-    if not isinstance(config, RunConfig):
-        raise ConfigError(
-            f"open_run was given {describe_value(config)} for the run's settings; read them first: "
-            "open_run(load_run('run.toml'), 'runs/first')"
-        )
-    config, lock = settle_threads(config, Path(folder)), RunLock(Path(folder))
+    config = read_settings(config)
+    if learns and not read_only:
+        check_no_secret(config.config())
+        check_trackers(config.trackers)
+    place = _name_new_folder(RUNS) if folder is None else Path(folder)
+    config, lock = settle_threads(config, place), RunLock(place)
     if not read_only:
         lock.acquire()
     with lock.release_on_failure():
-        return _open(config, Path(folder), lock, model_and_tokenizer, learns and not read_only)
+        loss, device = check_algorithm(config), choose_device(config.device)
+        check_engine_gives(config, device=device.type)
+        check_model(config)
+        if model_and_tokenizer is None:
+            check_words(config)
+        check_packages(config.training.learner)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        check_journal(place)
+
+        def get_model() -> tuple[Any, Any]:
+            return model_and_tokenizer or open_model(config, device, learns=learns and not read_only)
+
+        with ExitStack() as opened:  # ended again where something after it cannot be opened
+            host = open_run_host(config)
+            opened.callback(host.shutdown)
+            run = _open_with_host(host, opened, config, place, lock, get_model, loss, device)
+            opened.pop_all()
+            return run
 
 
-def _open(
-    config: RunConfig, folder: Path, lock: RunLock, model_and_tokenizer: tuple[Any, Any] | None, learns: bool
-) -> Run:
-    loss, device = check_algorithm(config), choose_device(config.device)
-    check_engine_gives(config, device=device.type)
-    check_model(config)
-    if model_and_tokenizer is None:
-        check_words(config)
-    check_packages(config.training.learner)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    check_journal(folder)
+def read_settings(config: Settings) -> RunConfig:
+    """Settings, decoded, in whichever form they come."""
+    if isinstance(config, RunConfig):
+        return config
+    if isinstance(config, Mapping):
+        return decode_run(config)
+    if isinstance(config, str | Path):
+        return load_run(config)
+    raise ConfigError(
+        f"the settings of a run are {describe_value(config)}; give a dict as in a run file, such as "
+        "{'algorithm': {'recipe': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
+        "the path of a run file"
+    )
 
-    def get_model() -> tuple[Any, Any]:
-        return model_and_tokenizer or open_model(config, device, learns=learns)
 
-    with ExitStack() as opened:  # ended again where something after it cannot be opened
-        host = open_run_host(config)
-        opened.callback(host.shutdown)
-        run = _open_with_host(host, opened, config, folder, lock, get_model, loss, device)
-        opened.pop_all()
-        return run
+def _name_new_folder(parent: Path) -> Path:
+    """The first numbered folder that is not there yet."""
+    return next(parent / str(number) for number in count(1) if not (parent / str(number)).exists())
 
 
 def _open_with_host(
@@ -352,3 +375,49 @@ def _read_recorded(folder: Path) -> int | None:
     except (OSError, ValueError):  # no run, or one whose settings cannot be read, which is told elsewhere
         return None
     return recorded if isinstance(recorded, int) and recorded > 0 else None
+
+
+# What every process of a sharded run does but the first: it holds its share of the weights, and follows rank 0.
+
+
+def is_follower(config: RunConfig) -> bool:
+    """Whether this process is one of several and not the first; another number than the learner wants is refused.
+
+    Only where a run trains: whoever reads it needs one process, whatever it was made with.
+    """
+    from groupwise.learner.sharded import check_gpus
+
+    started, part = read_started_rank(), config.training.learner
+    if started.world > 1 and not isinstance(part, ShardedLearnerConfig):
+        raise ConfigError(
+            f"{started.world} processes were started, but the learner {name_of(part)} is in one; set "
+            'training.learner.kind = "sharded", or start one process'
+        )
+    if isinstance(part, ShardedLearnerConfig) and part.ranks not in (None, started.world):
+        raise ConfigError(
+            f"training.learner.ranks is {part.ranks}, but {started.world} "
+            f"{'process was' if started.world == 1 else 'processes were'} started; start the run with torchrun "
+            f"--nproc-per-node {part.ranks} -m groupwise train, or change the setting"
+        )
+    if started.world > 1 and ":" in config.device:
+        raise ConfigError(
+            f"device: {config.device!r} would put every process on one GPU; say cuda, and each takes its own"
+        )
+    if started.world > 1 and (config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())):
+        check_gpus(torch.device("cuda"))  # on every rank of the machine, and before rank 0 opens what takes minutes
+    return started.rank > 0
+
+
+def follow_run(config: RunConfig) -> None:
+    """Take this rank's share of the model that rank 0 opens, and do what rank 0 asks for until the run ends."""
+    from groupwise.learner.sharded import check_gpus, follow, open_rank
+
+    part = config.training.learner
+    assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
+    if config.device in ("auto", "cuda") and torch.cuda.is_available():
+        check_gpus(torch.device("cuda"))
+        torch.cuda.set_device(read_started_rank().local_rank)  # what is put on a GPU before goes to the first
+    loss, device = check_algorithm(config), choose_device(config.device)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    follow(open_rank(None, loss, part, temperature=config.rollout.temperature, device=device))

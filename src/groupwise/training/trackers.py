@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import tomli_w
 
@@ -27,16 +28,63 @@ if TYPE_CHECKING:
     from groupwise.training.evaluation.summary import Evaluation
 
 
-class Csv(Part, slot="tracker"):
-    """A row an update, a column a metric; what was not measured is left empty."""
+# The tracker protocol: it is started for a run's folder, told numbers, and finished.
 
-    file: str = "metrics.csv"
-    """Name of the file in the run's folder."""
+
+class LiveTracker(Protocol):
+    """A tracker at work on one run."""
+
+    @property
+    def run_id(self) -> str:
+        """What the dashboard calls the run, so that a resumed run goes on with the same one."""
+
+    def log(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of an update, or of the evaluation after it; numbers grow, and may come twice in a row."""
+
+    def finish(self) -> None:
+        """Write out what is left."""
+
+
+class Tracker(Protocol):
+    """Fills the slot `tracker`: sends the numbers of a run to a dashboard or a file."""
 
     @property
     def package(self) -> str:
-        """Nothing is needed."""
-        return ""
+        """The package it needs, which the extra of the same name installs; empty = none."""
+
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
+        """Begin to track a run.
+
+        Args:
+            config: the resolved run file.
+            folder: the run's folder.
+            run_id: what the dashboard calls the run, where it was tracked before.
+        """
+
+
+TrackerSlot = Annotated[Tracker, Slot("tracker")]
+"""A field of a run file that a tracker fills."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A live tracker that hands everything on to a dashboard's own client."""
+
+    run_id: str
+    """What the dashboard calls the run."""
+    log: Callable[[int, Mapping[str, float]], None]
+    """Hands the metrics of an update over."""
+    finish: Callable[[], None]
+    """Waits until everything is sent."""
+
+
+class Csv(Part, slot="tracker"):
+    """A row an update, a column a metric; what was not measured is left empty."""
+
+    package: ClassVar[str] = ""
+
+    file: str = "metrics.csv"
+    """Name of the file in the run's folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> CsvFile:
         """Go on with the file, or begin one."""
@@ -81,46 +129,27 @@ class CsvFile:
 class Tensorboard(Part, slot="tracker"):
     """Event files that `tensorboard --logdir runs` shows."""
 
+    package: ClassVar[str] = "tensorboard"
+
     folder: str = "tensorboard"
     """Folder of the event files, in the run's folder."""
 
-    @property
-    def package(self) -> str:
-        """What must be installed."""
-        return "tensorboard"
-
-    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> TensorboardWriter:
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         """Open another event file beside those that are there; TensorBoard shows them as one."""
-        return TensorboardWriter(folder / self.folder, config, is_first=run_id is None)
-
-
-class TensorboardWriter:
-    """Writes scalars, an event each."""
-
-    def __init__(self, folder: Path, config: Mapping[str, Any], *, is_first: bool) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._folder = folder
-        self._writer = SummaryWriter(str(folder))
-        if is_first:
+        writer: Any = SummaryWriter(str(folder / self.folder))
+        if run_id is None:
             # Four spaces make it a block of code in TensorBoard's Markdown.
             text = "".join(f"    {line}\n" for line in tomli_w.dumps(dict(config)).splitlines())
-            self._writer.add_text("config", text, 0)
+            writer.add_text("config", text, 0)
 
-    @property
-    def run_id(self) -> str:
-        """The folder's name."""
-        return self._folder.name
+        def log(number: int, metrics: Mapping[str, float]) -> None:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, number)
+            writer.flush()
 
-    def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Write the scalars of an update."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, number)
-        self._writer.flush()
-
-    def finish(self) -> None:
-        """Close the file."""
-        self._writer.close()
+        return Client(run_id=self.folder, log=log, finish=writer.close)
 
 
 LONGEST_PARAMETER = 500
@@ -139,6 +168,8 @@ def resolve_store(uri: str) -> str:
 class Mlflow(Part, slot="tracker"):
     """A run in MLflow; a resumed run goes on with the same one."""
 
+    package: ClassVar[str] = "mlflow"
+
     experiment: str = "groupwise"
     """The experiment it belongs to."""
     uri: Annotated[str, resolve_by(resolve_store)] | None = None
@@ -147,50 +178,26 @@ class Mlflow(Part, slot="tracker"):
     name: str | None = None
     """Its name there; None = that of the run's folder."""
 
-    @property
-    def package(self) -> str:
-        """What must be installed."""
-        return "mlflow"
-
-    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> MlflowRun:
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         """Begin or go on."""
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=resolve_references(self.uri))
         if run_id is not None:
             client.set_terminated(run_id, status="RUNNING")
-            return MlflowRun(client, run_id)
-        known = client.get_experiment_by_name(self.experiment)
-        experiment = known.experiment_id if known else client.create_experiment(self.experiment)
-        run = MlflowRun(client, client.create_run(experiment, run_name=self.name or folder.resolve().name).info.run_id)
-        run.describe(config)
-        return run
+            run = run_id
+        else:
+            known = client.get_experiment_by_name(self.experiment)
+            experiment = known.experiment_id if known else client.create_experiment(self.experiment)
+            run = client.create_run(experiment, run_name=self.name or folder.resolve().name).info.run_id
+            for name, value in _settings("", config):
+                client.log_param(run, name, value[:LONGEST_PARAMETER])
 
+        def log(number: int, metrics: Mapping[str, float]) -> None:
+            for name, value in metrics.items():
+                client.log_metric(run, name, float(value), step=number)
 
-class MlflowRun:
-    """A run in MLflow."""
-
-    def __init__(self, client: Any, run_id: str) -> None:
-        self._client, self._run_id = client, run_id
-
-    @property
-    def run_id(self) -> str:
-        """Its id there."""
-        return self._run_id
-
-    def describe(self, config: Mapping[str, Any]) -> None:
-        """Say what the run is, a parameter a setting."""
-        for name, value in _settings("", config):
-            self._client.log_param(self._run_id, name, value[:LONGEST_PARAMETER])
-
-    def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics over, at the update's number."""
-        for name, value in metrics.items():
-            self._client.log_metric(self._run_id, name, float(value), step=number)
-
-    def finish(self) -> None:
-        """Mark the run as over."""
-        self._client.set_terminated(self._run_id)
+        return Client(run_id=run, log=log, finish=lambda: client.set_terminated(run))
 
 
 def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -206,17 +213,14 @@ def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
 class Trackio(Part, slot="tracker"):
     """A run in Trackio; a resumed run goes on with the same one."""
 
+    package: ClassVar[str] = "trackio"
+
     project: str = "groupwise"
     """The project it belongs to."""
     name: str | None = None
     """Its name there; None = that of the run's folder."""
 
-    @property
-    def package(self) -> str:
-        """What must be installed."""
-        return "trackio"
-
-    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> TrackioRun:
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         """Begin or go on."""
         import trackio
 
@@ -227,31 +231,16 @@ class Trackio(Part, slot="tracker"):
             config=dict(config),
             embed=False,
         )
-        return TrackioRun(run)
-
-
-class TrackioRun:
-    """A run in Trackio."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    @property
-    def run_id(self) -> str:
-        """Its name there; of several runs of one name, Trackio goes on with the latest."""
-        return str(self._run.name)
-
-    def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics over, at the update's number."""
-        self._run.log(dict(metrics), step=number)
-
-    def finish(self) -> None:
-        """Write out what is left."""
-        self._run.finish()
+        # Of several runs of one name, Trackio goes on with the latest.
+        return Client(
+            run_id=str(run.name), log=lambda number, metrics: run.log(dict(metrics), step=number), finish=run.finish
+        )
 
 
 class Wandb(Part, slot="tracker"):
     """A run at Weights & Biases; a resumed run goes on with the same one."""
+
+    package: ClassVar[str] = "wandb"
 
     project: str = "groupwise"
     """The project it belongs to."""
@@ -262,12 +251,7 @@ class Wandb(Part, slot="tracker"):
     mode: Literal["online", "offline"] = "online"
     """Whether it is sent at once, or kept in the run's folder for `wandb sync`."""
 
-    @property
-    def package(self) -> str:
-        """What must be installed."""
-        return "wandb"
-
-    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> WandbRun:
+    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         """Begin or go on."""
         import wandb
 
@@ -281,36 +265,9 @@ class Wandb(Part, slot="tracker"):
             config=dict(config),
             mode=self.mode,
         )
-        return WandbRun(run)
-
-
-class WandbRun:
-    """A run at Weights & Biases."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    @property
-    def run_id(self) -> str:
-        """Its id there."""
-        return str(self._run.id)
-
-    def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics over, at the update's number."""
-        self._run.log(dict(metrics), step=number)
-
-    def finish(self) -> None:
-        """Wait until everything is sent."""
-        self._run.finish()
-
-
-TRACKERS: dict[str, type[Part]] = {
-    "csv": Csv,
-    "tensorboard": Tensorboard,
-    "wandb": Wandb,
-    "trackio": Trackio,
-    "mlflow": Mlflow,
-}
+        return Client(
+            run_id=str(run.id), log=lambda number, metrics: run.log(dict(metrics), step=number), finish=run.finish
+        )
 
 
 # A run's trackers as one observer: they are told everything once, and none of them can stop the run.
@@ -421,57 +378,3 @@ def _read_bookmarks(path: Path) -> dict[str, dict[str, Any]]:
         return marks
     warnings.warn(f"{path} cannot be read; trackers begin anew, and may be told some updates twice", stacklevel=2)
     return {}
-
-
-# The tracker protocol: it is started for a run's folder, told numbers, and finished.
-
-
-class LiveTracker(Protocol):
-    """A tracker at work on one run."""
-
-    @property
-    def run_id(self) -> str:
-        """What the dashboard calls the run, so that a resumed run goes on with the same one."""
-
-    def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of an update, or of the evaluation after it; numbers grow, and may come twice in a row."""
-
-    def finish(self) -> None:
-        """Write out what is left."""
-
-
-class Tracker(Protocol):
-    """Fills the slot `tracker`: sends the numbers of a run to a dashboard or a file."""
-
-    @property
-    def package(self) -> str:
-        """The package it needs, which the extra of the same name installs; empty = none."""
-
-    def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
-        """Begin to track a run.
-
-        Args:
-            config: the resolved run file.
-            folder: the run's folder.
-            run_id: what the dashboard calls the run, where it was tracked before.
-        """
-
-
-TrackerSlot = Annotated[Tracker, Slot("tracker")]
-"""A field of a run file that a tracker fills."""
-
-
-__all__ = [
-    "TRACKERS",
-    "Csv",
-    "LiveTracker",
-    "Mlflow",
-    "Tensorboard",
-    "Tracker",
-    "TrackerSlot",
-    "Trackers",
-    "Trackio",
-    "Wandb",
-    "check_trackers",
-    "track_run",
-]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.stateful import join_columns
+from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.plans import MARK
 from groupwise.store.journal import Update
 from groupwise.training.collect.collect import UpdateAttempts
@@ -23,7 +25,6 @@ from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loss_context import NUM_PAIRS
 from groupwise.training.metrics import check_metrics
 from groupwise.training.samples import CreditedBatch
-from groupwise.training.speed import compute_speed_metrics
 
 
 def compute_update_metrics(
@@ -50,10 +51,10 @@ def compute_update_metrics(
     algorithm = config.algorithm
     metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
-    is_penalised = credit_rests_on_penalties(algorithm, batch)
-    metrics["credit/penalties_alone"] = float(is_penalised)
+    metrics["credit/penalties_alone"] = float(credit_rests_on_penalties(algorithm, batch))
     metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
-    metrics |= compute_speed_metrics(attempts.played, totals, seconds, attempts.waiting, attempts.played_in)
+    sampled = int(metrics["rollout/total_tokens"])
+    metrics |= compute_speed_metrics(sampled, totals, seconds, attempts.waiting, attempts.played_in)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
     if config.rollout.lag or attempts.played_in is not None:  # played ahead, before the run went on without a lag
         metrics |= compute_age_metrics(attempts.chosen, batch.version)
@@ -99,7 +100,7 @@ def credit_rests_on_penalties(algorithm: Algorithm, batch: CreditedBatch) -> boo
     trains = (batch.values != 0) & batch.keep
     if not trains.any() or (trains & ~batch.unearned).any():
         return False
-    if any(step.shaped for trajectory in batch.trajectories for step in trajectory.steps):
+    if any(is_shaped(trajectory) for trajectory in batch.trajectories):
         return False
     try:
         unpunished = StepTable.from_trajectories(_remove_penalties(batch.trajectories), version=batch.version)
@@ -120,37 +121,40 @@ def _remove_penalties(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
 # Metrics of groups that would have taught nothing: which were rescued by replay, guidance or shaping.
 
 
+def is_shaped(trajectory: Trajectory) -> bool:
+    """Whether shaping added something to the rewards of an attempt."""
+    return any(map(attrgetter("shaped"), trajectory.steps))
+
+
 def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, float]:
     """Groups with and without signal, and what was recalled, guided and shaped for them; nothing that was not done."""
     chosen, groups = attempts.chosen, dict[str, list[int]]()
     for number, trajectory in enumerate(chosen):
         groups.setdefault(trajectory.task.id, []).append(number)
-    credit = batch.by_trajectory()
-    has_signal = [any(any(credit[number]) for number in members) for members in groups.values()]
-    # What succeeded with guidance is there because the group had nothing: evenness is that of the others.
-    own = [[n for n in members if not chosen[n].off_policy] for members in groups.values()]
-    is_even = [len({score_of(chosen[number]) for number in members}) == 1 for members in own]
-    joined = {past.task for past in attempts.recalled}
-    is_aided = [task in joined or any(_is_touched(chosen[n]) for n in groups[task]) for task in groups]
-    is_rescued = [all(conditions) for conditions in zip(has_signal, is_even, is_aided, strict=True)]
-    is_same = [len({_score_and_return(chosen[number]) for number in members}) == 1 for members in groups.values()]
-    size = [sum(abs(value) for number in members for value in credit[number]) for members in groups.values()]
-    in_even = [total for total, same, aided in zip(size, is_same, is_aided, strict=True) if same and not aided]
+    credit, joined = batch.by_trajectory(), {past.task for past in attempts.recalled}
+    scores = [score_of(trajectory) for trajectory in chosen]
+    shaped = [is_shaped(trajectory) for trajectory in chosen]
+    has_signal, is_rescued, sizes, in_even = list[bool](), list[bool](), list[float](), list[float]()
+    for task, members in groups.items():
+        size = [abs(value) for number in members for value in credit[number]]
+        sizes.append(sum(size))
+        has_signal.append(any(size))
+        # In the update, or paid as it was, only to give the group something to tell apart.
+        is_aided = task in joined or any(shaped[n] or chosen[n].origin is not Origin.FRESH for n in members)
+        # What succeeded with guidance is there because the group had nothing: evenness is that of the others.
+        is_even = len({scores[n] for n in members if not chosen[n].off_policy}) == 1
+        is_rescued.append(has_signal[-1] and is_even and is_aided)
+        # Neither score nor return says anything where all members have the same.
+        is_same = len({(scores[n], math.fsum([step.reward for step in chosen[n].steps])) for n in members}) == 1
+        if is_same and not is_aided:
+            in_even.append(sizes[-1])
     metrics = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(is_rescued)}
-    metrics["credit/in_even_groups"] = sum(in_even) / sum(size) if any(size) else 0.0
+    metrics["credit/in_even_groups"] = sum(in_even) / sum(sizes) if any(sizes) else 0.0
     if attempts.rejected_fraction is not None:
         metrics["rollout/not_admitted"] = attempts.rejected_fraction
-    return metrics | _metrics_of_replay(attempts) | _metrics_of_guidance(chosen) | _metrics_of_shaping(chosen, groups)
-
-
-def _score_and_return(trajectory: Trajectory) -> tuple[float, float]:
-    """The score of an attempt and what its steps earned: neither says anything where all members have the same."""
-    return score_of(trajectory), math.fsum(step.reward for step in trajectory.steps)  # in whatever order
-
-
-def _is_touched(trajectory: Trajectory) -> bool:
-    """Whether it is in the update, or earned what it did, only to give its group something to tell apart."""
-    return trajectory.origin is not Origin.FRESH or any(step.shaped for step in trajectory.steps)
+    if any(shaped):
+        metrics["shaping/groups"] = _mean([any(shaped[n] for n in members) for members in groups.values()])
+    return metrics | _metrics_of_replay(attempts) | _metrics_of_guidance(chosen)
 
 
 def _metrics_of_replay(attempts: UpdateAttempts) -> dict[str, float]:
@@ -165,24 +169,22 @@ def _metrics_of_replay(attempts: UpdateAttempts) -> dict[str, float]:
 
 
 def _metrics_of_guidance(chosen: Sequence[Trajectory]) -> dict[str, float]:
-    guided = [trajectory for trajectory in chosen if _is_guided(trajectory)]
+    # The copy of a success without guidance was not played itself.
+    guided = [
+        trajectory
+        for trajectory in chosen
+        if trajectory.origin is Origin.REFLECTED
+        or (
+            trajectory.origin is Origin.GUIDED
+            and not (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
+        )
+    ]
     if not guided:
         return {}
     return {
         "guidance/groups": float(len({trajectory.task.id for trajectory in guided})),
         "guidance/success": _mean([score_of(trajectory) for trajectory in guided]),
     }
-
-
-def _is_guided(trajectory: Trajectory) -> bool:
-    """Whether it was played with guidance; the copy of a success without guidance was not played itself."""
-    is_copy = (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
-    return trajectory.origin is Origin.REFLECTED or (trajectory.origin is Origin.GUIDED and not is_copy)
-
-
-def _metrics_of_shaping(chosen: Sequence[Trajectory], groups: dict[str, list[int]]) -> dict[str, float]:
-    is_shaped = [any(step.shaped for n in members for step in chosen[n].steps) for members in groups.values()]
-    return {"shaping/groups": _mean(is_shaped)} if any(is_shaped) else {}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -195,34 +197,55 @@ def _mean(values: Sequence[float]) -> float:
 def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
     """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
     steps = [step for trajectory in survivors for step in trajectory.steps]
+    returns = [sum([step.reward for step in trajectory.steps]) for trajectory in survivors]
     groups: dict[str, list[float]] = {}
-    for trajectory in survivors:
-        groups.setdefault(trajectory.task.id, []).append(_score(trajectory))
-    wide = [scores for scores in groups.values() if len(scores) > 1]
-    successes = [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores]
-    entropies = [entropy for step in steps for entropy in step.entropy]
+    for trajectory, earned in zip(survivors, returns, strict=True):
+        score = earned if trajectory.outcome is None else trajectory.outcome
+        groups.setdefault(trajectory.task.id, []).append(score)
     metrics = {
-        "rollout/return": _mean([_return(trajectory) for trajectory in survivors]),
+        "rollout/return": _mean(returns),
         "rollout/steps": len(steps) / len(survivors),
-        "rollout/faults": float(sum(trajectory.stop in FAULTS or not trajectory.steps for trajectory in played)),
+        "rollout/faults": float(sum([trajectory.stop in FAULTS or not trajectory.steps for trajectory in played])),
         "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
         "rollout/group_size": len(survivors) / len(groups),
         "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
         "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
         "rollout/cut_off": _mean([step.cut for step in steps]),
-        "rollout/total_steps": float(sum(len(trajectory.steps) for trajectory in played)),
-        "rollout/total_tokens": float(sum(len(step.response_ids) for attempt in played for step in attempt.steps)),
+        "rollout/total_steps": float(sum([len(trajectory.steps) for trajectory in played])),
+        "rollout/total_tokens": float(count_sampled(played)),
     }
     # What nobody measured is left out: it is not 0.
     optional: dict[str, list[float]] = {
-        "rollout/success": successes,
+        "rollout/success": [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores],
         "rollout/well_formed": [step.well_formed for step in steps if step.well_formed is not None],
         "rollout/accepted": [step.accepted for step in steps if step.accepted is not None],
         "rollout/valid": [valid for valid in list_valid(steps) if valid is not None],
-        "rollout/return_spread": [float(np.std(scores)) for scores in wide],
-        "rollout/entropy": entropies,
+        "rollout/return_spread": [float(np.std(scores)) for scores in groups.values() if len(scores) > 1],
+        "rollout/entropy": [entropy for step in steps for entropy in step.entropy],
     }
     return metrics | {name: _mean(values) for name, values in optional.items() if values}
+
+
+def count_sampled(attempts: Sequence[Trajectory]) -> int:
+    """Count the sampled tokens of attempts."""
+    return sum([len(step.response_ids) for trajectory in attempts for step in trajectory.steps])
+
+
+def compute_speed_metrics(
+    sampled: int, totals: Totals, seconds: Mapping[str, float], waiting: EnvTiming, played_in: float | None = None
+) -> dict[str, float]:
+    """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments.
+
+    `played_in` are the seconds of sampling where it went on beside other stages.
+    """
+    counts = {
+        "sampled_tokens": (sampled, seconds.get("seconds/rollout") if played_in is None else played_in),
+        "trained_tokens": (totals.tokens, seconds.get("seconds/learn")),
+        "env_steps": (waiting.steps, waiting.seconds),
+    }
+    speeds = {f"speed/{name}": number / taken for name, (number, taken) in counts.items() if number and taken}
+    ahead = {} if played_in is None else {"speed/played_seconds": played_in}
+    return speeds | ahead | {"speed/env_seconds": waiting.seconds}
 
 
 def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str, float]:
@@ -231,7 +254,7 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
     for trajectory in chosen:
         if len(trajectory.versions) == 1:
             ages.append(version - trajectory.versions[0])
-            tokens.append(sum(len(step.response_ids) for step in trajectory.steps))
+            tokens.append(count_sampled([trajectory]))
         else:
             spans = [span for step in trajectory.steps for span in step.versions]
             ages += [version - sampled_by for sampled_by, _ in spans]
@@ -256,11 +279,3 @@ def compute_credit_metrics(
         "credit/size": float(np.abs(values).mean()),
         "credit/kept": float(keep.mean()),
     }
-
-
-def _return(trajectory: Trajectory) -> float:
-    return sum(step.reward for step in trajectory.steps)
-
-
-def _score(trajectory: Trajectory) -> float:
-    return _return(trajectory) if trajectory.outcome is None else trajectory.outcome

@@ -196,7 +196,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a finished run was opened")
 
-    monkeypatch.setattr("groupwise.training.runs.open_run", never)
+    monkeypatch.setattr("groupwise.training.open_run.open_run", never)
     said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
@@ -236,7 +236,7 @@ def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
     def interrupt(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.training.runs.train", interrupt)
+    monkeypatch.setattr("groupwise.training.loop.train", interrupt)
     ran = groupwise("train", small(tmp_path), "--out", "my run")
     assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
 

@@ -25,9 +25,8 @@ from groupwise.losses import PolicyLoss
 from groupwise.models import TinyModel
 from groupwise.parts.slots import Loss
 from groupwise.training.config.run_config import RunConfig
-from groupwise.training.follow_run import follow_run, is_follower
 from groupwise.training.loop import train
-from groupwise.training.open_run import open_run
+from groupwise.training.open_run import follow_run, is_follower, open_run
 from tests.unit.learner.learners import WORDS
 from tests.unit.learner.small_learners import (
     PAIR,

@@ -15,7 +15,7 @@ from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
 from groupwise.training.config.run_config import RunConfig, WarmStartConfig
-from groupwise.training.follow_run import is_follower
+from groupwise.training.open_run import is_follower
 from tests.unit.learner import rank_jobs
 from tests.unit.learner.several_ranks import run_on_ranks, run_whole
 from tests.unit.training.runs import small_config

@@ -15,8 +15,7 @@ from groupwise.losses import METRICS as LOSS_METRICS
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.system.errors import TrainingError
 from groupwise.training.metrics import METRICS, check_metrics
-from groupwise.training.speed import compute_speed_metrics
-from groupwise.training.update_metrics import compute_credit_metrics, compute_rollout_metrics
+from groupwise.training.update_metrics import compute_credit_metrics, compute_rollout_metrics, compute_speed_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
@@ -93,13 +92,13 @@ def test_the_numbers_of_credit() -> None:
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:
     totals = Totals.count(tokens=[6], trajectory=[0], step=[0], group=[0], max_tokens=8)
     stages = {"seconds/rollout": 0.5, "seconds/learn": 2.0}
-    assert compute_speed_metrics(PLAYED[:1], totals, stages, EnvTiming(steps=12, seconds=0.25)) == {
+    assert compute_speed_metrics(3, totals, stages, EnvTiming(steps=12, seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/trained_tokens": 3.0,
         "speed/env_steps": 48.0,
         "speed/env_seconds": 0.25,
     }
-    assert compute_speed_metrics(PLAYED[:1], totals, {"seconds/rollout": 0.5}, EnvTiming(seconds=0.25)) == {
+    assert compute_speed_metrics(3, totals, {"seconds/rollout": 0.5}, EnvTiming(seconds=0.25)) == {
         "speed/sampled_tokens": 6.0,
         "speed/env_seconds": 0.25,
     }

@@ -101,18 +101,15 @@ def test_trackers_of_the_settings_are_told(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_is_named_twice_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
-    run = open_run(with_trackers(small_config(), Csv(), Csv(file="other.csv")), tmp_path / "run")
     with pytest.raises(ConfigError, match="'csv' is named twice"):
-        train(run)
+        open_run(with_trackers(small_config(), Csv(), Csv(file="other.csv")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     config = small_config().model_copy(update={"panel": "https://me:hunter22hunter22@example.org/panel.json"})
-    run = open_run(small_config(), tmp_path / "run")
-    run.config = config
     with pytest.raises(ConfigError, match="panel holds a secret"):
-        train(run)
+        open_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

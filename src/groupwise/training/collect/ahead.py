@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +11,7 @@ from math import inf
 from threading import Thread
 from time import perf_counter
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 
@@ -23,42 +23,15 @@ from groupwise.training.collect.collect import UpdateAttempts, collect_update, p
 from groupwise.training.collect.pending import read_pending
 from groupwise.training.collect.rounds import PlayedRounds, Playground, play_rounds
 from groupwise.training.config.run_config import RunConfig, lacks_correction
+from groupwise.training.observer import Stopwatch
 from groupwise.training.open_run import open_run_host
 from groupwise.training.run import Run
-from groupwise.training.speed import Stopwatch
 from groupwise.training.update_metrics import compute_age_metrics
 
 
-class AttemptSource(Protocol):
-    """Gives the loop the attempts of one update after the other.
-
-    Sources differ in when attempts are played and by which version of the weights, not in what is asked for: every
-    attempt that was asked for an update is handed out with that update.
-    """
-
-    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
-        """The attempts of an update, once they are there; attempts of later ones may begin to play."""
-
-    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
-        """What was played ahead, by update, once update `number` is learnt and before its weights are handed over.
-
-        It is written down with that update, so that a run that is resumed after it need not play it again.
-        """
-
-    def close(self) -> None:
-        """End whatever still plays."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def open_source(run: Run, done: int) -> AttemptSource:
+def open_source(run: Run, done: int) -> PlayedNow:
     """Open the source of a run's attempts, for the updates after those that are done."""
-    kinds: dict[int | str, Callable[[Run, Mapping[int, UpdateAttempts]], AttemptSource]]
-    kinds = {0: PlayedNow, 1: OneStepOffPolicy, "free": PlayedFreely}
+    kinds: dict[int | str, type[PlayedNow]] = {0: PlayedNow, 1: OneStepOffPolicy, "free": PlayedFreely}
     return kinds[run.config.rollout.lag](run, read_ready(run, done))
 
 
@@ -107,9 +80,11 @@ def _find_max_age(config: RunConfig) -> float:
 
 
 class PlayedNow:
-    """Plays the attempts of an update when they are asked for, with the weights of the update before (lag 0).
+    """Gives the loop the attempts of one update after the other; here they are played when they are asked for (lag 0).
 
-    What was played ahead before the run stopped, with another lag, is handed out first.
+    Sources differ in when attempts are played and by which version of the weights, not in what is asked for: every
+    attempt that was asked for an update is handed out with that update. What was played ahead before the run stopped,
+    with another lag, is handed out first.
     """
 
     def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts] | None = None) -> None:
@@ -117,15 +92,18 @@ class PlayedNow:
         self._ready = dict(ready or {})
 
     def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
-        """Play them, unless they are there."""
+        """The attempts of an update, once they are there; attempts of later ones may begin to play."""
         return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
 
     def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
-        """Nothing is played ahead; what another lag left is kept until its turn."""
+        """What was played ahead, by update, once update `number` is learnt and before its weights are handed over.
+
+        It is written down with that update, so that a run that is resumed after it need not play it again.
+        """
         return dict(self._ready)
 
     def close(self) -> None:
-        """Nothing plays."""
+        """End whatever still plays."""
 
     def __enter__(self) -> Self:
         return self
