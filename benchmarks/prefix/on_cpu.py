@@ -17,7 +17,7 @@ from benchmarks.prefix.measure import Update, apart, by_turns, clear, gradient, 
 from benchmarks.prefix.recordings import make_up, num_tokens, open_recording
 from benchmarks.prefix.shapes import llama
 from groupwise.data.samples import Sample
-from groupwise.models.forest import merge_samples, merge_sequences
+from groupwise.models.forest import merge_sequences
 from groupwise.models.pack import pack
 
 BUDGETS = (1024, 4096)
@@ -92,7 +92,7 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
     return {
         "samples": len(samples),
         "raw_tokens": num_tokens(samples),
-        "token_ratio": merge_samples(samples).token_ratio,
+        "token_ratio": merge_sequences([sample.token_ids for sample in samples]).token_ratio,
         "by_budget": table,
         "best_seconds": best,
         "times_faster_than": {name: best[name] / best["shared"] for name in COMPARED[1:]},

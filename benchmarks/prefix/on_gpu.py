@@ -37,8 +37,8 @@ from benchmarks.prefix.shapes import as_trained, qwen, work
 from groupwise.data.samples import Sample
 from groupwise.models import attention_gpu as flash_chains
 from groupwise.models.attention_gpu import fill_last_block, find_tree_keys
-from groupwise.models.forest import merge_samples
-from groupwise.models.pack import Chains, pack
+from groupwise.models.forest import merge_sequences
+from groupwise.models.pack import Chains, pack, to_device
 
 PACKS = ("shared", "packed", "prompts shared")
 SLOW = ("padded",)
@@ -190,7 +190,7 @@ class Bench:
             "tasks": len({sample.group for sample in samples}),
             "samples": len(samples),
             "raw_tokens": num_tokens(samples),
-            "token_ratio": merge_samples(samples).token_ratio,
+            "token_ratio": merge_sequences([sample.token_ids for sample in samples]).token_ratio,
             "by_layout": rows,
             **compare_rows(rows),
         }
@@ -313,7 +313,7 @@ def mask_times(settings: Settings) -> dict[str, Any]:
         packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)
         depth, end = packed.position_ids[0].numpy(), packed.end.to(settings.device)
         ways: dict[str, Callable[[], object]] = {
-            "chains": lambda depth=depth: Chains.of(depth).to(settings.device),
+            "chains": lambda depth=depth: to_device(Chains.of(depth), settings.device),
             "blocks": lambda end=end: find_tree_keys(fill_last_block(end)),
         }
         times_by_length[f"{len(packed)} tokens"] = {

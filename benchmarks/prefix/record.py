@@ -25,7 +25,7 @@ from groupwise.data.samples import Sample
 from groupwise.data.seeds import seed_of
 from groupwise.envs import Alfworld, Household
 from groupwise.envs.environment import EnvironmentPart, Observation
-from groupwise.models.forest import merge_samples
+from groupwise.models.forest import merge_sequences
 from groupwise.rollout import PromptTemplate, PublishedTemplate
 from groupwise.rollout.prompts import Exchange, Memory, Prompter, Template
 
@@ -162,9 +162,10 @@ def main() -> None:
         recordings += alfworld(options.games, options.tokenizer)
     for recording in recordings:
         path = recording.save(options.data)
+        forest = merge_sequences([sample.token_ids for sample in recording.samples])
         print(
             f"{path.name}: {len(recording.samples):,} steps, {num_tokens(recording.samples):,} tokens, "
-            f"{merge_samples(recording.samples).token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
+            f"{forest.token_ratio:.2f}x shared, {path.stat().st_size / 1e3:.0f} kB"
         )
 
 

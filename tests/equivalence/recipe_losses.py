@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from groupwise.data.samples import Pair, Sample, count_totals
-from groupwise.learner.local import has_first_pass, merge_summaries
+from groupwise.learner.local import merge_summaries
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.losses.token_columns import ENTROPY, PAIRS, SPANS, TokenColumns
 from groupwise.models.forward import compute_token_logps
@@ -48,7 +48,7 @@ def update(
         return change_columns(micro.columns(*compute_token_logps(model, micro.layout, entropy=ENTROPY in loss.needs)))
 
     summary: tuple[object, ...] = ()
-    if has_first_pass(loss):
+    if hasattr(loss, "first_pass"):
         with torch.no_grad():
             parts = (loss.first_pass(columns_of(micro), counted) for micro in micro_batches)  # type: ignore[attr-defined]
             summary = (merge_summaries(loss, parts),)

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.data.samples import Sample, count_totals
-from groupwise.learner.local import has_first_pass
 from groupwise.learner.micro_batches import split_into_stages
 from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models import forward as logps
@@ -100,7 +99,7 @@ def test_every_split_and_layout_gives_one_value_and_gradient(name: str) -> None:
 def test_the_gradient_is_that_of_finite_differences(name: str) -> None:
     loss = LOSSES[name]
     slope, difference = differentiate(loss, holds_constants=find_stop(loss) is not None)
-    if find_stop(loss) is None or not has_first_pass(loss):
+    if find_stop(loss) is None or not hasattr(loss, "first_pass"):
         assert difference == pytest.approx(slope, rel=1e-6, abs=1e-7)
 
 
@@ -213,7 +212,7 @@ def test_only_targets_that_train_reach_the_head(name: str, monkeypatch: pytest.M
     monkeypatch.setattr(logps, "compute_head_logps", count)
     totals = count_totals(samples, max_tokens=16, pairs=pair_up(samples))
     made.learn(samples, totals)
-    num_passes = (OLD_LOGP in loss.needs) + (REFERENCE_LOGP in loss.needs) + 2 * (1 + has_first_pass(loss))
+    num_passes = (OLD_LOGP in loss.needs) + (REFERENCE_LOGP in loss.needs) + 2 * (1 + hasattr(loss, "first_pass"))
     assert totals.tokens < sum(len(sample.response_ids) for sample in samples if sample.trains)
     stages = split_into_stages(loss, [sample for sample in samples if sample.num_trained])
     num_carried = sum(

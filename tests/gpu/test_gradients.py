@@ -143,7 +143,7 @@ def test_attention_over_chains_is_that_of_the_mask(window: int | None) -> None:
     states = (query, key, value)
     exact = [each.float() for each in states]
     expected = nn.functional.scaled_dot_product_attention(
-        *exact, attn_mask=make_dense_mask(packed), scale=0.3, enable_gqa=True
+        *exact, attn_mask=make_dense_mask(packed.end), scale=0.3, enable_gqa=True
     ).transpose(1, 2)
     weight = torch.randn_like(expected)
     assert apart(output.float(), expected) < 5e-3

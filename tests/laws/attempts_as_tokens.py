@@ -12,7 +12,6 @@ import torch
 from groupwise import StepTable
 from groupwise.data.samples import Pair
 from groupwise.data.segments import FloatArray
-from groupwise.learner.local import has_first_pass
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, totals_of
 
@@ -79,7 +78,7 @@ def learn_whole(loss: Any, attempts: Attempts) -> tuple[float, list[float]]:
     earned = torch.tensor([attempts.rewards[token.trajectory] for token in attempts.tokens], dtype=torch.float64)
     columns = dataclasses.replace(columns, group=columns.trajectory // attempts.size, named={"episode_return": earned})
     totals = dataclasses.replace(totals, groups=attempts.num // attempts.size, pair_members=attempts.pairs)
-    summary = (loss.first_pass(columns, totals),) if has_first_pass(loss) else ()
+    summary = (loss.first_pass(columns, totals),) if hasattr(loss, "first_pass") else ()
     share = loss(columns, totals, *summary).loss
     (slopes,) = torch.autograd.grad(share, columns.logp)
     return float(share.detach()), slopes.tolist()

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from groupwise.data.samples import Pair
-from groupwise.learner.local import has_first_pass
 from groupwise.losses import Clip, OffPolicyMask, TokenColumns
 from groupwise.methods.after_etr import ElasticClip
 from groupwise.methods.llds import Llds
@@ -131,11 +130,11 @@ def measure(name: str) -> list[Slope]:
     """The slopes of a loss by each log-prob and, if the loss reads it, by each entropy."""
     loss, tokens = LOSSES[name], list_tokens()
     columns, totals = make_columns(loss), replace(totals_of(tokens), pair_members=PAIRS)
-    held = HoldingConstants(loss) if find_stop(loss) and not has_first_pass(loss) else loss
+    held = HoldingConstants(loss) if find_stop(loss) and not hasattr(loss, "first_pass") else loss
 
     def lose(columns: TokenColumns) -> torch.Tensor:
         with torch.no_grad():
-            summary = (loss.first_pass(columns, totals),) if has_first_pass(loss) else ()
+            summary = (loss.first_pass(columns, totals),) if hasattr(loss, "first_pass") else ()
         return held(columns, totals, *summary).loss  # type: ignore[no-any-return]
 
     value = lose(columns)

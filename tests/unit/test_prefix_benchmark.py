@@ -19,7 +19,7 @@ from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, ma
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
 from groupwise.data.samples import Sample
-from groupwise.models.forest import merge_samples
+from groupwise.models.forest import merge_sequences
 from groupwise.models.forward import compute_token_logps
 from groupwise.models.pack import Pack, pack
 from groupwise.models.padded_rows import pad_rows
@@ -91,7 +91,7 @@ def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: st
     attempts = Counter(one.trajectory for one in recording.samples)
     assert sorted(attempts) == list(range(16 * (32 if source == "household" else 4)))
     assert max(attempts.values()) <= 30
-    assert merge_samples(recording.samples).token_ratio > 1.5
+    assert merge_sequences([sample.token_ids for sample in recording.samples]).token_ratio > 1.5
 
 
 def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
@@ -114,7 +114,8 @@ def test_where_sharing_begins_to_pay_is_measured_without_the_gate(tmp_path: Path
 def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, ...]) -> None:
     apart = distinct(samples, vocabulary=2_000)
     assert [len(one.prompt_ids) for one in apart] == [len(one.prompt_ids) for one in samples]
-    assert len(merge_samples(apart)) == sum(len(one.token_ids) for one in samples) - (len(samples) - 1)
+    forest, raw = merge_sequences([one.token_ids for one in apart]), sum(len(one.token_ids) for one in samples)
+    assert len(forest) == raw - (len(samples) - 1)
     (tree,), (rows,) = pack_forced(apart, 10_000), LAYOUTS["shared"](apart, 10_000)
     assert len(tree) == len(rows) - (len(samples) - 1)  # the gate leaves rows side by side
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
+from groupwise.learner.config import LearnerConfig
 from groupwise.system.errors import ConfigError
 
 BLOCK = 256
@@ -26,39 +27,20 @@ CHUNK = 2**24
 CODES, SCALE = "codes", "scale"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepSettings:
-    """What one step of one weight is made with."""
-
-    learning_rate: float
-    """Step size."""
-    betas: tuple[float, float]
-    """Decay of the moments."""
-    eps: float
-    """Added to the root of the second moment."""
-    weight_decay: float
-    """Decoupled weight decay."""
-    seed: int | None
-    """Where the chance comes from by which a bfloat16 weight is rounded up or down; None = it is not rounded so."""
-
-
-def check_torchao() -> None:
-    if find_spec("torchao") is None:
+def check_packages(settings: object) -> None:
+    """Refuse settings of a learner that need torchao where it is not installed, before a model loads."""
+    if isinstance(settings, LearnerConfig) and settings.optimiser == "adamw_8bit" and find_spec("torchao") is None:
         raise ConfigError(
             "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not here; pip install 'groupwise[lean]'"
         )
 
 
-def is_coded(value: torch.Tensor) -> bool:
-    """Whether the moments of a weight are kept in 8 bits."""
-    return value.numel() >= MIN_CODED and value.numel() % BLOCK == 0
-
-
 def plan_moments(value: torch.Tensor) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """Shape and type of what is kept of a weight's moments, by name."""
     plan: dict[str, tuple[torch.Size, torch.dtype]] = {}
+    is_coded = value.numel() >= MIN_CODED and value.numel() % BLOCK == 0
     for moment in ("exp_avg", "exp_avg_sq"):
-        if is_coded(value):
+        if is_coded:
             plan[f"{moment}_{CODES}"] = (value.shape, torch.uint8)
             plan[f"{moment}_{SCALE}"] = (torch.Size([value.numel() // BLOCK]), torch.float32)
         else:
@@ -67,20 +49,28 @@ def plan_moments(value: torch.Tensor) -> dict[str, tuple[torch.Size, torch.dtype
 
 
 def step_weight(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Mapping[str, torch.Tensor], settings: StepSettings
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
+    state: Mapping[str, torch.Tensor],
+    group: Mapping[str, Any],
+    *,
+    seed: int | None,
 ) -> None:
-    """Move a weight by one step of AdamW, and its moments with it, all in place."""
-    flat, slope = weight.detach().view(-1), gradient.reshape(-1)
-    with _seed_rounding(weight.device, settings.seed):
+    """Move a weight by one step of AdamW, and its moments with it, all in place.
+
+    `seed` is where the chance comes from by which a bfloat16 weight is rounded up or down; None = it is not rounded so.
+    """
+    flat, slope, rounds = weight.detach().view(-1), gradient.reshape(-1), seed is not None
+    with _seed_rounding(weight.device, seed):
         if weight.device.type == "cuda" and _Compiler.works:
             try:
-                return _advance(_Compiler.get_step(), flat, slope, state, settings, slice(None))
-            except _compiler_faults() as error:  # before any kernel ran, so that nothing has changed
+                return _advance(_Compiler.get_step(), flat, slope, state, group, slice(None), rounds)
+            except TorchDynamoException as error:  # before any kernel ran: nothing has changed
                 _Compiler.works = False
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 warnings.warn(f"the optimiser's step was not compiled ({reason}); it takes longer", stacklevel=2)
         for low in range(0, len(flat), CHUNK):
-            _advance(_import_step(), flat, slope, state, settings, slice(low, low + CHUNK))
+            _advance(_import_step(), flat, slope, state, group, slice(low, low + CHUNK), rounds)
 
 
 def _advance(
@@ -88,8 +78,9 @@ def _advance(
     flat: torch.Tensor,
     slope: torch.Tensor,
     state: Mapping[str, torch.Tensor],
-    settings: StepSettings,
+    group: Mapping[str, Any],
     part: slice,
+    rounds: bool,
 ) -> None:
     step(
         flat[part],
@@ -98,12 +89,12 @@ def _advance(
         _read_moment(state, "exp_avg", part, signed=True),
         _read_moment(state, "exp_avg_sq", part, signed=False),
         None,
-        torch.tensor(settings.learning_rate, dtype=torch.float32),
-        *settings.betas,
-        settings.weight_decay,
-        settings.eps,
+        torch.tensor(group["lr"], dtype=torch.float32),
+        *group["betas"],
+        group["weight_decay"],
+        group["eps"],
         True,  # decay is decoupled
-        settings.seed is not None,
+        rounds,
     )
 
 
@@ -145,12 +136,6 @@ class _Compiler:
     @cache
     def get_step() -> Any:
         return torch.compile(_import_step(), fullgraph=True, dynamic=True)
-
-
-def _compiler_faults() -> tuple[type[Exception], ...]:
-    import torch._dynamo.exc
-
-    return (torch._dynamo.exc.TorchDynamoException,)
 
 
 @contextmanager

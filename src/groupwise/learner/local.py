@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,24 +28,24 @@ from groupwise.data.samples import (
     find_training,
     keep_trained,
 )
+from groupwise.data.seeds import seed_of
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import LearnerConfig
-from groupwise.learner.fused_backward import (
-    apply_as_they_come,
-    check_clipping_is_off,
-    check_single_passes,
-    measure_length,
+from groupwise.learner.local_files import (
+    name_optimiser_tensors,
+    put_optimiser_tensors,
+    read_checkpoint_tensors,
+    read_weights,
+    save_optimiser,
 )
-from groupwise.learner.imitation import IMITATION, train_to_imitate
-from groupwise.learner.local_files import load_model, read_weights, write_model
 from groupwise.learner.micro_batches import MicroBatch, check_logps, make_micro_batches, scale_credit, split_into_stages
-from groupwise.learner.optimisers import AdamNumbers, open_optimiser
+from groupwise.learner.optimisers import open_optimiser
 from groupwise.learner.protocol import Learned, ReportEpoch
-from groupwise.learner.trainable import check_trainable
 from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward
+from groupwise.models.pack import spread_over_tokens
 from groupwise.models.quantised import is_quantised, merge_quantised
 from groupwise.models.quietly import save_model
 from groupwise.parts.part import name_of
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
 """Columns in which the cause of a loss that is not finite is looked for, inputs first."""
-
+WARM_UP_STEPS = 30
+"""Of imitation, over which the step size grows: without them AdamW's first steps throw a fresh model about."""
 
 Batch = tuple[Sequence[MicroBatch], Totals]
 """What an optimiser step is made of: micro-batches, and what they hold together."""
@@ -82,11 +84,20 @@ class LocalLearner:
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._reference = self._make_reference() if REFERENCE_LOGP in loss.needs else None
-        check_clipping_is_off(self._trained, config)
-        numbers = AdamNumbers(
-            learning_rate=config.learning_rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        if config.apply_gradients == "as_they_come" and config.max_grad_norm != "off":
+            raise ConfigError(
+                f"training.learner.apply_gradients: 'as_they_come' cannot shorten gradients to "
+                f"{config.max_grad_norm:g}, since their length is known only once all are there, which takes "
+                f"{describe_gradients(self._trained)}; set max_grad_norm = 'off', or apply_gradients = 'together'"
+            )
+        self.optimiser = open_optimiser(
+            self._trained,
+            config,
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
         )
-        self.optimiser = open_optimiser(self._trained, config, numbers)
         self.steps = 0
         self._failed_mid_update: str | None = None
 
@@ -132,10 +143,13 @@ class LocalLearner:
 
     def save(self, folder: Path) -> None:
         self._check_whole()
-        write_model(folder, self.model, self.optimiser)
+        save_model(self.model, folder)
+        save_optimiser(folder, name_optimiser_tensors(self.model, self.optimiser))
 
     def load(self, folder: Path, *, steps: int) -> None:
-        load_model(folder, self.model, self.optimiser)
+        weights, moments = read_checkpoint_tensors(folder, self.model, self.optimiser)
+        self.model.load_state_dict(weights, strict=False)
+        put_optimiser_tensors(self.model, self.optimiser, moments)
         self.optimiser.zero_grad(set_to_none=True)  # a backward pass that ended early may have left some
         self.steps, self._failed_mid_update = steps, None
 
@@ -157,9 +171,33 @@ class LocalLearner:
     ) -> list[float]:
         """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
         self._check_whole()
-        numbers = replace(IMITATION, learning_rate=settings.learning_rate)
-        optimiser = open_optimiser(self._trained, self._config, numbers)
-        return train_to_imitate(self.forward, samples, settings, optimiser=optimiser, seed=seed, report=report)
+        optimiser = open_optimiser(
+            self._trained, self._config, lr=settings.learning_rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01
+        )
+        layouts = self.forward.lay_out(samples, token_budget=settings.batch_tokens, unit="sample")
+        advantages = [sample.advantage for sample in samples]
+        weighted = [(layout, spread_over_tokens(layout, advantages)) for layout in layouts]
+        losses: list[float] = []
+        for epoch in range(settings.epochs):
+            Random(seed_of(seed, "warm start", epoch)).shuffle(weighted)
+            total = weight = 0.0
+            for number, (layout, weight_T) in enumerate(weighted):
+                done, steps = epoch * len(weighted) + number, settings.epochs * len(weighted)
+                # Up within a few steps, then down to a twentieth along a cosine.
+                fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
+                for group in optimiser.param_groups:
+                    group["lr"] = settings.learning_rate * (min(1.0, (done + 1) / WARM_UP_STEPS) * fall)
+                logp_T, _ = self.forward(layout)
+                loss = -(weight_T * logp_T).sum()
+                (loss / weight_T.sum()).backward()
+                nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
+                total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
+            losses.append(total / weight)
+            if report is not None:
+                report(tuple(losses), settings.epochs)  # a copy: whoever is told changes nothing
+        return losses
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
@@ -174,7 +212,7 @@ class LocalLearner:
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
         self._check_whole()
         config = self._config
-        whole = has_first_pass(self._loss)
+        whole = hasattr(self._loss, "first_pass")
         training = [samples[number] for number in find_training(samples)]
         if not training:
             raise TrainingError("no sample of the update trains; leave the update out")
@@ -183,21 +221,35 @@ class LocalLearner:
             for stage in split_into_stages(self._loss, training)
         ]
         batches = [batch for stage in stages for batch in stage]
-        shares = [totals] if len(batches) == 1 else [_count_minibatch(batch, totals) for batch in batches]
+        shares = [totals]
+        if len(batches) > 1:
+            limit, pairs = totals.max_tokens, totals.pair_members
+            shares = [count_totals(batch, max_tokens=limit, pairs=pairs) for batch in batches]
         is_single = config.passes * len(batches) == 1
         check_logps(samples)
         with_credit = [self._with_credit(batch) for batch in batches]
         # The shortest sample where none has credit: the optimiser still goes on, by its moments.
-        computed = [some or [min(batch, key=_num_tokens)] for some, batch in zip(with_credit, batches, strict=True)]
+        computed = [some or [find_shortest(batch)] for some, batch in zip(with_credit, batches, strict=True)]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
-        check_single_passes(self._trained, config, max(map(len, packed)))
+        num_passes = max(map(len, packed))
+        if config.apply_gradients == "as_they_come" and num_passes > 1:
+            raise TrainingError(
+                f"training.learner.apply_gradients: an optimiser step has {num_passes} micro-batches, whose gradients "
+                f"must be added up first, which takes {describe_gradients(self._trained)}; set apply_gradients = "
+                f"'together', or raise token_budget (now {config.token_budget}) or minibatches until a step is one "
+                "micro-batch"
+            )
         tallies: dict[str, Tally] = {}
         steps: list[tuple[float, float]] = []
         waiting: list[Batch] = list(zip(packed, shares, strict=True))
         for batches_of_stage in stages:
             stage, waiting = waiting[: len(batches_of_stage)], waiting[len(batches_of_stage) :]
             steps += [self._step(*batch, tallies) for _ in range(config.passes) for batch in stage]
-            waiting = self._carry_on(stage, waiting, totals) if waiting else []
+            if waiting:  # with their credit as what became of the stage before makes it
+                log_factor_R = self._merge_passes("carry", [micro for micros, _ in stage for micro in micros], totals)
+                waiting = [
+                    ([scale_credit(micro, log_factor_R) for micro in micros], share) for micros, share in waiting
+                ]
         losses, norms = zip(*steps, strict=True)
         metrics = {
             "loss/total": sum(losses) / len(losses),
@@ -245,8 +297,7 @@ class LocalLearner:
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
         """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
-        total = 0.0
-        summary = self._run_first_pass(micros, totals) if has_first_pass(self._loss) else ()
+        total, summary = 0.0, self._run_first_pass(micros, totals)
         for micro in micros:
             columns = self._columns(micro)
             result = self._loss(columns, totals, *summary)
@@ -261,15 +312,13 @@ class LocalLearner:
             total += share
         return total, self._apply()
 
-    def _carry_on(self, stage: Sequence[Batch], waiting: Sequence[Batch], totals: Totals) -> list[Batch]:
-        """The mini-batches that wait, with their credit as what became of the stage before them makes it."""
-        log_factor_R = self._merge_passes("carry", [micro for micros, _ in stage for micro in micros], totals)
-        return [([scale_credit(micro, log_factor_R) for micro in micros], share) for micros, share in waiting]
+    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any, ...]:
+        """What the loss has to know of the whole optimiser step before any gradient, if it has such a first pass.
 
-    @torch.no_grad()
-    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any]:
-        """Run the loss's first pass: what it has to know of the whole optimiser step before any gradient, merged."""
-        return (self._merge_passes("first_pass", micros, totals),)
+        A loss whose value is no sum over samples (a softmax over a group, a pair, a bound on a mean) gets the
+        coefficients of its gradient from a pass without gradient over all micro-batches.
+        """
+        return (self._merge_passes("first_pass", micros, totals),) if hasattr(self._loss, "first_pass") else ()
 
     @torch.no_grad()
     def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
@@ -297,22 +346,43 @@ class LocalLearner:
         return float(norm)
 
     def _apply_as_they_come(self, loss: torch.Tensor) -> float:
-        """Run the backward pass of an optimiser step that has no other, and apply each gradient within it."""
+        """Run the backward pass of an optimiser step that has no other, and apply each gradient within it.
+
+        So all gradients are never in memory at once; from the first one on that is not finite, none is applied.
+        """
         self._set_rate()
+        names: dict[torch.Tensor, str] = {value: name for name, value in self._trained.items()}
+        squares, num_stepped, bad = 0.0, 0, None
+
+        def take(value: torch.Tensor) -> None:
+            nonlocal squares, num_stepped, bad
+            assert value.grad is not None, "autograd calls it when a gradient is there"
+            length = float(measure_length(value.grad))
+            if bad is None and math.isfinite(length):
+                self.optimiser.step()
+                squares += length**2
+                num_stepped += 1
+            elif bad is None:
+                bad = names[value]
+            value.grad = None
+
+        hooks = [value.register_post_accumulate_grad_hook(take) for value in self._trained.values()]
         try:
-            with apply_as_they_come(self._trained, self.optimiser) as coming:
-                loss.backward()
+            loss.backward()
         except BaseException as error:
             self._failed_mid_update = f"the backward pass ended early ({type(error).__name__})"
             raise
-        if coming.bad is not None:
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if bad is not None:
             self._failed_mid_update = (
-                f"the gradient of {coming.bad} is not finite, and {coming.num_stepped} of {len(self._trained)} weights "
-                "had taken their step by then, as gradients came"
+                f"the gradient of {bad} is not finite, and {num_stepped} of {len(self._trained)} weights had taken "
+                "their step by then, as gradients came"
             )
             self._check_whole()
         self.steps += 1
-        return coming.norm
+        return math.sqrt(squares)
 
     def _check_whole(self) -> None:
         """Refuse to go on with weights of which only some took a step."""
@@ -334,8 +404,8 @@ class LocalLearner:
         return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
 
     def _find_bad_gradient(self) -> str:
-        not_finite = (name for name, value in self._trained.items() if _is_not_finite(value.grad))
-        return next(not_finite, "the sum of all")
+        gradients = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
+        return next((name for name, gradient in gradients if not gradient.isfinite().all()), "the sum of all")
 
     def _count_layout_tokens(self, packed: Sequence[Sequence[MicroBatch]]) -> tuple[int, int]:
         """Tokens of the samples, and tokens computed for them: fewer where prefixes are shared, more where rows pad."""
@@ -364,13 +434,48 @@ def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = Fals
     return [batch for batch in minibatches if batch]
 
 
-def _count_minibatch(batch: Sequence[Sample], totals: Totals) -> Totals:
-    """Count the totals of a mini-batch of the update."""
-    return count_totals(batch, max_tokens=totals.max_tokens, pairs=totals.pair_members)
+def find_shortest(samples: Sequence[Sample]) -> Sample:
+    """The sample of fewest tokens, of several the first."""
+    return min(samples, key=lambda sample: len(sample.token_ids))
 
 
-def _num_tokens(sample: Sample) -> int:
-    return len(sample.token_ids)
+def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:
+    """Refuse a model with no weight to train, with one that is too narrow for it, or that drops activations."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not trained:
+        raise ConfigError("the model has no weight that trains; load it without freezing, or with a LoRA adapter")
+    allowed = {torch.float64, torch.float32}
+    allowed |= {torch.bfloat16} if config.bfloat16_weights != "refused" else set()
+    narrow = next((name for name, value in trained.items() if value.dtype not in allowed), None)
+    if narrow is not None:
+        kind = str(trained[narrow].dtype).removeprefix("torch.")
+        instead = ", or say how it shall (training.learner.bfloat16_weights)" if kind == "bfloat16" else ""
+        raise ConfigError(
+            f"{narrow} would train in {kind}, where small steps are rounded away; load the model in float32, or train "
+            f"a LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
+        )
+    if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+        raise ConfigError(
+            "gradient checkpointing was turned on for the whole model, which works in training mode only, in which "
+            "dropout is on; turn it off and set training.learner.checkpoint_layers instead"
+        )
+
+
+def describe_gradients(weights: Mapping[str, nn.Parameter]) -> str:
+    """How much memory all gradients take, in words.
+
+    >>> describe_gradients({"w": nn.Parameter(torch.zeros(2**28, dtype=torch.bfloat16, device="meta"))})
+    '0.50 GiB for the gradients of 268,435,456 weights'
+    """
+    num = sum(value.numel() for value in weights.values())
+    size = sum(value.nbytes for value in weights.values())
+    return f"{size / 2**30:.2f} GiB for the gradients of {num:,} weights"
+
+
+def measure_length(gradient: torch.Tensor) -> torch.Tensor:
+    """The length of a gradient in float32, also of one that is narrower."""
+    length: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return length
 
 
 def find_cause(columns: TokenColumns) -> str:
@@ -385,42 +490,24 @@ def find_cause(columns: TokenColumns) -> str:
     return ""
 
 
-def _is_not_finite(gradient: torch.Tensor | None) -> bool:
-    return gradient is not None and not bool(gradient.isfinite().all())
-
-
-# The first pass of a loss: what it must know of a whole optimiser step before it can give a gradient.
-#
-# A loss whose value is no sum over samples (a softmax over a group, a pair, a bound on a mean) gets the coefficients of
-# its gradient from a pass without gradient over all micro-batches; what the passes found is merged here.
-
-
-def has_first_pass(loss: Loss) -> bool:
-    return hasattr(loss, "first_pass")
-
-
 def merge_summaries(loss: Loss, summaries: Iterable[Any]) -> Any:
     """One summary of all micro-batches, in their order: by `merge` where the summaries have it, else by `+`."""
-    return reduce(lambda merged, summary: _merge_two(loss, merged, summary), summaries)
 
+    def merge_two(merged: Any, summary: Any) -> Any:
+        try:
+            result = merged.merge(summary) if hasattr(merged, "merge") else merged + summary
+            fault = "" if type(result) is type(merged) else f"merge into {describe_value(result)}"
+        except (TypeError, RuntimeError) as error:  # torch says RuntimeError of sizes that do not fit
+            fault = f"cannot be merged ({str(error).splitlines()[0]})"
+        if fault:
+            raise ConfigError(
+                f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe_value(merged)} and "
+                f"{describe_value(summary)}, {fault}; let first_pass give numbers that `+` adds up entry by entry, "
+                "whatever is in the micro-batch, or an object with a method `merge` that gives one of its own kind"
+            )
+        return result
 
-def _merge_two(loss: Loss, merged: Any, summary: Any) -> Any:
-    try:
-        result = merged.merge(summary) if hasattr(merged, "merge") else merged + summary
-    except (TypeError, RuntimeError) as error:  # torch says RuntimeError of sizes that do not fit
-        reason = str(error).splitlines()[0]
-        raise ConfigError(_sentence(loss, merged, summary, f"cannot be merged ({reason})")) from None
-    if type(result) is not type(merged):
-        raise ConfigError(_sentence(loss, merged, summary, f"merge into {describe_value(result)}"))
-    return result
-
-
-def _sentence(loss: Loss, merged: Any, summary: Any, what: str) -> str:
-    return (
-        f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe_value(merged)} and "
-        f"{describe_value(summary)}, {what}; let first_pass give numbers that `+` adds up entry by entry, whatever is "
-        "in the micro-batch, or an object with a method `merge` that gives one of its own kind"
-    )
+    return reduce(merge_two, summaries)
 
 
 # The reference: the policy that a run started from, which a penalty may keep it close to.

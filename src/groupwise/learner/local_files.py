@@ -14,7 +14,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.learner.optimisers import plan_state
-from groupwise.models.quietly import save_model
 from groupwise.store.checkpoint_files import check_files, damage_error
 from groupwise.store.run_folder import CONFIG
 from groupwise.system.errors import TrainingError
@@ -29,21 +28,8 @@ UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, Attribu
 """What reading a file raises that is not what its name says."""
 
 
-def write_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
-    """Write a model, and its optimiser's moments by the name of their weight."""
-    save_model(model, folder)
-    save_optimiser(folder, name_optimiser_tensors(model, optimiser))
-
-
 def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     save_file(dict(tensors), folder / OPTIMISER)
-
-
-def load_model(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> None:
-    """Load what `write_model` wrote; every weight is compared with the model's before any is loaded."""
-    weights, tensors = read_checkpoint_tensors(folder, model, optimiser)
-    model.load_state_dict(weights, strict=False)
-    put_optimiser_tensors(model, optimiser, tensors)
 
 
 def read_checkpoint_tensors(

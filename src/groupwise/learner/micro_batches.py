@@ -107,7 +107,8 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
 
 def _list_spans(samples: Sequence[Sample]) -> list[float | Sequence[float]] | None:
     """The spans of the tokens that train, an entry for each sample; None where no sample tells any."""
-    if all(sample.spans is None for sample in samples):
+    spans = [sample.spans for sample in samples]
+    if spans.count(None) == len(spans):
         return None
     for number, sample in enumerate(samples):
         if sample.spans is None and sample.num_trained:

@@ -6,7 +6,7 @@ in which order, and vLLM's own trainer side with the wire taken out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from groupwise.engines.engine import Engine
     from groupwise.engines.replica import Replica
+    from groupwise.learner.protocol import NamedWeights
 
 
 @runtime_checkable
@@ -64,13 +65,7 @@ class NcclTransfer:
         self._trainer: Any = None
         self._group: Any = None
 
-    def hand_over(
-        self,
-        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-        engine: Engine,
-        *,
-        version: int,
-    ) -> None:
+    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         table = collect_weights(weights)
         _check_way(table, engine)
         assert isinstance(engine, LoadsAtOnce)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,42 +11,27 @@ from torch.optim.adamw import adamw
 
 from groupwise.data.seeds import seed_of
 from groupwise.learner.config import LearnerConfig
-from groupwise.learner.eight_bit import StepSettings, check_torchao, plan_moments, step_weight
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamNumbers:
-    """What AdamW steps with."""
-
-    learning_rate: float
-    """Step size, until somebody sets another."""
-    betas: tuple[float, float]
-    """Decay of the moments."""
-    eps: float
-    """Added to the root of the second moment."""
-    weight_decay: float
-    """Decoupled weight decay."""
+from groupwise.learner.eight_bit import plan_moments, step_weight
 
 
 def open_optimiser(
-    weights: Mapping[str, nn.Parameter], config: LearnerConfig, numbers: AdamNumbers
+    weights: Mapping[str, nn.Parameter],
+    config: LearnerConfig,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
 ) -> torch.optim.Optimizer:
     """AdamW in the form that a learner's settings ask for, over weights by name."""
-    steps: Any = {
-        "lr": numbers.learning_rate,
-        "betas": numbers.betas,
-        "eps": numbers.eps,
-        "weight_decay": numbers.weight_decay,
-    }
+    numbers: Any = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
     is_narrow = any(value.dtype.itemsize < 4 for value in weights.values())
     if config.optimiser == "adamw" and not is_narrow:
         # One pass over the weights instead of one an operation: a fifth of the time on a CPU.
-        return torch.optim.AdamW(weights.values(), **steps, fused=True)
-    if config.optimiser == "adamw_8bit":
-        check_torchao()
+        return torch.optim.AdamW(weights.values(), **numbers, fused=True)
     return LeanAdamW(
         weights,
-        **steps,
+        **numbers,
         moments="8_bit" if config.optimiser == "adamw_8bit" else "float32",
         keeps_masters=config.bfloat16_weights == "float32_masters",
     )
@@ -118,54 +102,38 @@ class LeanAdamW(torch.optim.Optimizer):
 
     def _move(self, value: nn.Parameter, group: dict[str, Any]) -> None:
         state = self.state[value]
-        if not state:
-            self._start(value, state)
+        if not state:  # made before the first step: until then the weight may have been loaded or warm-started
+            for name, (shape, dtype) in self.plan_state(value).items():
+                state[name] = torch.zeros(shape, dtype=dtype, device=self._place(name, value))
+            if "master" in state:
+                state["master"].copy_(value)
         state["step"] += 1
         assert value.grad is not None
         target = state.get("master", value)
         if self._moments == "8_bit":
             rounds = target.dtype == torch.bfloat16
-            settings = StepSettings(
-                learning_rate=group["lr"],
-                betas=group["betas"],
-                eps=group["eps"],
-                weight_decay=group["weight_decay"],
-                seed=seed_of("rounding", self._names[value], int(state["step"])) if rounds else None,
-            )
-            step_weight(target, value.grad, state, settings)
+            seed = seed_of("rounding", self._names[value], int(state["step"])) if rounds else None
+            step_weight(target, value.grad, state, group, seed=seed)
         else:
-            _step_in_float32(target, value.grad, state, group)
+            adamw(
+                [target],
+                [value.grad.to(target.dtype)],
+                [state["exp_avg"]],
+                [state["exp_avg_sq"]],
+                [],
+                [state["step"] - 1],  # it counts by itself
+                fused=True,
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
         if target is not value:
             value.copy_(target)
-
-    def _start(self, value: nn.Parameter, state: dict[str, torch.Tensor]) -> None:
-        """Make what is kept of a weight before its first step: until then it may have been loaded or warm-started."""
-        for name, (shape, dtype) in self.plan_state(value).items():
-            state[name] = torch.zeros(shape, dtype=dtype, device=self._place(name, value))
-        if "master" in state:
-            state["master"].copy_(value)
 
     def _place(self, name: str, value: torch.Tensor) -> torch.device:
         """Where an entry lies: torchao wants the number of steps in the host's memory."""
         return torch.device("cpu") if name == "step" and self._moments == "8_bit" else value.device
-
-
-def _step_in_float32(
-    target: torch.Tensor, gradient: torch.Tensor, state: dict[str, torch.Tensor], group: dict[str, Any]
-) -> None:
-    adamw(
-        [target],
-        [gradient.to(target.dtype)],
-        [state["exp_avg"]],
-        [state["exp_avg_sq"]],
-        [],
-        [state["step"] - 1],  # it counts by itself
-        fused=True,
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=group["lr"],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=False,
-    )

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from groupwise.training.config.run_config import WarmStartConfig
 
+    NamedWeights = Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
+    """Weights by name, as a learner gives them out: all at once, or one after the other."""
+
 ReportEpoch = Callable[[Sequence[float], int], None]
 """Called after each epoch of imitation with the losses so far, and how many epochs there will be."""
 
@@ -68,7 +71,7 @@ class Learner(Protocol):
         The canary compares this with what the engine says after a hand-over.
         """
 
-    def weights(self) -> Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]:
+    def weights(self) -> NamedWeights:
         """The weights that train, by name, for the engine; of a model with an adapter, the adapter's."""
 
     def hold_reference(self, folder: Path | None = None) -> None:
@@ -186,12 +189,7 @@ def read_hidden_states(answer: Any, pairs: Sequence[PromptAndResponse], whose: s
     return states
 
 
-# Weights by name, as a learner gives them out: all at once, or one after the other. Without torch.
-
-
-def collect_weights(
-    weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-) -> dict[str, torch.Tensor]:
+def collect_weights(weights: NamedWeights) -> dict[str, torch.Tensor]:
     """The weights as a table; TrainingError where a learner gave something else."""
     try:
         table = dict(weights)
@@ -206,7 +204,7 @@ def collect_weights(
     return table
 
 
-def hash_weights(weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> str:
+def hash_weights(weights: NamedWeights) -> str:
     """A digest of weights and their names, to the bit."""
     digest = hashlib.sha256()
     for name, value in sorted(collect_weights(weights).items()):

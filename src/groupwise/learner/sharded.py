@@ -17,7 +17,14 @@ from transformers import PreTrainedModel
 from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import ShardedLearnerConfig
-from groupwise.learner.local import LocalLearner, Reference, find_cause, has_first_pass, merge_summaries
+from groupwise.learner.local import (
+    LocalLearner,
+    Reference,
+    check_trainable,
+    find_cause,
+    find_shortest,
+    merge_summaries,
+)
 from groupwise.learner.local_files import read_weights
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.learner.protocol import Learned, ReportEpoch
@@ -33,7 +40,6 @@ from groupwise.learner.shards import (
     write_merged,
     write_whole,
 )
-from groupwise.learner.trainable import check_trainable
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM, read_memory_size
 from groupwise.parts.slots import Loss
@@ -52,14 +58,9 @@ def open_sharded_learner(
     temperature: float,
     device: torch.device | None = None,
 ) -> LedLearner:
-    """Open the learner on rank 0, of a model that may lie on the CPU until it is divided.
+    """Open the learner on rank 0, of a whole model whose weights are taken out of it.
 
-    Args:
-        model: whole; its weights are taken out of it.
-        loss: what is learnt.
-        config: how.
-        temperature: that of the sampler.
-        device: what the shares lie on; None = where the model is.
+    The model may lie on the CPU until it is divided; `device` is what the shares lie on, None = where the model is.
     """
     if read_started_rank().rank:
         raise ConfigError(
@@ -121,7 +122,7 @@ def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, rank
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class RankCall:
     """Something that all ranks do together."""
 
     method: str
@@ -130,7 +131,7 @@ class Command:
 
 
 STOP = "stop"
-"""The command after which followers leave."""
+"""The call after which followers leave."""
 
 
 class LedLearner:
@@ -187,13 +188,13 @@ class LedLearner:
         if self._is_open:
             self._is_open = False
             with suppress(TrainingError):  # who is gone already needs no telling
-                self._own.ranks.broadcast(Command(method=STOP))
+                self._own.ranks.broadcast(RankCall(method=STOP))
             self._own.ranks.leave()
 
     def _lead(self, method: str, *args: Any, here: dict[str, Any] | None = None, **options: Any) -> Any:
         ranks = self._own.ranks
         try:
-            ranks.broadcast(Command(method=method, args=args, options=options))
+            ranks.broadcast(RankCall(method=method, args=args, options=options))
             with ranks.name_faults():
                 return getattr(self._own, method)(*args, **options, **(here or {}))
         except AgreedFault:  # all ranks said the same, and wait for what comes next
@@ -209,12 +210,12 @@ def follow(own: RankLearner) -> None:
     ranks = own.ranks
     try:
         while True:
-            command: Command = ranks.broadcast(None)
-            if command.method == STOP:
+            call: RankCall = ranks.broadcast(None)
+            if call.method == STOP:
                 break
             try:
                 with ranks.name_faults():
-                    getattr(own, command.method)(*command.args, **command.options)
+                    getattr(own, call.method)(*call.args, **call.options)
             except AgreedFault:
                 continue  # rank 0 raises the same, and decides what is done about it
     except BaseException as error:
@@ -338,7 +339,7 @@ class RankLearner(LocalLearner):
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
-        """Learn to say what samples say. Every rank computes every batch: a warm start is short, and in this order."""
+        """Learn to say what samples say; every rank computes every batch, since a warm start is short."""
         with self.forward.alike_on_all_ranks():
             self.forward.set_last(True)
             return super().imitate(samples, settings, seed=seed, report=report)
@@ -369,14 +370,14 @@ class RankLearner(LocalLearner):
         return [*micros, *idle]
 
     def _make_idle_pass(self, samples: Sequence[Sample]) -> MicroBatch:
-        shortest = min(samples, key=lambda sample: len(sample.token_ids))
-        layouts = self.forward.lay_out([shortest], token_budget=self._config.token_budget, unit="sample")
-        [micro] = make_micro_batches([shortest], layouts)
+        shortest = [find_shortest(samples)]
+        layouts = self.forward.lay_out(shortest, token_budget=self._config.token_budget, unit="sample")
+        [micro] = make_micro_batches(shortest, layouts)
         return IdlePass(**vars(micro))
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
         """One optimiser step over the micro-batches of all ranks: its loss and the length of its gradient."""
-        summary = self._run_first_pass(micros, totals) if has_first_pass(self._loss) else ()
+        summary = self._run_first_pass(micros, totals)
         total, own, fault = 0.0, dict[str, Tally](), None
         for number, micro in enumerate(micros):
             self.forward.set_last(number == len(micros) - 1)

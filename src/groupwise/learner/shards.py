@@ -175,7 +175,7 @@ def take_out_weights(model: nn.Module) -> dict[str, torch.Tensor]:
                 'which cannot be divided; load the model unquantised, or take the local learner (kind = "local")'
             )
     weights = {name: value.detach() for name, value in model.named_parameters()}
-    _replace_weights(model, lambda name, value: value.detach().to("meta"), is_due=lambda value: not value.is_meta)
+    _replace_weights(model, lambda name, value: value.detach().to("meta"), only_empty=False)
     return weights
 
 
@@ -223,11 +223,6 @@ def divide(model: PreTrainedModel, weights: dict[str, torch.Tensor], ranks: Rank
     register_fsdp_forward_method(model, ENTRY)
 
 
-def fill_outline(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Put weights back into an outline, by name."""
-    _replace_weights(model, lambda name, _: weights[name])
-
-
 def _receive(model: nn.Module, part: nn.Module, weights: dict[str, torch.Tensor], ranks: Ranks) -> None:
     """Put the weights of a part of the model, as rank 0 has them, on this rank's device."""
 
@@ -249,14 +244,14 @@ def _replace_weights(
     make: Callable[[str, torch.Tensor], torch.Tensor],
     *,
     part: nn.Module | None = None,
-    is_due: Callable[[torch.Tensor], bool] = lambda value: value.is_meta,
+    only_empty: bool = True,
 ) -> None:
-    """Replace the weights that are due, of a model or of a part of it, by what is made of them; tied ones stay tied."""
+    """Replace weights of a model, or of a part of it, by what is made of them; tied ones stay tied."""
     names = {id(value): name for name, value in model.named_parameters()}
     made: dict[int, nn.Parameter] = {}
     for module in (part or model).modules():
         for key, value in module._parameters.items():
-            if value is None or not is_due(value):
+            if value is None or (only_empty and not value.is_meta):
                 continue
             if id(value) not in made:
                 made[id(value)] = nn.Parameter(make(names[id(value)], value), requires_grad=value.requires_grad)
@@ -290,7 +285,7 @@ def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ra
 
     def write() -> None:
         whole: Any = read_outline(outline, torch.device("cpu"))
-        fill_outline(whole, weights)
+        _replace_weights(whole, lambda name, _: weights[name])
         save_model(whole.merge_and_unload(), folder)
 
     ranks.agree(_try_to_write(folder, ranks, write))
@@ -318,7 +313,16 @@ def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
     own = model.state_dict()
     for name, whole in spread_tensors(ranks, weights):
         take_share(own[name], whole)
-    put_optimiser_tensors(model, optimiser, dict(_share_moments(ranks, model, moments)))
+    parameters, shares = dict(model.named_parameters()), dict[str, torch.Tensor]()
+    for key, whole in spread_tensors(ranks, moments):
+        name, _, entry = key.rpartition("/")
+        if entry == "step":
+            shares[key] = whole.cpu()
+        else:
+            share = torch.zeros_like(parameters[name])
+            take_share(share, whole)
+            shares[key] = share.detach()
+    put_optimiser_tensors(model, optimiser, shares)
 
 
 def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -331,7 +335,7 @@ def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
     return collected
 
 
-def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
+def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
     """Each of rank 0's tensors on every rank, one at a time."""
     table = ranks.broadcast([(name, tuple(value.shape), value.dtype) for name, value in tensors.items()])
     for name, shape, dtype in table:
@@ -341,15 +345,3 @@ def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Any:
         with ranks.name_faults():
             dist.broadcast(whole, src=0)
         yield name, whole
-
-
-def _share_moments(ranks: Ranks, model: nn.Module, moments: dict[str, torch.Tensor]) -> Any:
-    parameters = dict(model.named_parameters())
-    for key, whole in spread_tensors(ranks, moments):
-        name, _, entry = key.rpartition("/")
-        if entry == "step":
-            yield key, whole.cpu()
-            continue
-        share = torch.zeros_like(parameters[name])
-        take_share(share, whole)
-        yield key, share.detach()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
@@ -18,21 +19,17 @@ from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
 
 if TYPE_CHECKING:
-    import torch
-
     from groupwise.engines.engine import Engine
+    from groupwise.learner.protocol import NamedWeights
+
+
+FREE_SPACE = "free some space, or name another place in training.weight_transfer.folder, then go on with --resume"
 
 
 class WeightTransfer(Protocol):
     """A way that is open between one learner and one engine."""
 
-    def hand_over(
-        self,
-        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-        engine: Engine,
-        *,
-        version: int,
-    ) -> None:
+    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         """See to it that the engine has the weights and calls them by the version when this returns.
 
         It may be asked for any version at any time: a run that is resumed goes back, and so does one that is evaluated
@@ -46,9 +43,8 @@ class WeightTransferPart(Protocol):
     def open(self, folder: Path | None) -> WeightTransfer:
         """Open the way for a run.
 
-        Args:
-            folder: a place of the run's own for files on the way, which need not exist; None where the run is only
-                read, and nothing may be written into its folder.
+        `folder` is a place of the run's own for files on the way, which need not exist; None where the run is only
+        read, and nothing may be written into its folder.
         """
 
 
@@ -62,17 +58,8 @@ class InMemory(Part, slot="weight_transfer"):
     def open(self, folder: Path | None) -> InMemory:
         return self
 
-    def hand_over(
-        self,
-        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-        engine: Engine,
-        *,
-        version: int,
-    ) -> None:
+    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         engine.load(collect_weights(weights), version=version)
-
-
-# Weights handed over through a file, as an engine in another process needs them.
 
 
 @runtime_checkable
@@ -97,44 +84,29 @@ class ThroughFile(Part, slot="weight_transfer"):
         return FileTransfer(choose_folder(self.folder, folder))
 
 
+@dataclass(frozen=True)
 class FileTransfer:
     """Writes a file for each hand-over."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    folder: Path | None
 
-    def hand_over(
-        self,
-        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-        engine: Engine,
-        *,
-        version: int,
-    ) -> None:
-        with hold_folder(self._folder) as place:
-            _send(place, weights, engine, version)
+    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+        from safetensors.torch import load_file
 
-
-def _send(
-    folder: Path,
-    weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-    engine: Engine,
-    version: int,
-) -> None:
-    from safetensors.torch import load_file
-
-    path = folder / f"{version:04d}.safetensors"
-    try:
-        _write(path, weights)
-        if isinstance(engine, LoadsFiles):
-            engine.load_file(path, version=version)
-        else:
-            engine.load(load_file(path), version=version)
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+        with hold_folder(self.folder) as place:
+            path = place / f"{version:04d}.safetensors"
+            try:
+                _write(path, weights)
+                if isinstance(engine, LoadsFiles):
+                    engine.load_file(path, version=version)
+                else:
+                    engine.load(load_file(path), version=version)
+            finally:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
-def _write(path: Path, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> None:
+def _write(path: Path, weights: NamedWeights) -> None:
     """Write a file whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -146,18 +118,12 @@ def _write(path: Path, weights: Mapping[str, torch.Tensor] | Iterable[tuple[str,
             save_file(tensors, draft)
     except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
         reason = getattr(error, "strerror", None) or error
-        raise TrainingError(
-            f"the weights could not be written to {path} ({reason}); free some space, or name another place in "
-            "training.weight_transfer.folder, then go on with --resume"
-        ) from None
+        raise TrainingError(f"the weights could not be written to {path} ({reason}); {FREE_SPACE}") from None
     except RuntimeError as error:  # what safetensors makes of weights that share memory
         raise TrainingError(
             f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); let the learner give "
             "each weight under one name and with memory of its own, or use the weight_transfer in_memory"
         ) from None
-
-
-# The folder that weights pass through on their way to an engine.
 
 
 def choose_folder(named: str, of_run: Path | None) -> Path | None:
@@ -181,9 +147,6 @@ def hold_folder(folder: Path | None) -> Iterator[Path]:
             folder.rmdir()
 
 
-# LoRA adapters handed over through folders: little goes over, and the servers keep the model that they hold.
-
-
 class Adapter(Part, slot="weight_transfer"):
     """A LoRA adapter goes through a folder named by its version, which is gone once the engine has it.
 
@@ -198,19 +161,15 @@ class Adapter(Part, slot="weight_transfer"):
         return AdapterTransfer(choose_folder(self.folder, folder))
 
 
+@dataclass(frozen=True)
 class AdapterTransfer:
     """Writes an adapter's folder for each hand-over."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    folder: Path | None
 
-    def hand_over(
-        self,
-        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
-        engine: Engine,
-        *,
-        version: int,
-    ) -> None:
+    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+        from safetensors import SafetensorError
+
         table = collect_weights(weights)
         if not isinstance(engine, AdapterEngine):
             raise ConfigError(
@@ -222,27 +181,16 @@ class AdapterTransfer:
                 "training.weight_transfer: the model has no LoRA adapter that alone trains, so that there is none to "
                 "hand over; set model.lora_rank, or use through_file"
             )
-        with hold_folder(self._folder) as place:
-            _send_adapter(place, table, engine, version)
-
-
-def _send_adapter(place: Path, weights: Mapping[str, torch.Tensor], engine: AdapterEngine, version: int) -> None:
-    folder = place / f"{version:04d}"
-    try:
-        _write_adapter(folder, weights, engine)
-        engine.load_adapter(folder, version=version)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_adapter(folder: Path, weights: Mapping[str, torch.Tensor], engine: AdapterEngine) -> None:
-    from safetensors import SafetensorError
-
-    try:
-        write_adapter_folder(folder, engine.adapter_settings or {}, weights)
-    except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
-        reason = quote_line(str(getattr(error, "strerror", None) or error), limit=300)
-        raise TrainingError(
-            f"the adapter could not be written to {folder} ({reason}); free some space, or name another place in "
-            "training.weight_transfer.folder, then go on with --resume"
-        ) from None
+        with hold_folder(self.folder) as place:
+            folder = place / f"{version:04d}"
+            try:
+                try:
+                    write_adapter_folder(folder, engine.adapter_settings, table)
+                except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
+                    reason = quote_line(str(getattr(error, "strerror", None) or error), limit=300)
+                    raise TrainingError(
+                        f"the adapter could not be written to {folder} ({reason}); {FREE_SPACE}"
+                    ) from None
+                engine.load_adapter(folder, version=version)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -38,14 +38,14 @@ def make_pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> di
     return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, "attention_mask": mask}
 
 
-def make_dense_mask(pack: Pack, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Which node sees which (1, 1, L, L): true where k is q or an ancestor of q.
+def make_dense_mask(end: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Which node sees which (1, 1, L, L): true where k is q or an ancestor of q, from the ends of nodes (L).
 
     With a `dtype` the mask is additive: 0 where the node is seen, else the lowest number of that type. Every node sees
     itself, so that no row is masked throughout: such a row is NaN in some attention kernels and an average in others.
     """
-    node = torch.arange(len(pack), device=pack.end.device)
-    seen = (node[None, :] <= node[:, None]) & (node[:, None] < pack.end[None, :])
+    node = torch.arange(len(end), device=end.device)
+    seen = (node[None, :] <= node[:, None]) & (node[:, None] < end[None, :])
     if dtype is not None:
         seen = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
     return seen[None, None]
@@ -59,9 +59,9 @@ def make_attention_mask(pack: Pack, *, implementation: str, dtype: torch.dtype) 
     hide nothing.
     """
     if implementation in ("sdpa", gpu_attention.NAME):
-        return TreeMask.of(pack.end) if pack.end.device.type == "cpu" else make_dense_mask(pack)
+        return TreeMask.of(pack.end) if pack.end.device.type == "cpu" else make_dense_mask(pack.end)
     if implementation == "eager":
-        return make_dense_mask(pack, dtype=dtype)
+        return make_dense_mask(pack.end, dtype=dtype)
     raise ConfigError(
         f"the model runs {implementation!r} attention, which takes no mask of ours; load it with "
         "attn_implementation='sdpa' or 'eager', or use padded rows, one a sample"
@@ -140,16 +140,17 @@ class _TreeAttention(torch.autograd.Function):
         output = query.new_empty((*query.shape[:2], value.shape[-1]))
         ctx.parts = []
         for block in blocks:
-            queries = query[None, :, block.nodes].detach().requires_grad_(trains)
-            keys = _select_keys(key, block)[None].detach().requires_grad_(trains)
-            values = _select_keys(value, block)[None].detach().requires_grad_(trains)
+            path, nodes = block.path, block.nodes
+            queries = query[None, :, nodes].detach().requires_grad_(trains)
+            keys = torch.cat((key[:, path], key[:, nodes]), dim=1)[None].detach().requires_grad_(trains)
+            values = torch.cat((value[:, path], value[:, nodes]), dim=1)[None].detach().requires_grad_(trains)
             # Kept as they are: a layer that is run again for the backward pass would be so once a block. Detached, or
             # what a kernel keeps of its own output would hold the graph that holds it.
-            with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, _return_unchanged):
+            with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, torch.Tensor.detach):
                 attended = functional.scaled_dot_product_attention(
                     queries, keys, values, attn_mask=block.mask.to(query.dtype), scale=scale
                 )
-            output[:, block.nodes] = attended[0].detach()
+            output[:, nodes] = attended[0].detach()
             if trains:
                 ctx.parts.append((block, (queries, keys, values), attended))
         ctx.shapes = query.shape, key.shape, value.shape
@@ -160,27 +161,14 @@ class _TreeAttention(torch.autograd.Function):
     def backward(ctx: Any, into: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_query, grad_key, grad_value = (into.new_zeros(shape) for shape in ctx.shapes)
         for block, inputs, attended in ctx.parts:
+            path, nodes = block.path, block.nodes
             # Kept for a second backward pass, should the caller keep the graph around this one.
-            parts = torch.autograd.grad(attended, inputs, into[None, :, block.nodes], retain_graph=True)
-            grad_query[:, block.nodes] = parts[0][0]
-            _add_to_keys(grad_key, block, parts[1][0])
-            _add_to_keys(grad_value, block, parts[2][0])
+            parts = torch.autograd.grad(attended, inputs, into[None, :, nodes], retain_graph=True)
+            grad_query[:, nodes] = parts[0][0]
+            for total, part in ((grad_key, parts[1][0]), (grad_value, parts[2][0])):
+                total[:, path] += part[:, : len(path)]  # no node is twice on a path
+                total[:, nodes] += part[:, len(path) :]
         return grad_query, grad_key, grad_value, None, None
-
-
-def _return_unchanged(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
-def _select_keys(values: torch.Tensor, block: Block) -> torch.Tensor:
-    """The rows of a block's path, then those of its nodes (A, K, D)."""
-    return torch.cat((values[:, block.path], values[:, block.nodes]), dim=1)
-
-
-def _add_to_keys(total: torch.Tensor, block: Block, part: torch.Tensor) -> None:
-    length = len(block.path)
-    total[:, block.path] += part[:, :length]  # no node is twice on a path
-    total[:, block.nodes] += part[:, length:]
 
 
 class TreeMask(torch.Tensor):
@@ -196,8 +184,7 @@ class TreeMask(torch.Tensor):
         return mask
 
     def write_out(self) -> torch.Tensor:
-        node = torch.arange(len(self.end))
-        return ((node[None, :] <= node[:, None]) & (node[:, None] < self.end[None, :]))[None, None]
+        return make_dense_mask(self.end)
 
     @classmethod
     def __torch_function__(

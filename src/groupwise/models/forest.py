@@ -15,7 +15,6 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from groupwise.data.samples import Sample
 from groupwise.data.segments import IntArray
 from groupwise.system.errors import RecordError
 
@@ -27,17 +26,15 @@ LARGEST_ID = 2**32 - 1
 class Forest:
     """Prefix trees of many token sequences; a node is a distinct prefix, known by its last token.
 
-    Worked example: [1, 2, 3] and [1, 2, 4] give token [1, 2, 3, 4], depth [0, 1, 2, 2], parent [-1, 0, 1, 1],
-    end [4, 4, 3, 4]; the paths are [0, 1, 2] and [0, 1, 3]. Node 2 (token 3) is nobody's ancestor but its own: k = 2
-    is seen by q only if `2 <= q < end[2] = 3`.
+    Worked example: [1, 2, 3] and [1, 2, 4] give token [1, 2, 3, 4], depth [0, 1, 2, 2], end [4, 4, 3, 4]; the paths
+    are [0, 1, 2] and [0, 1, 3]. Node 2 (token 3) is nobody's ancestor but its own: k = 2 is seen by q only if
+    `2 <= q < end[2] = 3`.
     """
 
     token: IntArray
     """Token id of each node (L), in pre-order; siblings ascend."""
     depth: IntArray
     """Number of ancestors of each node (L): its position in every sequence through it."""
-    parent: IntArray
-    """The node before each node (L); -1 at a root."""
     end: IntArray
     """One past the last node of each node's subtree (L): `k` is `q` or its ancestor where `k <= q < end[k]`."""
     node: IntArray
@@ -90,10 +87,6 @@ class Ragged:
         return np.diff(self.start)
 
 
-def merge_samples(samples: Sequence[Sample]) -> Forest:
-    return merge_sequences([sample.prompt_ids + sample.response_ids for sample in samples])
-
-
 def merge_sequences(sequences: Sequence[Sequence[int]]) -> Forest:
     """Merge token sequences into prefix trees; equal sequences share every node, an empty one has none."""
     ragged = Ragged.of(sequences)
@@ -140,18 +133,16 @@ def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
     first_new = find_starts(length - shared)  # the node at which each sequence leaves the one before it
     node, row = _find_paths(length, shared, first_new), find_starts(length)[:-1]
 
-    token, parent = np.empty(first_new[-1], dtype=np.int64), np.arange(-1, first_new[-1] - 1, dtype=np.int64)
+    token = np.empty(first_new[-1], dtype=np.int64)
     depth, end = np.empty_like(token), np.empty_like(token)
     index = count_up(length)
     depth[node] = index
     token[node] = ragged.flat[np.repeat(ragged.start[order], length) + index]
     end[node] = np.repeat(first_new[1:], length)  # of the sequences through a node the last one writes last
-    leaves = np.flatnonzero(length > shared)
-    parent[first_new[leaves]] = np.where(shared[leaves] > 0, node[row[leaves] + shared[leaves] - 1], -1)
 
     back = np.argsort(order, kind="stable")  # from the sorted rows to the order of the sequences
     listed = node[np.repeat(row[back], length[back]) + count_up(length[back])]
-    return Forest(token=token, depth=depth, parent=parent, end=end, node=listed, start=find_starts(length[back]))
+    return Forest(token=token, depth=depth, end=end, node=listed, start=find_starts(length[back]))
 
 
 def count_up(length: IntArray) -> IntArray:

@@ -26,23 +26,16 @@ MAX_VARIANTS = 64
 
 
 class ForwardSettings(Protocol):
-    """How a model is run: the settings of the local learner have these, and what else has them serves as well."""
+    """How a model is run: these of the settings of a learner."""
 
     @property
-    def precision(self) -> Literal["float32", "bfloat16"]:
-        """In which numbers the layers compute."""
-
+    def precision(self) -> Literal["float32", "bfloat16"]: ...
     @property
-    def share_prefixes(self) -> bool:
-        """Whether equal beginnings are computed once."""
-
+    def share_prefixes(self) -> bool: ...
     @property
-    def checkpoint_layers(self) -> bool:
-        """Whether layers are run again in the backward pass, which keeps less in memory."""
-
+    def checkpoint_layers(self) -> bool: ...
     @property
-    def compile_layers(self) -> bool:
-        """Whether layers are compiled."""
+    def compile_layers(self) -> bool: ...
 
 
 class Forward:
@@ -148,30 +141,25 @@ def compute_token_logps(
     time (None = what suits the device). Float32 softmax of the logits over `temperature`. Both results are
     differentiable. Dropout, where the model has it and trains, is drawn once for a shared token.
 
-    The first time a model meets a pack, its log-probs of a few tokens are compared with the model's own forward pass.
+    Whether a model can read packs at all is checked where samples are laid out (`check_packs`).
     """
-    if temperature <= 0:
-        raise ConfigError(f"temperature is {temperature}; log-probs need a positive one, that of the sampler")
-    if chunk is not None and chunk < 1:
-        raise ConfigError(f"chunk is {chunk}; at least one token at a time")
     halves = CausalLM.of(model)
-    rows = chunk or CHUNK.get(layout.sample.device.type, CHUNK["cpu"])
     halves.check_tokens(longest=layout.longest, largest_id=layout.largest_id)
-    if isinstance(layout, Pack):
-        halves.check_tree(layout.longest)
-        check_packs(model)
+    rows = chunk or CHUNK.get(layout.sample.device.type, CHUNK["cpu"])
     return _compute_token_logps(halves, layout, Tiling(rows=rows, temperature=temperature, entropy=entropy))
 
 
-def check_packs(model: nn.Module) -> None:
+def check_packs(model: nn.Module, *, longest: int = 1) -> None:
     """Compare log-probs of a few packed tokens with the model's own forward pass; refuse the model if they differ.
 
     It catches what no attribute tells: a model that ignores the mask or the positions, or does something of its own to
     the logits. Both ways of packing are compared, shared and side by side, as they will be computed; where autocast
     narrows that, also in the precision of the weights, where little can hide, under a mask that is written out, which
-    needs no kernel compiled. Once a model and precision; every module's training mode is restored.
+    needs no kernel compiled. Once a model and precision; every module's training mode is restored. `longest` are the
+    tokens of the longest sequence.
     """
     halves = CausalLM.of(model)
+    halves.check_tree(longest)
     dtype = halves.compute_dtype
     if dtype in _passed.get(halves.body, ()):
         return
@@ -196,25 +184,36 @@ def check_packs(model: nn.Module) -> None:
 
 def _check_packs(model: nn.Module, halves: CausalLM, *, dense: bool = False) -> None:
     device, vocabulary = halves.head.weight.device, len(halves.head.weight)
-    samples = [_make_probe(prompt, response, vocabulary) for prompt, response in PROBES]
-    packs = [pack(samples, token_budget=100, gate=0.0, share=share)[0] for share in (True, False)]
-    packed_logps = [
-        _compute_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0] for packed in packs
-    ]
-    expected = torch.cat([_compute_own_logps(model, sample, device) for sample in samples])
-    for logps in packed_logps:
-        _check_close(halves, logps, expected)
-
-
-def _check_close(halves: CausalLM, logps: torch.Tensor, expected: torch.Tensor) -> None:
-    apart = (logps - expected).abs()
-    largest, mean = float(apart.max()), float(apart.mean())
-    tolerance = TOLERANCE[halves.compute_dtype]
-    if not (largest <= tolerance and mean <= tolerance / 4):
-        raise ConfigError(
-            f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward pass "
-            f"by {mean:.2g} on average, by up to {largest:.2g}; use padded rows, one a sample"
+    samples = [
+        Sample(
+            prompt_ids=tuple(token % vocabulary for token in prompt),
+            response_ids=tuple(token % vocabulary for token in response),
+            advantage=0.0,
+            trajectory=0,
+            step=0,
+            group=0,
         )
+        for prompt, response in PROBES
+    ]
+    packed_logps = []
+    for share in (True, False):
+        [packed] = pack(samples, token_budget=100, gate=0.0, share=share)
+        packed_logps.append(_compute_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0])
+    own = []
+    for sample in samples:
+        tokens = torch.tensor([sample.token_ids], device=device)
+        logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits[0].float()
+        sampled = torch.tensor(sample.response_ids, device=device)
+        own.append(logits[len(sample.prompt_ids) - 1 : -1].log_softmax(-1).gather(1, sampled[:, None])[:, 0])
+    expected, tolerance = torch.cat(own), TOLERANCE[halves.compute_dtype]
+    for logps in packed_logps:
+        apart = (logps - expected).abs()
+        largest, mean = float(apart.max()), float(apart.mean())
+        if not (largest <= tolerance and mean <= tolerance / 4):
+            raise ConfigError(
+                f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward "
+                f"pass by {mean:.2g} on average, by up to {largest:.2g}; use padded rows, one a sample"
+            )
 
 
 def _compute_token_logps(
@@ -235,41 +234,12 @@ PROBES = (((1, 2, 3), (4, 5)), ((1, 2, 4), (5, 1)), ((1, 2), (5,)), ((3,), (1, 2
 """Prompts and responses of the comparison: a fork, a prefix that ends early, and a second tree."""
 
 
-def _make_probe(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) -> Sample:
-    return Sample(
-        prompt_ids=tuple(token % vocabulary for token in prompt),
-        response_ids=tuple(token % vocabulary for token in response),
-        advantage=0.0,
-        trajectory=0,
-        step=0,
-        group=0,
-    )
-
-
-def _compute_own_logps(model: nn.Module, sample: Sample, device: torch.device) -> torch.Tensor:
-    tokens = torch.tensor([sample.token_ids], device=device)
-    logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits[0].float()
-    sampled = torch.tensor(sample.response_ids, device=device)
-    logp: torch.Tensor = logits[len(sample.prompt_ids) - 1 : -1].log_softmax(-1).gather(1, sampled[:, None])[:, 0]
-    return logp
-
-
-# Lay samples out the fastest way that a model runs exactly: packs, or padded rows where packs would not be.
-
-
 def lay_out(
     model: nn.Module, samples: Sequence[Sample], *, token_budget: int, share: bool = True, unit: str = "sample"
 ) -> list[Pack] | list[PaddedRows]:
-    """Samples as micro-batches: prefix-shared or packed; padded rows, with a warning, for a model that cannot.
+    """Samples as packs (see `pack`); padded rows, with a warning, for a model that cannot read packs.
 
     A model is put to the test the first time it is met: log-probs of a few packed tokens are compared with its own.
-
-    Args:
-        model: What will read them.
-        samples: Every sample of a batch.
-        token_budget: Most tokens of a micro-batch.
-        share: Whether equal beginnings are computed once.
-        unit: What lies whole in one micro-batch.
     """
     fault = find_packing_fault(model, longest=find_longest(samples))
     if fault is None:
@@ -280,10 +250,9 @@ def lay_out(
 
 def find_packing_fault(model: nn.Module, *, longest: int) -> str | None:
     """Why a model cannot read packs with sequences of a length, in words; None = it can."""
-    halves = CausalLM.of(model)  # what has no head to speak of runs in no layout
+    CausalLM.of(model)  # what has no head to speak of runs in no layout
     try:
-        halves.check_tree(longest)
-        check_packs(model)
+        check_packs(model, longest=longest)
     except ConfigError as error:
         return str(error)
     return None

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -27,13 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-# What every layout of samples has: the way back from its places to the trained tokens.
-#
-# Axes: T trained tokens.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Layout:
+class SampleLayout:
     """Some samples of an update as tensors; `Pack` and `PaddedRows` say how their tokens lie.
 
     Worked example: the prompt (1, 2) with the response (3, 4), laid out as [1, 2, 3], has predictor [1, 2], target
@@ -78,7 +72,7 @@ GATE = 1.1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pack(Layout):
+class Pack(SampleLayout):
     """Some samples of an update as one row of tokens: `input_ids` (1, L) are the nodes of a forest, in pre-order.
 
     Worked example: prompt (1, 2) with the responses (3, 4) and (3, 5) is one path of three nodes, input_ids
@@ -96,10 +90,9 @@ class Pack(Layout):
 
     def to(self, device: torch.device | str) -> Self:
         """The same pack on a device; what a GPU reads it by is worked out before."""
-        ready = self
         if self.chains is None and torch.device(device).type == "cuda":
-            ready = replace(self, chains=Chains.of(self.position_ids[0].cpu().numpy()))
-        return to_device(ready, device)
+            return to_device(replace(self, chains=Chains.of(self.position_ids[0].cpu().numpy())), device)
+        return to_device(self, device)
 
 
 def pack(
@@ -126,10 +119,14 @@ def pack(
     # The last token predicts nothing.
     inputs = Ragged.of([sample.prompt_ids + said[:-1] for sample, said in zip(members, responses, strict=True)])
     targets = Ragged.of(responses)
-    kept, units = find_trained_tokens(members, targets), _label_large_units(members, unit)
-    plan = _plan_shared(inputs, token_budget, units) if share else None
+    kept, units = find_trained_tokens(members, targets), label_units(members, unit)
+    plan = None
+    if share:
+        order = sort_sequences(inputs)
+        plan = _plan_batches(inputs, order, find_common_prefixes(inputs, order), token_budget, units)
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
-        plan = _plan_plain(inputs, token_budget, units)
+        as_handed_in = np.arange(len(inputs), dtype=np.int64)
+        plan = _plan_batches(inputs, as_handed_in, np.zeros_like(as_handed_in), token_budget, units)
     return [
         _make_pack(
             grow_forest(inputs, plan.order[batch], plan.shared[batch]),
@@ -197,21 +194,9 @@ class _Plan:
     num_nodes: int
 
 
-def _plan_shared(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
-    order = sort_sequences(inputs)
-    return _plan_batches(inputs, order, find_common_prefixes(inputs, order), token_budget, units)
-
-
-def _plan_plain(inputs: Ragged, token_budget: int, units: IntArray | None) -> _Plan:
-    order = np.arange(len(inputs), dtype=np.int64)
-    return _plan_batches(inputs, order, np.zeros_like(order), token_budget, units)
-
-
-def _plan_batches(
-    inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, units: IntArray | None
-) -> _Plan:
+def _plan_batches(inputs: Ragged, order: IntArray, shared: IntArray, token_budget: int, units: IntArray) -> _Plan:
     length = inputs.length[order]
-    if units is not None:
+    if len(units) and units.max() + 1 < len(units):  # some unit has several samples
         members = deal_units(length, shared, units[order], token_budget)
         starts = np.append(0, np.cumsum([len(batch) for batch in members], dtype=np.int64)).tolist()
         shared = np.concatenate([_count_shared(shared, batch) for batch in members]) if members else shared
@@ -222,12 +207,6 @@ def _plan_batches(
         shared[starts[:-1]] = 0  # the first sequence of a batch shares with nobody
     batches = [slice(low, high) for low, high in pairwise(starts)]
     return _Plan(order=order, shared=shared, batches=batches, num_nodes=int((length - shared).sum()))
-
-
-def _label_large_units(samples: Sequence[Sample], unit: str) -> IntArray | None:
-    """Label of each sample's unit; None where each is a unit of its own."""
-    labels = label_units(samples, unit)
-    return labels if len(labels) and labels.max() + 1 < len(labels) else None
 
 
 def deal_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:
@@ -242,15 +221,11 @@ def deal_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget:
     batches: list[IntArray] = []
     for new in sorted((members for members in places if len(members)), key=lambda members: int(members[0])):
         joined = np.sort(np.concatenate((batches[-1], new))) if batches else new
-        if batches and _count_nodes(length, shared, joined) <= token_budget:
+        if batches and (length[joined] - _count_shared(shared, joined)).sum() <= token_budget:
             batches[-1] = joined
         else:
             batches.append(new)
     return batches
-
-
-def _count_nodes(length: IntArray, shared: IntArray, places: IntArray) -> int:
-    return int((length[places] - _count_shared(shared, places)).sum())
 
 
 def _count_shared(shared: IntArray, places: IntArray) -> IntArray:
@@ -339,9 +314,6 @@ class Chains:
             max_keys=int(np.diff(keys).max()),
         )
 
-    def to(self, device: torch.device | str) -> Chains:
-        return to_device(self, device)
-
     @property
     def is_plain(self) -> bool:
         """Whether no node has two children, so that the nodes are the keys."""
@@ -403,35 +375,24 @@ class Predictions:
         arrays |= {"others": np.flatnonzero(is_other)}
         return cls(**{name: torch.from_numpy(array) for name, array in arrays.items()}, starts=starts)
 
-    def to(self, device: torch.device | str) -> Predictions:
-        return to_device(self, device)
-
-
-# Which of the sampled tokens of a layout train, where a sample says that not all do.
-#
-# Axis: R sampled tokens of all samples, up to the last of each that trains.
-
 
 def find_trained_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
-    """Whether each of the targets trains (R), for samples that each train; None = all do.
+    """Whether each of the targets trains, for samples that each train; None = all do.
 
     `targets` are the samples' responses as far as they are computed, one sample after the other.
     """
-    if not any(map(attrgetter("trained"), samples)):
+    masks, lengths = [sample.trained for sample in samples], targets.length.tolist()
+    if masks.count(None) == len(masks):
         return None
-    lengths = targets.length.tolist()
-    trains = [
-        (True,) * length if sample.trained is None else sample.trained[:length]
-        for sample, length in zip(samples, lengths, strict=True)
-    ]
+    trains = [(True,) * length if mask is None else mask[:length] for mask, length in zip(masks, lengths, strict=True)]
     return np.fromiter(chain.from_iterable(trains), dtype=np.bool_, count=len(targets.flat))
 
 
-# What of an update must lie whole in one micro-batch: single samples, all samples of a step, or of a trajectory.
-
-
 def label_units(samples: Sequence[Sample], unit: str) -> IntArray:
-    """Label of each sample's unit (N), equal within a unit, in the order they first come."""
+    """Label of each sample's unit (N), equal within a unit, in the order they first come.
+
+    A unit lies whole in one micro-batch: a single sample, all samples of a step, or of a trajectory.
+    """
     names: dict[str, list[Hashable]] = {
         "sample": list(range(len(samples))),
         "step": [(sample.trajectory, sample.step) for sample in samples],
@@ -447,18 +408,19 @@ Holder = TypeVar("Holder", bound="DataclassInstance")
 
 
 def to_device(holder: Holder, device: torch.device | str) -> Holder:
-    """The same dataclass with those of its fields on a device that can be moved there."""
-    values = {field.name: getattr(holder, field.name) for field in fields(holder)}
-    return replace(holder, **{name: value.to(device) for name, value in values.items() if hasattr(value, "to")})
+    """The same dataclass with its tensors on a device, and with those of the dataclasses in it."""
+    moved: dict[str, Any] = {}
+    for field in fields(holder):
+        value = getattr(holder, field.name)
+        if isinstance(value, torch.Tensor):
+            moved[field.name] = value.to(device)
+        elif isinstance(value, Predictions | Chains):
+            moved[field.name] = to_device(value, device)
+    return replace(holder, **moved)
 
 
-# Values of samples as columns over the trained tokens of a layout.
-#
-# Axes: N samples, T trained tokens.
-
-
-def spread_over_tokens(layout: Layout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
-    """One float32 a trained token (T), in the order of the layout.
+def spread_over_tokens(layout: SampleLayout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
+    """Values of samples as a column: one float32 a trained token (T), in the order of the layout.
 
     Args:
         layout: Samples as tensors.

@@ -13,12 +13,12 @@ import torch
 
 from groupwise.data.samples import Sample, find_training, list_computed_responses
 from groupwise.models.forest import Ragged, count_up
-from groupwise.models.pack import Layout, Predictions, find_trained_tokens, label_units
+from groupwise.models.pack import Predictions, SampleLayout, find_trained_tokens, label_units
 from groupwise.system.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PaddedRows(Layout):
+class PaddedRows(SampleLayout):
     """Some samples of an update as rows of one width: `input_ids` (B, W) with the last trained token of each too.
 
     Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows

@@ -20,8 +20,8 @@ from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.eight_bit import check_packages
 from groupwise.learner.protocol import ClosingLearner, Learner, check_opened
-from groupwise.learner.trainable import check_packages
 from groupwise.learner.weight_check import Canary, choose_tolerance
 from groupwise.learner.weight_sync import WeightTransfer
 from groupwise.models.causal_lm import choose_device, read_free_memory

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from groupwise.engines.transformers.kv_cache import Places, RoomyLayer, SharedStates, make_empty_cache, share_prompts
+from groupwise.engines.transformers.kv_cache import (
+    Places,
+    RoomyLayer,
+    SharedStates,
+    Stored,
+    make_empty_cache,
+    share_prompts,
+)
 
 
 @st.composite
@@ -103,5 +110,5 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     assert torch.equal(values.write_out(), -expected)
     layer = shared.layers[0]
     assert isinstance(layer, RoomyLayer)
-    stored, _ = layer.snapshot().select_rows(torch.tensor([1]))
+    stored, _ = Stored(layer.stored, layer.prompts).select_rows(torch.tensor([1]))
     assert torch.equal(stored[:, :, :7], expected[1:])

@@ -14,7 +14,7 @@ from groupwise.learner import eight_bit
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.local_files import MODEL
-from groupwise.learner.optimisers import AdamNumbers, LeanAdamW, open_optimiser
+from groupwise.learner.optimisers import LeanAdamW, open_optimiser
 from groupwise.learner.protocol import hash_weights
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.config.run_config import WarmStartConfig
@@ -74,8 +74,8 @@ def test_a_learner_that_was_saved_goes_on_to_the_bit(tmp_path: Path, form: str) 
 def test_steps_far_below_a_bfloat16_step_add_up(form: str) -> None:
     """Weights of 1 lie 1/128 apart above; forty steps of 1/1000 are 0.04, which nearest rounding would all lose."""
     weight = torch.nn.Parameter(torch.ones(64, 64, dtype=torch.bfloat16))
-    numbers = AdamNumbers(learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-    optimiser = open_optimiser({"w": weight}, LearnerConfig(**FORMS[form]), numbers)
+    config = LearnerConfig(**FORMS[form])
+    optimiser = open_optimiser({"w": weight}, config, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
     for _ in range(40):
         weight.grad = torch.full_like(weight, -0.5)
         optimiser.step()
@@ -197,7 +197,7 @@ def test_weights_of_another_precision_are_refused(tmp_path: Path) -> None:
 def test_without_torchao_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eight_bit, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
-        learner(optimiser="adamw_8bit")
+        eight_bit.check_packages(LearnerConfig(optimiser="adamw_8bit"))
     assert str(caught.value) == (
         "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not here; pip install 'groupwise[lean]'"
     )

@@ -49,7 +49,7 @@ def _see_by_mask(placed: Pack) -> torch.Tensor:
     """Which node sees which, padding included."""
     length = -(-len(placed) // BLOCK) * BLOCK
     seen = torch.eye(length, dtype=torch.bool)
-    seen[: len(placed), : len(placed)] = make_dense_mask(placed)[0, 0]
+    seen[: len(placed), : len(placed)] = make_dense_mask(placed.end)[0, 0]
     return seen
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="the models are Hugging Face models")
 
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import check_packs, compute_token_logps
-from groupwise.models.pack import pack
+from groupwise.models.pack import Pack, pack
 from groupwise.models.padded_rows import pad_rows
 from groupwise.system.errors import ConfigError
 from tests.equivalence.models import build
@@ -19,11 +19,16 @@ from tests.unit.models.samples import sample
 SAMPLES = [sample((1, 2, 3, 4, 5), (6, 7)), sample((1, 2, 3, 4, 5), (8,))]
 
 
-def _refusal(model: nn.Module, **settings: object) -> str:
+def _refusal(model: nn.Module) -> str:
     (packed,) = pack(SAMPLES, token_budget=99)
     with pytest.raises(ConfigError) as raised:
-        compute_token_logps(model, packed, **settings)  # type: ignore[arg-type]
+        _check_and_compute(model, packed)
     return str(raised.value)
+
+
+def _check_and_compute(model: nn.Module, packed: Pack) -> None:
+    check_packs(model, longest=packed.longest)
+    compute_token_logps(model, packed)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "gpt_neox"])
@@ -102,17 +107,6 @@ def test_tokens_of_another_tokenizer_are_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, "temperature is 0.0; log-probs need a positive one, that of the sampler"),
-        ({"chunk": 0}, "chunk is 0; at least one token at a time"),
-    ],
-)
-def test_impossible_settings_are_refused(settings: dict[str, float], message: str) -> None:
-    assert _refusal(build("llama"), **settings) == message
-
-
 def test_a_model_without_a_head_is_refused() -> None:
     assert _refusal(build("llama").model) == (  # type: ignore[arg-type, union-attr]
         "LlamaModel is not a causal language model with a body and an output layer; load one"
@@ -176,10 +170,9 @@ def test_the_check_runs_once_and_restores_every_mode() -> None:
     model.lm_head.eval()  # type: ignore[union-attr]
     calls = []
     model.register_forward_pre_hook(lambda *_: calls.append(1))
-    (packed,) = pack(SAMPLES, token_budget=99)
-    compute_token_logps(model, packed)
+    check_packs(model)
     checked = len(calls)
-    compute_token_logps(model, packed)
+    check_packs(model)
     assert (checked, len(calls)) == (4, 4)
     assert model.training
     assert not model.lm_head.training  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, at
         make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0
     )
     chains = Chains.of(placed.position_ids[0].numpy())
-    seen = make_dense_mask(placed)[0, 0].numpy()
+    seen = make_dense_mask(placed.end)[0, 0].numpy()
     assert chains.queries[0] == chains.keys[0] == 0
     assert (chains.queries[-1], chains.keys[-1]) == (len(placed), len(chains.source))
     for (low, high), (first, last) in zip(

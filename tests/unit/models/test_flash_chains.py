@@ -46,7 +46,8 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
     }
     assert ("key_copies" in asked) == (placed.raw_tokens > len(placed))
     actual, _ = attention_gpu.attend_to_pack(torch.nn.Identity(), query, key, value, scaling=0.3, **asked)
-    expected = sdpa(query, key, value, attn_mask=make_dense_mask(placed), scale=0.3, enable_gqa=True).transpose(1, 2)
+    mask = make_dense_mask(placed.end)
+    expected = sdpa(query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True).transpose(1, 2)
     torch.testing.assert_close(actual, expected)
     weight = torch.randn_like(actual)
     ours, theirs = (torch.autograd.grad((tensor * weight).sum(), (query, key, value)) for tensor in (actual, expected))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from groupwise.models.forest import Forest, merge_samples, merge_sequences
+from groupwise.models.forest import merge_sequences
 from groupwise.system.errors import RecordError
-from tests.unit.models.samples import SEQUENCES, sample
+from tests.unit.models.samples import SEQUENCES
 
 Trie = dict[int, "Trie"]
 
@@ -22,7 +22,6 @@ def test_the_worked_vector() -> None:
     merged = merge_sequences(VECTOR)
     assert merged.token.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 5, 10]
     assert merged.depth.tolist() == [0, 1, 2, 3, 4, 3, 4, 5, 2, 3, 4, 3]
-    assert merged.parent.tolist() == [-1, 0, 1, 2, 3, 2, 5, 6, 1, 8, 9, 8]
     # One past the last node of each subtree; the last ones are 11 11 7 4 4 7 7 7 11 10 10 11.
     assert merged.end.tolist() == [12, 12, 8, 5, 5, 8, 8, 8, 12, 11, 11, 12]
     paths = [merged.path(number).tolist() for number in range(4)]
@@ -34,7 +33,7 @@ def test_nodes_do_not_depend_on_the_order_of_the_sequences() -> None:
     expected = merge_sequences(VECTOR)
     for order in itertools.permutations(range(4)):
         merged = merge_sequences([VECTOR[number] for number in order])
-        for name in ("token", "depth", "parent", "end"):
+        for name in ("token", "depth", "end"):
             assert getattr(merged, name).tolist() == getattr(expected, name).tolist()
         for place, number in enumerate(order):
             assert merged.path(place).tolist() == expected.path(number).tolist()
@@ -55,7 +54,6 @@ def test_a_forest_of_nothing_is_empty(sequences: list[list[int]]) -> None:
 
 def test_sequences_that_differ_in_the_first_token_share_nothing() -> None:
     merged = merge_sequences([[1, 2, 3], [4, 2, 3]])
-    assert merged.parent.tolist() == [-1, 0, 1, -1, 3, 4]
     assert merged.end.tolist() == [3, 3, 3, 6, 6, 6]
 
 
@@ -71,17 +69,11 @@ def test_an_impossible_id_is_refused_with_its_sequence(wrong: int) -> None:
     assert raised.value.row == 2
 
 
-def test_a_forest_of_samples_holds_prompts_and_whole_responses() -> None:
-    grown = merge_samples([sample((1, 2), (3,)), sample((1, 2), (4, 5))])
-    assert grown.token.tolist() == [1, 2, 3, 4, 5]
-    assert grown.path(1).tolist() == [0, 1, 3, 4]
-
-
 @given(SEQUENCES)
 def test_it_equals_a_trie_of_dicts(sequences: list[list[int]]) -> None:
     merged = merge_sequences(sequences)
     expected = _naive(sequences)
-    for name in ("token", "depth", "parent", "end"):
+    for name in ("token", "depth", "end"):
         assert getattr(merged, name).tolist() == expected[name]
     assert [merged.path(number).tolist() for number in range(len(sequences))] == expected["paths"]
 
@@ -91,7 +83,8 @@ def test_the_interval_rule_is_being_an_ancestor(sequences: list[list[int]]) -> N
     merged = merge_sequences(sequences)
     node = np.arange(len(merged))
     interval = (node[None, :] <= node[:, None]) & (node[:, None] < merged.end[None, :])
-    assert interval.tolist() == [[key in _ancestors(merged, query) for key in node] for query in node]
+    parents = _naive(sequences)["parent"]
+    assert interval.tolist() == [[key in _ancestors(parents, query) for key in node] for query in node]
 
 
 @given(SEQUENCES)
@@ -103,11 +96,11 @@ def test_a_path_spells_its_sequence(sequences: list[list[int]]) -> None:
         assert merged.depth[path].tolist() == list(range(len(sequence)))
 
 
-def _ancestors(merged: Forest, node: int) -> set[int]:
+def _ancestors(parents: list[object], node: int) -> set[int]:
     ancestors = set()
     while node >= 0:
         ancestors.add(node)
-        node = int(merged.parent[node])
+        node = int(parents[node])  # type: ignore[call-overload]
     return ancestors
 
 

@@ -18,14 +18,14 @@ def _fork() -> Pack:
 
 
 def test_a_token_sees_its_ancestors_and_itself() -> None:
-    assert make_dense_mask(_fork()).int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]]]
+    assert make_dense_mask(_fork().end).int().tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]]]
 
 
 def test_the_additive_mask_is_nought_where_a_token_is_seen() -> None:
-    mask = make_dense_mask(_fork(), dtype=torch.float32)
+    mask = make_dense_mask(_fork().end, dtype=torch.float32)
     lowest = torch.finfo(torch.float32).min
     assert mask[0, 0, 2].tolist() == [0.0, lowest, 0.0, lowest]
-    assert make_dense_mask(_fork(), dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert make_dense_mask(_fork().end, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 @given(samples(), st.integers(1, 30), st.booleans())
@@ -33,7 +33,7 @@ def test_the_mask_shows_each_predictor_its_sample_and_nothing_else(
     listed: list[Sample], budget: int, share: bool
 ) -> None:
     for packed in pack(listed, token_budget=budget, share=share, gate=0.0):
-        mask = make_dense_mask(packed)[0, 0]
+        mask = make_dense_mask(packed.end)[0, 0]
         assert bool(mask.diagonal().all())  # no row is masked throughout
         for node, number, position in zip(
             packed.predictor.tolist(), packed.sample.tolist(), packed.position.tolist(), strict=True
@@ -46,7 +46,7 @@ def test_the_mask_shows_each_predictor_its_sample_and_nothing_else(
 def test_each_implementation_gets_its_own_form() -> None:
     mask = make_attention_mask(_fork(), implementation="sdpa", dtype=torch.float32)
     assert isinstance(mask, TreeMask)
-    assert torch.equal(mask.write_out(), make_dense_mask(_fork()))
+    assert torch.equal(mask.write_out(), make_dense_mask(_fork().end))
     assert make_attention_mask(_fork(), implementation="eager", dtype=torch.float64).dtype == torch.float64
 
 

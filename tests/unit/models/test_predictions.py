@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.models.pack import Predictions
+from groupwise.models.pack import Predictions, to_device
 
 
 def test_the_worked_example() -> None:
@@ -38,7 +38,7 @@ def test_every_token_is_found_again_at_its_node(pairs: list[tuple[int, int]]) ->
 
 
 def test_it_moves_with_its_layout() -> None:
-    moved = Predictions.of(np.array([1]), np.array([3])).to("meta")
+    moved = to_device(Predictions.of(np.array([1]), np.array([3])), "meta")
     assert {getattr(moved, name).device.type for name in ("node", "row", "target", "back", "first", "others")} == {
         "meta"
     }

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from groupwise.learner.config import LearnerConfig
-from groupwise.learner.trainable import check_trainable
+from groupwise.learner.local import check_trainable
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.models.folder import find_adapter, load_adapter, load_model
 from groupwise.models.forward import Forward

@@ -34,16 +34,8 @@ class _Row:
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
-
     has_stopped: bool = False
     is_done: bool = False
-
-    def add(self, token: int, logp: float, entropy: float) -> None:
-        self.ids.append(token)
-        self.logp.append(logp)
-        self.entropy.append(entropy)
-        self.has_stopped = token in self.request.stop_ids
-        self.is_done = self.has_stopped or len(self.ids) == self.request.max_tokens
 
 
 class TransformersEngine:
@@ -97,7 +89,9 @@ class TransformersEngine:
         self._sessions.keep_only(requests)
         answers: dict[int, Generation] = {}
         for batch in self._cut_batches(requests):
-            for row in self._sample([_Row(number, requests[number]) for number in batch]):
+            rows = [_Row(number, requests[number]) for number in batch]
+            self._sample(rows)
+            for row in rows:
                 answers[row.number] = Generation(
                     response_ids=tuple(row.ids),
                     logp=tuple(row.logp),
@@ -110,7 +104,8 @@ class TransformersEngine:
     def _cut_batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
         """Requests of like length together, as many as the token budget holds."""
         batch: list[int] = []
-        for number in sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids)):
+        lengths = [len(request.prompt_ids) for request in requests]
+        for number in sorted(range(len(requests)), key=lengths.__getitem__):
             request = requests[number]
             if not request.prompt_ids:
                 raise EngineFault("a request has an empty prompt; begin prompts with a start token")
@@ -121,18 +116,23 @@ class TransformersEngine:
         if batch:
             yield batch
 
-    def _sample(self, rows: list[_Row]) -> Iterator[_Row]:
+    def _sample(self, rows: list[_Row]) -> None:
+        """Sample until all rows are done; every token of every row passes here, so that the loop calls nobody."""
         logits, cache, mask, lengths = self._prefill(rows)
         position, sampler = 0, _Sampler.of(rows, self.device)
         while True:
-            sampled = sampler.draw(logits, position)
+            sampled, finished = sampler.draw(logits, position), []
             for i, (row, token, logp, entropy) in enumerate(zip(rows, *sampled, strict=True)):
                 if row.is_done:
                     continue
-                row.add(token, logp, entropy)
+                row.ids.append(token)
+                row.logp.append(logp)
+                row.entropy.append(entropy)
+                row.has_stopped = token in row.request.stop_ids
+                row.is_done = row.has_stopped or len(row.ids) == row.request.max_tokens
                 if row.is_done:
-                    self._sessions.keep(row.request, row.ids, cache, i, mask[i])
-                    yield row
+                    finished.append((i, row.request, row.ids))
+            self._sessions.keep(finished, cache, mask)
             left = [i for i, row in enumerate(rows) if not row.is_done]
             if not left:
                 return
@@ -215,7 +215,7 @@ def _pad_left(
     sequences: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ids, mask and positions of sequences that end together; each begins at its own position."""
-    width = max(len(sequence) for sequence in sequences)
+    width = max(map(len, sequences))
     ids = torch.zeros(len(sequences), width, dtype=torch.long)
     mask, positions = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (sequence, start) in enumerate(zip(sequences, starts, strict=True)):

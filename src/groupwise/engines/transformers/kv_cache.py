@@ -97,10 +97,6 @@ class RoomyLayer(DynamicLayer):
         self.stored = _make_room(keys, len(places.prompt)), _make_room(values, len(places.prompt))
         self._show(0)
 
-    def snapshot(self) -> Stored:
-        """The layer as it stands."""
-        return Stored(self.stored, self.prompts)
-
     def _show(self, length: int) -> KeysAndValues:
         self.length = length
         self.keys, self.values = (stored[:, :, :length] for stored in self.stored)
@@ -203,62 +199,67 @@ class KvSessions:
         """Forget the sessions that no request goes on with: attempts are played in step, so theirs are over."""
         going_on = {request.session for request in requests}
         for session in [session for session in self._kept if session not in going_on]:
-            self._forget(session)
+            self._tokens -= len(self._kept.pop(session).ids)
 
-    def keep(self, request: Request, response: Sequence[int], cache: Cache, row: int, mask: torch.Tensor) -> None:
-        """Keep a finished row: its prompt and all sampled tokens but the last, which was never read."""
-        if request.session is None:
+    def keep(self, finished: Sequence[tuple[int, Request, Sequence[int]]], cache: Cache, mask: torch.Tensor) -> None:
+        """Keep finished rows (number, request, response): the prompt and all sampled tokens but the last.
+
+        The last was never read.
+        """
+        if not finished:
             return
-        self._forget(request.session)
-        ids = (*request.prompt_ids, *response[:-1])
-        if self._tokens + len(ids) > self._max_tokens:
-            return
-        layers = tuple(layer.snapshot() for layer in cache.layers if isinstance(layer, RoomyLayer))
-        self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask)
-        self._tokens += len(ids)
+        layers = tuple([Stored(layer.stored, layer.prompts) for layer in cache.layers if isinstance(layer, RoomyLayer)])
+        for row, request, response in finished:
+            if request.session is None:
+                continue
+            before = self._kept.pop(request.session, None)
+            self._tokens -= 0 if before is None else len(before.ids)
+            ids = (*request.prompt_ids, *response[:-1])
+            if self._tokens + len(ids) <= self._max_tokens:
+                self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask[row])
+                self._tokens += len(ids)
 
     def recall(self, requests: Sequence[Request], device: torch.device) -> Past:
         """The longest known beginnings of prompts; nothing where too little is known to be worth the copying."""
-        kept = [self._kept.get(request.session or "") for request in requests]
-        lengths = [_count_known(entry, request) for entry, request in zip(kept, requests, strict=True)]
-        if sum(lengths) < WORTHWHILE * sum(len(request.prompt_ids) for request in requests):
+        kept, lengths, asked = list[_Kept | None](), list[int](), 0
+        for request in requests:
+            entry, known, prompt = self._kept.get(request.session or ""), 0, request.prompt_ids
+            if entry is not None:
+                comparable = min(len(entry.ids), len(prompt) - 1)  # at least one is read to predict the next
+                if entry.ids[:comparable] == prompt[:comparable]:
+                    known = comparable
+                else:
+                    known = next(i for i in range(comparable) if entry.ids[i] != prompt[i])
+            kept.append(entry)
+            lengths.append(known)
+            asked += len(prompt)
+        if sum(lengths) < WORTHWHILE * asked:
             nothing = torch.zeros(len(requests), 0, dtype=torch.long, device=device)
             return Past(make_empty_cache(), nothing, [0] * len(requests))
         mask, layers = _gather(kept, lengths, device)
         mask, layers = _close_gaps(mask, layers)
         return Past(make_cache(layers, mask.shape[1]), mask, lengths)
 
-    def _forget(self, session: str) -> None:
-        kept = self._kept.pop(session, None)
-        self._tokens -= 0 if kept is None else len(kept.ids)
-
-
-def _count_known(kept: _Kept | None, request: Request) -> int:
-    """How many tokens of a prompt are known; at least one must be read to predict the next."""
-    if kept is None:
-        return 0
-    comparable = min(len(kept.ids), len(request.prompt_ids) - 1)
-    if kept.ids[:comparable] == request.prompt_ids[:comparable]:
-        return comparable
-    return next(i for i in range(comparable) if kept.ids[i] != request.prompt_ids[i])
-
 
 def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device) -> tuple[torch.Tensor, Layers]:
     """Put the rows of several batches side by side, their last columns aligned."""
-    batches: dict[int, list[int]] = {}
+    batches: dict[int, dict[int, _Kept]] = {}
+    masks: dict[int, torch.Tensor] = {}
     for number, (entry, length) in enumerate(zip(kept, lengths, strict=True)):
         if entry is not None and length:
-            batches.setdefault(id(entry.layers[0].own[0]), []).append(number)
-    masks = {n: _cut_mask(entry.mask, lengths[n]) for n, entry in enumerate(kept) if entry is not None}
-    width = max(len(masks[number]) for numbers in batches.values() for number in numbers)
+            batches.setdefault(id(entry.layers[0].own[0]), {})[number] = entry
+            # Up to the column that holds the last token that is known.
+            masks[number] = entry.mask[: int(torch.searchsorted(entry.mask.cumsum(0), length)) + 1]
+    width = max(map(len, masks.values()))
     mask = torch.zeros(len(kept), width, dtype=torch.long, device=device)
     gathered: Layers = ()
-    for numbers in batches.values():
-        shown = max(len(masks[number]) for number in numbers)
+    for entries in batches.values():
+        numbers = [*entries]
+        shown = max([len(masks[number]) for number in numbers])
         for number in numbers:
             mask[number, width - shown : width - shown + len(masks[number])] = masks[number]
-        rows = torch.tensor([entry.row for number in numbers if (entry := kept[number])], device=device)
-        source = next(entry.layers for number in numbers if (entry := kept[number]))
+        rows = torch.tensor([entry.row for entry in entries.values()], device=device)
+        source = entries[numbers[0]].layers
         taken = tuple(layer.select_rows(rows) for layer in source)
         if len(numbers) == len(kept):
             return mask, taken
@@ -274,13 +275,6 @@ def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.
 
 def _make_storage(like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
     return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
-
-
-def _cut_mask(mask: torch.Tensor, length: int) -> torch.Tensor:
-    """The columns up to the one that holds token number `length`; later ones are left out."""
-    if not length:
-        return mask[:0]
-    return mask[: int(torch.searchsorted(mask.cumsum(0), length)) + 1]
 
 
 def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:
