@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from groupwise.credit.answer_segments import ENDS, VALUES, AnswerSegments, join_numbers, read_comparison, read_segments
+from groupwise.credit.answer_segments import (
+    ENDS,
+    VALUES,
+    AnswerSegments,
+    join_numbers,
+    read_comparison,
+    read_segments,
+    read_token_numbers,
+)
 from groupwise.credit.baselines import (
     DistinctMean,
     LeaveOneOut,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.data.credit import Comparison, Credit
-from groupwise.data.segments import FloatArray, IntArray
+from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.system.errors import RecordError
@@ -85,6 +85,25 @@ def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: st
             "measure it with the part that writes them"
         )
     return [float(number) for number in numbers]
+
+
+def read_token_numbers(
+    table: StepTable, tokens: TokenTable, name: str, *, measure: str, skipped: BoolArray | None = None
+) -> FloatArray:
+    """A column of one number a sampled token (K); 0 for the tokens of the steps that are skipped (S)."""
+    column, length = table.column(name), np.bincount(tokens.step, minlength=len(table)).tolist()
+    numbers: list[float] = []
+    for step, num in enumerate(length):
+        own = column[step]
+        if num == 0 or (skipped is not None and skipped[step]):
+            own = [0.0] * num
+        elif not isinstance(own, list | tuple) or len(own) != num:
+            raise RecordError(
+                f"{table.describe_step(step)}: {name} does not hold a number for each of its {num} sampled tokens; "
+                f"measure it with {measure}"
+            )
+        numbers += own
+    return np.array(numbers, dtype=np.float64)
 
 
 ENDS, VALUES = "segment_ends", "segment_values"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
+from groupwise.credit.rewards import pay_last
 from groupwise.data.records import Trajectory
 from groupwise.parts.outside import may_run
 from groupwise.parts.outside_functions import FunctionPlace, is_function_place, load_function
@@ -51,7 +52,7 @@ class FunctionReward(Part, slot="reward"):
         if not is_function_place(function):
             raise ValueError(f"{function!r} names no function; write file.py:name or package.module:name")
         if may_run():  # who only reads a run calls nothing
-            choose_call(load_function("reward", function), function)
+            find_signature(load_function("reward", function), function)
         return function
 
     @property
@@ -59,10 +60,40 @@ class FunctionReward(Part, slot="reward"):
         """What its total is called among the scores of an attempt: the function's name."""
         return self.function.rpartition(":")[2]
 
+    def _call_as_trl(self, function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str]) -> Any:
+        """Call with a batch of one attempt, all by name, and leave out what it does not take and nobody reads."""
+        parameters = inspect.signature(function).parameters
+        seen = [step.observation or "" for step in trajectory.steps]
+        prompt: Any = seen[0] if seen else ""
+        completion: Any = responses[-1] if responses else ""
+        if self.messages:
+            prompt, completion = [{"role": "user", "content": prompt}], []
+            for place, response in enumerate(responses):
+                completion += [{"role": "user", "content": seen[place]}] if place else []
+                completion.append({"role": "assistant", "content": response})
+        known: dict[str, list[Any]] = {name: [value] for name, value in trajectory.task.payload.items()}
+        known |= {"prompts": [prompt], "completions": [completion]}
+        known["completion_ids"] = [[token for step in trajectory.steps for token in step.response_ids]]
+        takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        missing = list_missing_columns(function, trajectory.task.payload)
+        if missing:
+            raise UnfitCall(
+                f"takes {missing[0]!r}, which the task's payload does not have "
+                f"({', '.join(sorted(trajectory.task.payload)) or 'it is empty'}); add it to the tasks, or give a "
+                "default"
+            )
+        said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
+        if not isinstance(said, list | tuple) or len(said) != 1:
+            raise UnfitCall(
+                f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
+                "number for each"
+            )
+        return 0.0 if said[0] is None else read_element(said[0], 0)
+
     def find_missing_column(self, payload: Mapping[str, Any]) -> str:
         """The column that a function with TRL's signature needs and a task's payload lacks; empty = none."""
         function = load_function("reward", self.function)
-        takes_columns = choose_call(function, self.function) is call_as_trl
+        takes_columns = find_signature(function, self.function) == "completions"
         return next(iter(list_missing_columns(function, payload)), "") if takes_columns else ""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -72,10 +103,16 @@ class FunctionReward(Part, slot="reward"):
     def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
         where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: reward {self.function!r}"
         function = load_function("reward", self.function)
-        call: CallsFunction = choose_call(function, self.function)
+        takes = find_signature(function, self.function)
         try:
-            said = call(function, trajectory, list(responses), messages=self.messages)
-            amounts = _spread(said, len(trajectory.steps))
+            if takes == "completions":
+                said = self._call_as_trl(function, trajectory, responses)
+            else:
+                said = function(trajectory) if takes == "trajectory" else function(trajectory, list(responses))
+            if isinstance(said, list | tuple):
+                amounts = [read_element(entry, number) for number, entry in enumerate(said)]
+            else:
+                amounts = list(pay_last(trajectory, _read_amount(said)))
         except UnfitCall as fault:
             raise RecordError(f"{where} {fault}") from None
         except (ConfigError, RecordError):
@@ -84,16 +121,6 @@ class FunctionReward(Part, slot="reward"):
             line = quote_line_in(error, function)
             raise RecordError(f"{where} raised {quote_error(error)}{line}; mend the function") from None
         return tuple(self.weight * amount for amount in amounts)
-
-
-def _spread(said: object, num_steps: int) -> list[float]:
-    """What a function returned, as a number for each step: one number is the last step's."""
-    if isinstance(said, list | tuple):
-        return [read_element(entry, number) for number, entry in enumerate(said)]
-    amount = read_number(said)
-    if amount is None:
-        raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
-    return [*[0.0] * (num_steps - 1), amount][:num_steps]
 
 
 # How a reward function is called, by the names of what it takes.
@@ -109,16 +136,10 @@ class UnfitCall(RecordError):
     """What a function takes or returns that does not fit an attempt; whoever calls it says which attempt, and which."""
 
 
-class CallsFunction(Protocol):
-    """Calls a function with what it takes of an attempt."""
-
-    def __call__(
-        self, function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
-    ) -> Any: ...
-
-
-def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
-    """Choose how a function is called; refused, with a sentence, where it takes what nobody has."""
+def find_signature(
+    function: Callable[..., Any], place: str
+) -> Literal["trajectory", "trajectory and responses", "completions"]:
+    """Find what a function takes; one that takes what nobody has is an error."""
     try:
         signature = inspect.signature(function).replace(return_annotation=EMPTY)
     except (TypeError, ValueError):
@@ -128,57 +149,16 @@ def choose_call(function: Callable[..., Any], place: str) -> CallsFunction:
     needed = [name for name in named if parameters[name].default is EMPTY]
     is_awaited = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if "completions" in named and not is_awaited:
-        return call_as_trl
+        return "completions"
     positional = [name for name in needed if parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
     if not is_awaited and positional == needed and len(needed) == 1 and "responses" not in named:
-        return _call_with_trajectory
+        return "trajectory"
     if not is_awaited and named[1:2] == ["responses"] and set(needed) <= set(named[:2]):
-        return _call_with_responses
+        return "trajectory and responses"
     kind = "is awaited or yields, and " if is_awaited else ""
     raise ConfigError(
         f"rewards: the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
     )
-
-
-def _call_with_trajectory(
-    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
-) -> Any:
-    return function(trajectory)
-
-
-def _call_with_responses(
-    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
-) -> Any:
-    return function(trajectory, responses)
-
-
-def call_as_trl(
-    function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str], *, messages: bool
-) -> Any:
-    """Call with a batch of one attempt, all by name; what it does not take is left out, as are columns nobody reads."""
-    parameters = inspect.signature(function).parameters
-    seen = [step.observation or "" for step in trajectory.steps]
-    prompt: Any = seen[0] if seen else ""
-    completion: Any = responses[-1] if responses else ""
-    if messages:
-        prompt, completion = [{"role": "user", "content": prompt}], _write_messages(seen, responses)
-    known: dict[str, list[Any]] = {name: [value] for name, value in trajectory.task.payload.items()}
-    known |= {"prompts": [prompt], "completions": [completion]}
-    known["completion_ids"] = [[token for step in trajectory.steps for token in step.response_ids]]
-    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    missing = list_missing_columns(function, trajectory.task.payload)
-    if missing:
-        raise UnfitCall(
-            f"takes {missing[0]!r}, which the task's payload does not have "
-            f"({', '.join(sorted(trajectory.task.payload)) or 'it is empty'}); add it to the tasks, or give a default"
-        )
-    said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
-    if not isinstance(said, list | tuple) or len(said) != 1:
-        raise UnfitCall(
-            f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
-            "number for each"
-        )
-    return 0.0 if said[0] is None else read_element(said[0], 0)
 
 
 def read_element(value: object, number: int) -> float:
@@ -189,6 +169,13 @@ def read_element(value: object, number: int) -> float:
         raise UnfitCall(
             f"returned a list whose element {number} is {describe_value(value)}, found {quoted}; expected a number"
         )
+    return amount
+
+
+def _read_amount(said: object) -> float:
+    amount = read_number(said)
+    if amount is None:
+        raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
     return amount
 
 
@@ -209,10 +196,3 @@ def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in (*OF_ATTEMPT, *payload)
     ]
-
-
-def _write_messages(seen: Sequence[str], responses: Sequence[str]) -> list[dict[str, str]]:
-    turns = [{"role": "assistant", "content": responses[0]}] if responses else []
-    for observation, response in zip(seen[1:], responses[1:], strict=True):
-        turns += [{"role": "user", "content": observation}, {"role": "assistant", "content": response}]
-    return turns

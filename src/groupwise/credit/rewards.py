@@ -34,6 +34,11 @@ RewardSlot = Annotated[Reward, Slot("reward")]
 """A field of a run file that a reward fills."""
 
 
+def pay_last(trajectory: Trajectory, amount: float) -> tuple[float, ...]:
+    """An amount on the last step, and 0 on those before; nothing where there is no step."""
+    return (*(0.0,) * (len(trajectory.steps) - 1), amount)[: len(trajectory.steps)]
+
+
 # Rewards that judge how well the task was done.
 
 
@@ -68,16 +73,15 @@ class OutcomeReward(Part, slot="reward"):
     """Paid where it says that it was not."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        before = (0.0,) * (len(trajectory.steps) - 1)
         if not trajectory.steps or trajectory.stop in FAULTS:
-            return (0.0,) * len(trajectory.steps)
+            return pay_last(trajectory, 0.0)
         if "success" not in trajectory.scores:
             raise RecordError(
                 f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the environment did not say whether the "
                 "task was solved, which reward 'outcome' reads; set `Outcome.success` when an attempt ends, or use "
                 "reward 'environment'"
             )
-        return (*before, self.solved if trajectory.scores["success"] else self.failed)
+        return pay_last(trajectory, self.solved if trajectory.scores["success"] else self.failed)
 
 
 class GradedReward(Part, slot="reward"):
@@ -97,10 +101,9 @@ class GradedReward(Part, slot="reward"):
     """Grade from which on it is paid."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        if not trajectory.steps or trajectory.stop in FAULTS:
-            return (0.0,) * len(trajectory.steps)
         grade = math.fsum(step.reward for step in trajectory.steps)
-        return (*(0.0,) * (len(trajectory.steps) - 1), self.weight * grade if grade >= self.min_grade else 0.0)
+        is_paid = grade >= self.min_grade and trajectory.stop not in FAULTS
+        return pay_last(trajectory, self.weight * grade if is_paid else 0.0)
 
 
 # Rewards for how an agent goes about a task: its steps, the form of its responses, actions that were refused.
@@ -176,9 +179,9 @@ class FormatReward(Part, slot="reward"):
     """Whether an attempt is paid the mean over its steps, each step in full, or one amount for all of them."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        if self.per == "whole" and trajectory.steps:
-            paid = self.kept if all(step.well_formed for step in trajectory.steps) else self.broken
-            return (*(0.0,) * (len(trajectory.steps) - 1), paid)
+        if self.per == "whole":
+            is_kept = all(step.well_formed for step in trajectory.steps)
+            return pay_last(trajectory, self.kept if is_kept else self.broken)
         share = len(trajectory.steps) if self.per == "attempt" else 1
         return tuple((self.kept if step.well_formed else self.broken) / share for step in trajectory.steps)
 
@@ -213,13 +216,11 @@ class OverlongReward(Part, slot="reward"):
         return self
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        return tuple(self.weight * self._share_of_penalty(len(step.response_ids)) for step in trajectory.steps)
-
-    def _share_of_penalty(self, length: int) -> float:
-        free = self.limit - self.buffer
-        if length <= free:
-            return 0.0
-        return (free - length) / self.buffer if length <= self.limit else -1.0
+        free, paid = self.limit - self.buffer, []
+        for length in (len(step.response_ids) for step in trajectory.steps):
+            beyond = (free - length) / self.buffer if free < length <= self.limit else -1.0
+            paid.append(self.weight * (beyond if length > free else 0.0))
+        return tuple(paid)
 
 
 class LengthReward(Part, slot="reward"):
@@ -256,12 +257,9 @@ class BrevityReward(Part, slot="reward"):
     """Score from which on an answer counts as right."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        if not trajectory.steps:
-            return ()
         length = sum(len(step.response_ids) for step in trajectory.steps)
         is_right = score_of(trajectory) >= self.solved_at
-        paid = self.weight * max(0.0, 1 - length / self.limit) if is_right else 0.0
-        return (0.0,) * (len(trajectory.steps) - 1) + (paid,)
+        return pay_last(trajectory, self.weight * max(0.0, 1 - length / self.limit) if is_right else 0.0)
 
 
 class LadderReward(Part, slot="reward"):
@@ -290,12 +288,9 @@ class LadderReward(Part, slot="reward"):
         return self
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        if not trajectory.steps or trajectory.stop in FAULTS:
-            return (0.0,) * len(trajectory.steps)
         answered = [step for step in trajectory.steps if self.levels in step.facts]
-        before = (0.0,) * (len(trajectory.steps) - 1)
-        if not answered or answered[-1].well_formed is False:
-            return (*before, 0.0)
+        if trajectory.stop in FAULTS or not answered or answered[-1].well_formed is False:
+            return pay_last(trajectory, 0.0)
         facts = answered[-1].facts
         levels = facts[self.levels]
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 0:
@@ -303,4 +298,4 @@ class LadderReward(Part, slot="reward"):
                 f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the fact {self.levels!r} is {levels!r}, "
                 "but reward 'ladder' counts matched levels with it; let the environment give a number from 0"
             )
-        return (*before, 1.0 if facts.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])
+        return pay_last(trajectory, 1.0 if facts.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])

@@ -96,23 +96,18 @@ def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[
     """The attempts of a group with what each shaper adds, one after the other; their own rewards stay known."""
     trajectories = list(group)
     for shaper in shapers:
-        trajectories = [
-            _add_amounts(trajectory, amounts, shaper)
-            for trajectory, amounts in zip(trajectories, shaper(trajectories), strict=True)
-        ]
+        for number, (trajectory, amounts) in enumerate(zip(trajectories, shaper(tuple(trajectories)), strict=True)):
+            steps = trajectory.steps
+            if len(amounts) != len(steps) or not all(map(math.isfinite, amounts)):
+                raise RecordError(
+                    f"{_name_attempt(trajectory)}: shaper {name_of(shaper)} gave {amounts!r} for {len(steps)} steps; "
+                    "give one finite number per step"
+                )
+            if any(amounts):
+                pairs = zip(steps, amounts, strict=True)
+                shaped = tuple(replace(step, shaped=step.shaped + amount) for step, amount in pairs)
+                trajectories[number] = replace(trajectory, steps=shaped)
     return trajectories
-
-
-def _add_amounts(trajectory: Trajectory, amounts: Sequence[float], shaper: Shaper) -> Trajectory:
-    if len(amounts) != len(trajectory.steps) or not all(map(math.isfinite, amounts)):
-        raise RecordError(
-            f"{_name_attempt(trajectory)}: shaper {name_of(shaper)} gave {amounts!r} for {len(trajectory.steps)} "
-            "steps; give one finite number per step"
-        )
-    if not any(amounts):
-        return trajectory
-    steps = [replace(step, shaped=step.shaped + amount) for step, amount in zip(trajectory.steps, amounts, strict=True)]
-    return replace(trajectory, steps=tuple(steps))
 
 
 REFERENCE_LOGP = "reference_logp"

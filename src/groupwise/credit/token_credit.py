@@ -7,20 +7,19 @@ Axes: S steps of the table, K sampled tokens of all steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments
+from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments, read_token_numbers
 from groupwise.data.credit import Credit, Derivation, OwnTokenTrace, TokenCredit, TokenTrace, describe_mask
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.part import Count, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import TokenCreditSlot
-from groupwise.system.errors import RecordError
 
 REFERENCE = "reference_token_logps"
 """The fact with the log-prob of each sampled token under the reference policy."""
@@ -54,29 +53,21 @@ class TokenReturn(Part, slot="token_credit"):
         return frozenset({REFERENCE} if self.kl else ())
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        return train_all(add_later(self._pay(table, tokens), table, tokens, share=self.gamma), self)
+
+    def _pay(self, table: StepTable, tokens: TokenTable) -> FloatArray:
+        """What each token brings by itself (K)."""
         rewards = place_rewards(table, tokens)
-        if self.kl:
-            rewards = rewards - self.kl * _measure_divergence(table, tokens)
-        return train_all(
-            add_later(rewards, table, tokens, share=self.gamma),
-            ReturnTrace(part=self, amounts=rewards, share=self.gamma),
+        if not self.kl:
+            return rewards
+        known = read_token_numbers(
+            table, tokens, REFERENCE, measure="reference_score, by_token = true", skipped=table.off_policy
         )
+        apart = np.where(table.off_policy[tokens.step], 0.0, tokens.column("logp", table) - known)
+        return rewards - self.kl * apart
 
-
-def _measure_divergence(table: StepTable, tokens: TokenTable) -> FloatArray:
-    """How much likelier each token was than under the reference (K); 0 for attempts of another policy."""
-    num_tokens = np.bincount(tokens.step, minlength=len(table)).tolist()
-    listed: list[float] = []
-    for step, (known, num) in enumerate(zip(table.column(REFERENCE).tolist(), num_tokens, strict=True)):
-        is_own = not table.off_policy[step]
-        if is_own and (not isinstance(known, list | tuple) or len(known) != num):
-            raise RecordError(
-                f"{table.describe_step(step)}: it has no {REFERENCE} for its {num} sampled tokens, which token_return "
-                "with kl reads; add the measure reference_score with by_token = true"
-            )
-        listed += known if is_own else [0.0] * num
-    apart = tokens.column("logp", table) - np.array(listed, dtype=np.float64)
-    return np.where(table.off_policy[tokens.step], 0.0, apart)
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        return _derive_sum(self._pay(table, tokens), table, tokens, token, share=self.gamma)
 
 
 def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
@@ -102,24 +93,14 @@ def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, shar
     return np.array(sums, dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ReturnTrace:
-    """How a token comes by its return or advantage: a sum over the tokens of its attempt from it on."""
-
-    part: Part
-    """The part."""
-    amounts: FloatArray
-    """What each token brought by itself (K)."""
-    share: float
-    """What a token has of the next one's sum."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        attempt, amounts = table.attempt[tokens.step], self.amounts.tolist()
-        later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
-        value = sum(self.share ** (k - token) * amounts[k] for k in later)
-        members = tuple((k, amounts[k]) for k in later if amounts[k])
-        words = f"sum over {len(members)} tokens of {self.share:.6g}^distance x what it brought = {value:.6g}"
-        return Derivation(value=value, formula=words, members=members)
+def _derive_sum(amounts: FloatArray, table: StepTable, tokens: TokenTable, token: int, *, share: float) -> Derivation:
+    """A sum over the tokens of an attempt from one on, each further one by a share less."""
+    attempt = table.attempt[tokens.step]
+    later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
+    value = sum(share ** (k - token) * float(amounts[k]) for k in later)
+    members = tuple((k, float(amounts[k])) for k in later if amounts[k])
+    words = f"sum over {len(members)} tokens of {share:.6g}^distance x what it brought = {value:.6g}"
+    return Derivation(value=value, formula=words, members=members)
 
 
 class WhitenedTokens(Part, slot="token_credit"):
@@ -144,8 +125,7 @@ class WhitenedTokens(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         inner = self.of(table, credit, tokens)
-        counts: BoolArray = inner.trains & table.trains[tokens.step]
-        counted = inner.values[counts]
+        counted = self._list_counted(table, inner, tokens)
         values = np.zeros(len(tokens))
         if len(counted) >= 2:
             # Relative to one value that counts, so that equal values give exactly 0.
@@ -153,41 +133,30 @@ class WhitenedTokens(Part, slot="token_credit"):
             variance = float(np.var(distance, ddof=1))
             if distance.any():
                 values[inner.trains] = (own - distance.mean()) / np.sqrt(variance + self.eps)
-        return TokenCredit(
-            values=values,
-            trains=inner.trains,
-            trace=WhitenedTrace(part=self, inner=inner, counts=counts),
-            span=inner.span,
-        )
+        return TokenCredit(values=values, trains=inner.trains, trace=self, span=inner.span)
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WhitenedTrace:
-    """How whitened credit comes about: from the credit within, and its mean and deviation over what counts."""
-
-    part: WhitenedTokens
-    """The part."""
-    inner: TokenCredit
-    """The credit within."""
-    counts: BoolArray
-    """Which tokens count in the statistics (K)."""
+    def _list_counted(self, table: StepTable, inner: TokenCredit, tokens: TokenTable) -> FloatArray:
+        """The credit that counts in the statistics: that of tokens that train, of steps that do."""
+        counts: BoolArray = inner.trains & table.trains[tokens.step]
+        return inner.values[counts]
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        trace, known = self.inner.trace, self.inner.values[self.counts].tolist()
+        inner = self.of(table, credit, tokens)
+        trace, known = inner.trace, self._list_counted(table, inner, tokens).tolist()
         if isinstance(trace, TokenTrace):
             weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
             within = Derivation(value=weight * earned, formula=f"{weight:.6g} x {earned:.6g} = {weight * earned:.6g}")
         elif hasattr(trace, "derive"):
             within = trace.derive(table, credit, tokens, token)
         else:
-            taken = float(self.inner.values[token])
-            reason = f"the credit of {name_of(self.part.of)}, whose trace {type(trace).__name__} has no derive"
+            taken = float(inner.values[token])
+            reason = f"the credit of {name_of(self.of)}, whose trace {type(trace).__name__} has no derive"
             within = Derivation(value=taken, formula=f"{taken:.6g}", not_derived=reason)
-        own, lines = within.value, (*within.lines, f"{name_of(self.part.of)}: {within.formula}")
+        own, lines = within.value, (*within.lines, f"{name_of(self.of)}: {within.formula}")
         if len(known) < 2 or len(set(known)) == 1:
             return replace(within, value=0.0, formula="nothing to whiten by: 0", lines=lines)
         mean = sum(known) / len(known)
-        spread = (sum((value - mean) ** 2 for value in known) / (len(known) - 1) + self.part.eps) ** 0.5
+        spread = (sum((value - mean) ** 2 for value in known) / (len(known) - 1) + self.eps) ** 0.5
         value = (own - mean) / spread
         return replace(
             within,
@@ -197,7 +166,7 @@ class WhitenedTrace:
         )
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        return describe_mask(self.inner, table, credit, tokens, token)
+        return describe_mask(self.of(table, credit, tokens), table, credit, tokens, token)
 
 
 # Plain ways to share the credit of a step among its tokens: discounted from the end, or to the first ones alone.
@@ -266,14 +235,19 @@ class TokenGae(Part, slot="token_credit"):
     """Share of the next token's advantage that a token has too."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
+        surprise = self._find_surprise(table, credit, tokens)
+        return train_all(add_later(surprise, table, tokens, share=self.gamma * self.lam), self)
+
+    def _find_surprise(self, table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
+        """delta of each token (K)."""
         value = _read_values(table, credit, tokens)
         attempt, following = table.attempt[tokens.step], np.zeros(len(tokens))
         following[:-1] = np.where(attempt[1:] == attempt[:-1], value[1:], 0.0)
-        surprise = place_rewards(table, tokens) + self.gamma * following - value
-        share = self.gamma * self.lam
-        return train_all(
-            add_later(surprise, table, tokens, share=share), ReturnTrace(part=self, amounts=surprise, share=share)
-        )
+        return place_rewards(table, tokens) + self.gamma * following - value
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        surprise = self._find_surprise(table, credit, tokens)
+        return _derive_sum(surprise, table, tokens, token, share=self.gamma * self.lam)
 
 
 def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:

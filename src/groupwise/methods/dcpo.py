@@ -9,10 +9,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit import NumberState, read_remembered, train_all
+from groupwise.credit import NumberState, read_remembered, read_token_numbers, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Trajectory
-from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
@@ -24,7 +23,6 @@ from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures.segment_cuts import take_sampled
 from groupwise.rollout.measures.tools import Tools
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -73,7 +71,8 @@ class TemperedCredit(Part, slot="token_credit"):
         is_right = table.episode_return > self.right_above
         level = read_remembered(table, LAST_ENTROPY, 0.0)
         weight = self.find_weight(level, float(is_right[table.attempts.first].mean()) if len(table) else 0.0)
-        tempered = _read_logps(table, tokens, "logp_hot" if level <= self.target else "logp_cold")
+        name = "logp_hot" if level <= self.target else "logp_cold"
+        tempered = read_token_numbers(table, tokens, name, measure="tempered_score")
         ratio = np.exp(tempered - tokens.column("logp", table))
         return train_all((1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio, self)
 
@@ -121,22 +120,6 @@ class LastEntropy(NumberState):
         logps = [logp for step in steps for logp in step.logp_behaviour[step.forced :]]
         if logps:
             self._value = -math.fsum(logps) / len(logps)
-
-
-def _read_logps(table: StepTable, tokens: TokenTable, name: str) -> FloatArray:
-    """A measured column of one number a sampled token (K)."""
-    column, length = table.column(name), np.bincount(tokens.step, minlength=len(table)).tolist()
-    logps: list[float] = []
-    for step, num in enumerate(length):
-        if num == 0:
-            continue
-        if not isinstance(column[step], list | tuple) or len(column[step]) != num:
-            raise RecordError(
-                f"{table.describe_step(step)}: {name} does not hold a number for each of its {num} sampled tokens; "
-                "measure it with tempered_score"
-            )
-        logps += column[step]
-    return np.array(logps, dtype=np.float64)
 
 
 class TemperedScore(Part, slot="measure"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from groupwise.credit import NumberState, ZeroSpread, read_remembered, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
-from groupwise.data.segments import BoolArray
+from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Plain, PolicyLoss, SequenceMean
@@ -74,12 +73,7 @@ class ConflictTokens(Part, slot="token_credit"):
     """Whether the credit of an answer is divided by its number of conflict tokens, as the release does."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        length = np.bincount(tokens.step, minlength=len(table))
-        entropy = np.bincount(tokens.step, weights=tokens.column("entropy", table), minlength=len(table))
-        mean_entropy = np.divide(entropy, length, out=np.zeros(len(table)), where=length > 0)
-        initial = float(mean_entropy[length > 0].mean()) if length.any() else 0.0
-        known = read_remembered(table, INITIAL_ENTROPY, UNKNOWN)
-        initial = initial if known == UNKNOWN else known
+        mean_entropy, initial = self._measure_entropy(table, tokens)
         forward, backward = (find_conflicts(table, credit, tokens, end=end) for end in ("first", "last"))
         good = (credit.values > 0)[tokens.step]
         factor = np.where(forward, np.where(good, self.boost, 0.0), 1.0)
@@ -92,7 +86,44 @@ class ConflictTokens(Part, slot="token_credit"):
             0.0,
             credit.values - self.entropy_weight * mean_entropy,
         )
-        return train_all(factor * value[tokens.step], ConflictTrace(part=self, initial=initial))
+        return train_all(factor * value[tokens.step], self)
+
+    def _measure_entropy(self, table: StepTable, tokens: TokenTable) -> tuple[FloatArray, float]:
+        """The mean entropy of each answer (S), and that of the initial policy's answers."""
+        length = np.bincount(tokens.step, minlength=len(table))
+        entropy = np.bincount(tokens.step, weights=tokens.column("entropy", table), minlength=len(table))
+        mean_entropy = np.divide(entropy, length, out=np.zeros(len(table)), where=length > 0)
+        initial = float(mean_entropy[length > 0].mean()) if length.any() else 0.0
+        known = read_remembered(table, INITIAL_ENTROPY, UNKNOWN)
+        return mean_entropy, initial if known == UNKNOWN else known
+
+    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
+        step, (_, initial) = int(tokens.step[token]), self._measure_entropy(table, tokens)
+        group = [
+            s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])
+        ]
+        answers = {s: [k for k, of in enumerate(tokens.step.tolist()) if of == s] for s in group}
+        own, position, earned = answers[step], int(tokens.position[token]), float(credit.values[step])
+        mean_entropy = math.fsum(float(tokens.entropy[k]) for k in own) / len(own)
+        by_ids = {s: [int(tokens.token[k]) for k in answer] for s, answer in answers.items()}
+        signs = {s: float(credit.values[s]) for s in group}
+        runs = _measure_run(by_ids, signs, step), _measure_run({s: ids[::-1] for s, ids in by_ids.items()}, signs, step)
+        factor, from_end = 1.0, len(own) - 1 - position
+        for is_in_run in (position < runs[0], from_end < runs[1]):
+            factor *= (self.boost if earned > 0 else 0.0) if is_in_run else 1.0
+        if self.divides_by_conflicts:
+            factor /= max(1, sum(place < runs[0] or len(own) - 1 - place < runs[1] for place in range(len(own))))
+        is_unsure = mean_entropy > self.max_entropy > initial
+        value = 0.0 if is_unsure else factor * (earned - self.entropy_weight * mean_entropy)
+        words = f"{factor:.6g} x ({earned:.6g} - {self.entropy_weight:.6g} x entropy {mean_entropy:.6g}) = {value:.6g}"
+        lines = (
+            f"mean entropy of the {len(own)} tokens of the answer: {mean_entropy:.6g}; the initial policy's: "
+            f"{initial:.6g}; too large above {self.max_entropy:.6g}",
+            f"of the answer, good and bad answers to the task share the first {runs[0]} and the last {runs[1]} tokens; "
+            f"this is number {position + 1}, so its factor is {factor:.6g}",
+        )
+        formula = f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words
+        return Derivation(value=value, formula=formula, lines=lines)
 
     def start(self, *, seed: int) -> InitialEntropy:
         return InitialEntropy(INITIAL_ENTROPY, UNKNOWN)
@@ -122,44 +153,6 @@ def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end:
     np.minimum.at(first_break, tokens.step[~is_shared], place[~is_shared])
     in_run: BoolArray = is_shared & (place < first_break[tokens.step])
     return in_run
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ConflictTrace:
-    """How `ConflictTokens` comes by a token's credit, with the initial entropy that it went by."""
-
-    part: ConflictTokens
-    """The part."""
-    initial: float
-    """Mean entropy of the initial policy's answers."""
-
-    def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        part, step = self.part, int(tokens.step[token])
-        group = [
-            s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])
-        ]
-        answers = {s: [k for k, of in enumerate(tokens.step.tolist()) if of == s] for s in group}
-        own, position, earned = answers[step], int(tokens.position[token]), float(credit.values[step])
-        mean_entropy = math.fsum(float(tokens.entropy[k]) for k in own) / len(own)
-        by_ids = {s: [int(tokens.token[k]) for k in answer] for s, answer in answers.items()}
-        signs = {s: float(credit.values[s]) for s in group}
-        runs = _measure_run(by_ids, signs, step), _measure_run({s: ids[::-1] for s, ids in by_ids.items()}, signs, step)
-        factor, from_end = 1.0, len(own) - 1 - position
-        for is_in_run in (position < runs[0], from_end < runs[1]):
-            factor *= (part.boost if earned > 0 else 0.0) if is_in_run else 1.0
-        if part.divides_by_conflicts:
-            factor /= max(1, sum(place < runs[0] or len(own) - 1 - place < runs[1] for place in range(len(own))))
-        is_unsure = mean_entropy > part.max_entropy > self.initial
-        value = 0.0 if is_unsure else factor * (earned - part.entropy_weight * mean_entropy)
-        words = f"{factor:.6g} x ({earned:.6g} - {part.entropy_weight:.6g} x entropy {mean_entropy:.6g}) = {value:.6g}"
-        lines = (
-            f"mean entropy of the {len(own)} tokens of the answer: {mean_entropy:.6g}; the initial policy's: "
-            f"{self.initial:.6g}; too large above {part.max_entropy:.6g}",
-            f"of the answer, good and bad answers to the task share the first {runs[0]} and the last {runs[1]} tokens; "
-            f"this is number {position + 1}, so its factor is {factor:.6g}",
-        )
-        formula = f"entropy {mean_entropy:.6g} is too large: 0" if is_unsure else words
-        return Derivation(value=value, formula=formula, lines=lines)
 
 
 def _measure_run(ids: Mapping[int, Sequence[int]], credit: Mapping[int, float], step: int) -> int:
