@@ -68,7 +68,12 @@ class RunLock:
             return
         path, made_folder = self.folder / LOCK, False
         try:
-            made_folder = _make(self.folder)
+            try:
+                self.folder.mkdir(parents=True)
+                made_folder = True
+            except FileExistsError:
+                if not self.folder.is_dir():
+                    raise
             descriptor, lease = _lock(path)
         except OSError as error:
             if made_folder:
@@ -81,8 +86,11 @@ class RunLock:
         self._descriptor, self._lease, self._made_folder = descriptor, lease, made_folder
         self._let_go = weakref.finalize(self, _remove_and_close, descriptor, path, lease)
         _live.add(self)
-        if self._is_draft:
-            _empty(self.folder)
+        for left_behind in self.folder.iterdir() if self._is_draft else ():  # by a writer that was killed
+            if left_behind.is_dir():
+                shutil.rmtree(left_behind, ignore_errors=True)
+            elif left_behind.name != LOCK:
+                left_behind.unlink()
 
     def release(self) -> None:
         """Give the lock back; nothing happens where this object does not have it."""
@@ -129,24 +137,8 @@ class RunLock:
                 os.close(self._descriptor)
 
 
-def _make(folder: Path) -> bool:
-    """Make a folder; whether it was not there."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-        return False
-    return True
-
-
-def _empty(folder: Path) -> None:
-    """Remove what a writer that was killed has left behind."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name != LOCK:
-            path.unlink()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [lock.forget() for lock in list(_live)])
 
 
 def _lock(path: Path) -> tuple[int, RunLease | None]:
@@ -157,56 +149,49 @@ def _lock(path: Path) -> tuple[int, RunLease | None]:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, f"{path.name} is no plain file")
-            has_flock = _flock(descriptor, path)
+            fault = _flock(descriptor, path)
             if not _is_at(descriptor, path):  # whoever held it has removed it in the meantime: that file locks nothing
                 os.close(descriptor)
                 continue
-            return descriptor, _say_holder(descriptor, path, needs_lease=not has_flock)
+            if fault is not None:
+                _log.warning(
+                    "%s cannot be locked (%s); a count in %s, written every %g seconds, keeps others out instead: "
+                    "start only one process at a time",
+                    *(path.parent, fault, path.name, BEAT_SECONDS),
+                )
+            if fault is not None or find_file_system(path.parent).is_shared:
+                lease = RunLease(path)
+                lease.take()
+                return descriptor, lease
+            try:
+                _write_holder(descriptor, describe_self())
+            except OSError:
+                _remove(descriptor, path)
+                raise
+            return descriptor, None
         except BaseException:
             os.close(descriptor)
             raise
 
 
-def _flock(descriptor: int, path: Path) -> bool:
-    """Lock an open file, or raise where it is locked; False where this system or file system has no such locks."""
+def _flock(descriptor: int, path: Path) -> str | None:
+    """Lock an open file, or raise where it is locked; why this system or file system has no such locks, or None."""
     try:
         import fcntl
-    except ImportError:  # no such thing as flock on this system
-        return _warn_unlocked(path, "this system has no flock")
-    try:
+
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return "this system has no flock"
     except OSError as error:
         if error.errno in HELD:
-            raise TrainingError(describe_taken(path.parent, _name_holder(descriptor))) from None
+            try:
+                holder = name_holder(os.pread(descriptor, MAX_LOCK_BYTES, 0))
+            except OSError:
+                holder = "another process"
+            raise TrainingError(describe_taken(path.parent, holder)) from None
         if error.errno not in UNSUPPORTED:
             raise
-        return _warn_unlocked(path, error.strerror or "no reason given")
-    return True
-
-
-def _warn_unlocked(path: Path, reason: str) -> bool:
-    _log.warning(
-        "%s cannot be locked (%s); a count in %s, written every %g seconds, keeps others out instead: start only one "
-        "process at a time",
-        path.parent,
-        reason,
-        path.name,
-        BEAT_SECONDS,
-    )
-    return False
-
-
-def _say_holder(descriptor: int, path: Path, *, needs_lease: bool) -> RunLease | None:
-    """Say who holds the lock; by a lease where the lock alone does not keep every other process out."""
-    if needs_lease or find_file_system(path.parent).is_shared:
-        lease = RunLease(path)
-        lease.take()
-        return lease
-    try:
-        write_content(descriptor, describe_self())
-    except OSError:
-        _remove(descriptor, path)
-        raise
+        return error.strerror or "no reason given"
     return None
 
 
@@ -216,14 +201,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _name_holder(descriptor: int) -> str:
-    """Who holds the lock, in words."""
-    try:
-        return name_holder(os.pread(descriptor, MAX_LOCK_BYTES, 0))
-    except OSError:
-        return "another process"
 
 
 def _remove(descriptor: int, path: Path) -> None:
@@ -238,15 +215,6 @@ def _remove_and_close(descriptor: int, path: Path, lease: RunLease | None) -> No
         _remove(descriptor, path)
     with suppress(OSError):
         os.close(descriptor)
-
-
-def _forget_in_child() -> None:
-    for lock in list(_live):
-        lock.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 # A lease on a folder that other machines see: its holder writes a count into the lock's file, again and again.
@@ -379,7 +347,7 @@ class RunLease:
         # Opened anew each time: that is when file systems ask each other for what is new, and closing sends it off.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            write_content(descriptor, self._holder | {"count": number})
+            _write_holder(descriptor, self._holder | {"count": number})
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -390,7 +358,7 @@ def describe_taken(folder: Path, holder: str) -> str:
     return f"{folder} is being written by {holder}; wait until that ends, end it, or choose another folder"
 
 
-def write_content(descriptor: int, holder: dict[str, Any]) -> None:
+def _write_holder(descriptor: int, holder: dict[str, Any]) -> None:
     """Write who holds the lock in one call, so that nobody reads half of it; what was longer before is blanked."""
     content = json.dumps(holder).encode()
     length = max(len(content), os.fstat(descriptor).st_size)
@@ -399,20 +367,20 @@ def write_content(descriptor: int, holder: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _read(path: Path) -> bytes | None:
-    """What stands in the file; None where it is gone or cannot be read."""
-    try:
-        return _read_present(path)
-    except OSError:
-        return None
-
-
 def _read_present(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         return os.pread(descriptor, MAX_LOCK_BYTES, 0).strip()
     finally:
         os.close(descriptor)
+
+
+def _read(path: Path) -> bytes | None:
+    """What stands in the file; None where it is gone or cannot be read."""
+    try:
+        return _read_present(path)
+    except OSError:
+        return None
 
 
 def _is_gone(content: bytes) -> bool:
