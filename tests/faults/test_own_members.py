@@ -11,8 +11,8 @@ import pytest
 from groupwise import ConfigError, Part, StepTable
 from groupwise.data.credit import TokenCredit
 from groupwise.data.token_table import TokenTable
-from groupwise.parts.members import MEMBERS, OPENED, check_methods
-from groupwise.parts.part import CATALOGUES, Slot, load_catalogue
+from groupwise.parts.part import Slot, load_catalogue
+from groupwise.parts.requirements import OPENED, REQUIRED, check_methods
 from groupwise.system.errors import TrainingError
 
 TABLE = StepTable.from_columns(task=["t"] * 2, attempt=[0, 1], index=[0, 0], reward=[0.0, 1.0])
@@ -103,11 +103,7 @@ def test_a_part_that_lacks_a_member_is_refused_where_it_fills_its_slot(
     assert str(raised.value).startswith(f"the {slot} {__name__}:Mine{said}")
 
 
-def test_every_slot_but_the_environment_says_what_its_parts_have() -> None:
-    assert set(MEMBERS) == set(CATALOGUES) - {"env"}
-
-
-@pytest.mark.parametrize("slot", [slot for slot in MEMBERS if slot != "model"])
+@pytest.mark.parametrize("slot", [slot for slot in REQUIRED if slot != "model"])
 def test_the_parts_that_come_with_groupwise_have_what_a_part_from_elsewhere_must_have(slot: str) -> None:
     """As classes of one's own: the tables are no stricter than what the loop calls."""
     if slot in ("engine", "learner", "weight_transfer", "tracker"):

@@ -14,8 +14,8 @@ from groupwise.credit import ByTask, EpisodeReturn, Relative
 from groupwise.data.samples import Pair
 from groupwise.data.segments import Segments
 from groupwise.data.token_table import TokenTable
-from groupwise.parts.checks import REQUIRED_RESULTS, check_drawn_tasks
 from groupwise.parts.part import CATALOGUES, Slot
+from groupwise.parts.requirements import REQUIRED, check_drawn_tasks
 from groupwise.system.text import describe_value
 
 TABLE = StepTable.from_columns(task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
@@ -145,9 +145,9 @@ def test_a_wrong_result_names_the_part_what_came_and_what_is_needed(
 
 
 def test_every_slot_but_the_environment_is_checked() -> None:
-    assert set(REQUIRED_RESULTS) == set(CATALOGUES) - {"env"}
+    assert set(REQUIRED) == set(CATALOGUES) - {"env"}
     assert {(slot, method) for slot, method, _, _ in WRONG} == {
-        (slot, method) for slot, methods in REQUIRED_RESULTS.items() for method in methods
+        (slot, name) for slot, members in REQUIRED.items() for name, required in members.items() if required.fits
     }
 
 

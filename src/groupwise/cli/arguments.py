@@ -103,8 +103,8 @@ def read_column_map(entries: Sequence[str] | None) -> Mapping[str, str] | None:
 
 # What a command may run of a run file that somebody else may have written.
 #
-# `train`, `launch`, `sweep`, `warmup`, `check env` and `check engine` are asked to run what they are given. Every other
-# command only reads, and imports nothing that a run names; those that could use it have `--trust`.
+# `train`, `launch`, `sweep`, `warmup`, `check env`, `check engine` and `check part` are asked to run what they are
+# given. Every other command only reads, and imports nothing that a run names; those that could use it have `--trust`.
 
 COMMANDS_THAT_RUN = ("train", "launch", "sweep", "warmup")
 """Commands that run what a run file names."""

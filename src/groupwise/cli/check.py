@@ -1,4 +1,4 @@
-"""`groupwise check`: whether rollouts, an environment or an engine keep the rules that credit and the loop rely on."""
+"""`groupwise check`: whether rollouts, an environment, an engine or a part keep the rules that a run relies on."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from groupwise.cli.arguments import (
 )
 from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.envs.checker.rules import NUM_TASKS, check_environment
-from groupwise.parts.part import find_part_class, name_of
+from groupwise.parts.check_part import check_part
+from groupwise.parts.outside import load_outside
+from groupwise.parts.part import Part, find_part_class, name_of
 from groupwise.report.identity_faults import CHECKS, FaultTally
 from groupwise.store.formats import open_rollouts
+from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import RuleResult
 from groupwise.training.config.run_file import parse_settings
 
@@ -36,7 +39,7 @@ RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested"
 @app.callback()
 def check(context: typer.Context) -> None:
     """Check what you hand in, with explanations."""
-    set_rights(context, may_run=context.invoked_subcommand in ("env", "engine"))
+    set_rights(context, may_run=context.invoked_subcommand in ("env", "engine", "part"))
 
 
 @app.command("engine")
@@ -136,6 +139,31 @@ def env(
         print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
     else:
         _print_rules(name_of(part), results)
+    if any(result.status == "broken" for result in results):
+        raise typer.Exit(1)
+
+
+@app.command("part")
+def part(
+    place: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your part: a grouper, a signal, a loss, ...")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the part; may repeat.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Check a part of your own against what its slot needs; exit with status 1 if a rule is broken."""
+    kind: Any = load_outside("part", place)
+    slot = getattr(kind, "slot", "")
+    if not (isinstance(kind, type) and issubclass(kind, Part)) or not slot:
+        raise ConfigError(f"{place!r} is no part with a slot; derive the class from groupwise.Part, as Part, slot=...")
+    if slot in ("env", "engine"):
+        raise ConfigError(f"{place!r} is an {slot}, which has rules of its own; use `groupwise check {slot}`")
+    made = kind(**parse_settings(settings or (), option="--set "))
+    results = check_part(made)
+    if as_json:
+        print_json({"part": made.config(), "rules": [asdict(result) for result in results]})
+    else:
+        _print_rules(name_of(made), results)
     if any(result.status == "broken" for result in results):
         raise typer.Exit(1)
 

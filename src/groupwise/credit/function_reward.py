@@ -10,8 +10,7 @@ from pydantic import field_validator
 
 from groupwise.credit.rewards import pay_last
 from groupwise.data.records import Trajectory
-from groupwise.parts.outside import may_run
-from groupwise.parts.outside_functions import FunctionPlace, is_function_place, load_function
+from groupwise.parts.outside import FunctionPlace, is_function_place, load_function, may_run
 from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.system.quoted_errors import quote_error, quote_line_in

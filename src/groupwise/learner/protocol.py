@@ -18,8 +18,8 @@ import numpy as np
 
 from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
-from groupwise.parts.members import check_methods
 from groupwise.parts.part import Slot
+from groupwise.parts.requirements import check_methods
 from groupwise.parts.slots import Loss
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.system.text import describe_value

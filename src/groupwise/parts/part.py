@@ -16,9 +16,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import ErrorDetails, core_schema
 
-from groupwise.parts.checks import guard_methods
-from groupwise.parts.members import check_members
 from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
+from groupwise.parts.requirements import check_members, guard_methods
 from groupwise.system.errors import ConfigError, nearest
 
 # What fields hold: numbers, neither infinite nor NaN; where infinity means something, pydantic's own types stand.

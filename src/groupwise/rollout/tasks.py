@@ -11,8 +11,8 @@ from pydantic import Field
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.envs.mixture import choose_next
-from groupwise.parts.checks import check_drawn_tasks
 from groupwise.parts.part import Part, Slot
+from groupwise.parts.requirements import check_drawn_tasks
 
 
 class LiveCurriculum(Protocol):

@@ -26,8 +26,8 @@ from groupwise.learner.weight_check import Canary, choose_tolerance
 from groupwise.learner.weight_sync import WeightTransfer
 from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
-from groupwise.parts.members import check_methods
 from groupwise.parts.part import name_of
+from groupwise.parts.requirements import check_methods
 from groupwise.parts.slots import Loss
 from groupwise.rollout.environment_runner import Host, open_host
 from groupwise.rollout.judges.live_judge import LiveJudge

@@ -9,8 +9,8 @@ from typing import Any
 
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
-from groupwise.parts.members import check_methods
 from groupwise.parts.part import Part, kind_of
+from groupwise.parts.requirements import check_methods
 from groupwise.parts.stateful import (
     METHODS,
     ObservedUpdate,

@@ -19,7 +19,7 @@ from groupwise.learner.protocol import ClosingLearner, Learner
 from groupwise.learner.weight_check import Canary
 from groupwise.learner.weight_sync import WeightTransfer
 from groupwise.losses.token_columns import REFERENCE_LOGP
-from groupwise.parts.checks import check_drawn_tasks
+from groupwise.parts.requirements import check_drawn_tasks
 from groupwise.parts.slots import Draw
 from groupwise.rollout.environment_runner import Host
 from groupwise.rollout.episodes import Player

@@ -111,14 +111,9 @@ def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_pat
     assert refusal(tmp_path, all_but("versions")) == "engine: not on cpu", "nothing else asks"
 
 
-class NoEngine(Part, slot="engine"):
-    """Has the slot and nothing more."""
-
-
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        (NoEngine(), "engine: '{module}:NoEngine' has no 'gives'; docs/seams/engine.md has what an engine part needs"),
         (
             Poor(gives=frozenset({"scores", "entropies"})),
             "engine: '{module}:Poor' gives 'entropies', which nobody asks for; did you mean 'entropy'? Valid: entropy, "

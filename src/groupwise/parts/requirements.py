@@ -1,0 +1,531 @@
+"""What parts that come from outside groupwise must have and return, slot by slot.
+
+A method that is missing, or that takes something else, would be a TypeError in the middle of a run. A list where an
+array is needed would fail far away, in somebody else's arithmetic. So a class from outside is looked at where its part
+fills a slot, before a model loads, and its methods are wrapped, so that each result is looked at as it comes. What is
+wrong is one sentence that names the part, what was found, and what is needed. Parts that come with groupwise are held
+to the same by the tests, and are not slowed down.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from groupwise.data.credit import Credit, TokenCredit
+from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.samples import Pair
+from groupwise.system.errors import ConfigError, GroupwiseError, TrainingError
+from groupwise.system.quoted_errors import quote_error_with_place
+from groupwise.system.text import describe_value
+
+Arguments = tuple[Any, ...]
+"""What a method was called with, by position."""
+
+
+def _find_no_fault(result: Any, arguments: Arguments) -> None:
+    return None
+
+
+class Required(NamedTuple):
+    """A member that a slot's parts have, or that is looked at where they have it."""
+
+    written: str
+    """As one would write it: what a method takes, in parentheses, or an attribute's type; empty = nobody needs it."""
+    result: str = ""
+    """What it must give, in words after "but"."""
+    fits: Callable[[Any, Arguments], object] | None = None
+    """Whether a result is that, given what the method was called with; None = anything is."""
+    find_fault: Callable[[Any, Arguments], str | None] = _find_no_fault
+    """What came instead, in words, where the value as a whole does not say it."""
+
+
+def _is_array(result: Any, kinds: str, size: int) -> bool:
+    """Whether a result is an array of one axis, of so many entries, of one of these kinds of dtype."""
+    return isinstance(result, np.ndarray) and result.dtype.kind in kinds and result.shape == (size,)
+
+
+def _is_finite_array(result: Any, size: int) -> bool:
+    return _is_array(result, "f", size) and bool(np.isfinite(result).all())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _is_list_of(result: Any, kind: type | str) -> bool:
+    """Whether a result is a list or tuple of a record; by the name of its class, where `parts` does not know it."""
+    if not isinstance(result, list | tuple):
+        return False
+    return all(type(entry).__name__ == kind if isinstance(kind, str) else isinstance(entry, kind) for entry in result)
+
+
+def _is_one_each(result: Any, arguments: Arguments) -> bool:
+    # What is inside the lists is checked where it is written down, attempt by attempt.
+    return isinstance(result, list | tuple) and len(result) == len(arguments[0])
+
+
+def _are_amounts(result: Any, arguments: Arguments = ()) -> bool:
+    return isinstance(result, list | tuple | np.ndarray) and all(map(_is_number, result))
+
+
+def _is_text(result: Any, arguments: Arguments) -> bool:
+    return isinstance(result, str)
+
+
+def _has(*names: str) -> Callable[[Any, Arguments], bool]:
+    return lambda result, arguments: all(hasattr(result, name) for name in names)
+
+
+# What credit and losses are given. Axes: S steps of a table, T tokens.
+#
+# `parts` knows no torch: a tensor is what has `detach`, a shape and a floating-point type.
+
+
+def _is_credit(result: Any, arguments: Arguments) -> bool:
+    table, trace = arguments[0], getattr(result, "trace", None)
+    return (
+        isinstance(result, Credit)
+        # Another order of as many rows would give each attempt somebody else's credit, in silence.
+        and isinstance(result.step_of_row, np.ndarray)
+        and np.array_equal(result.step_of_row, table.step_of_row)
+        and _is_finite_array(getattr(trace, "values", None), len(table))
+        and _is_array(getattr(trace, "compared", None), "b", len(table))
+    )
+
+
+def _find_token_credit_fault(result: Any, arguments: Arguments) -> str | None:
+    """Which field of token credit is wrong, and at which token; None where it is all right, or no token credit."""
+    num = len(arguments[2])
+    for name, kinds in (("values", "f"), ("trains", "b"), ("span", "i")) if isinstance(result, TokenCredit) else ():
+        column = getattr(result, name)
+        if not _is_array(column, kinds, num) and (column is not None or name != "span"):
+            return f"a TokenCredit whose {name!r} is {describe_value(column)} for {num} tokens"
+    unknown = np.flatnonzero(result.trains & ~np.isfinite(result.values)) if isinstance(result, TokenCredit) else ()
+    if len(unknown):
+        return f"a TokenCredit whose 'values' is {result.values[unknown[0]]} at token {unknown[0]}, which trains"
+    return None
+
+
+def _is_token_credit(result: Any, arguments: Arguments) -> bool:
+    return isinstance(result, TokenCredit) and _find_token_credit_fault(result, arguments) is None
+
+
+def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:
+    return hasattr(result, "detach") and tuple(result.shape) == shape and bool(result.is_floating_point())
+
+
+def _is_one_a_token(result: Any, arguments: Arguments) -> bool:
+    return _is_tensor(result, tuple(arguments[-1].logp.shape))
+
+
+def _is_loss(result: Any, arguments: Arguments) -> bool:
+    return _is_tensor(getattr(result, "loss", None), ()) and isinstance(getattr(result, "metrics", None), Mapping)
+
+
+def _find_loss_fault(result: Any, arguments: Arguments) -> str | None:
+    """Which field of a loss's result is wrong; None where it has no such field."""
+    if not hasattr(result, "loss"):
+        return None
+    name = "metrics" if _is_tensor(result.loss, ()) else "loss"
+    value = getattr(result, name, None)
+    dtype = f" of {value.dtype}" if hasattr(value, "dtype") else ""
+    return f"a {type(result).__name__} whose {name!r} is {describe_value(value)}{dtype}"
+
+
+def _is_pair(pair: Any, table: Any) -> bool:
+    if not isinstance(pair, Pair) or not all(map(_is_count, pair[:2])):
+        return False
+    steps, first = {pair.winner_step, pair.loser_step}, table.attempts.first
+    return (
+        all(step is None or _is_count(step) for step in steps)
+        # One attempt may stand against itself where two of its steps are meant.
+        and (pair.winner != pair.loser or (len(steps) == 2 and None not in steps))
+        and all(_is_number(number) and math.isfinite(number) for number in (pair.gap, pair.weight))
+        and pair.weight > 0
+        and max(pair[:2]) < len(first)
+        and bool(table.task[first[pair.winner]] == table.task[first[pair.loser]])
+    )
+
+
+OPENED: Mapping[str, Mapping[str, str]] = {
+    "learner": {
+        "learn": "(samples, totals)",
+        "imitate": "(samples, settings, *, seed, report)",
+        "logps": "(pairs, *, temperature, weights)",
+        "weights": "()",
+        "hold_reference": "(folder)",
+        "save": "(folder)",
+        "load": "(folder, *, steps)",
+        "export": "(folder)",
+    },
+    "engine": {
+        "generate": "(requests)",
+        "score": "(sequences, *, temperature)",
+        "load": "(weights, *, version)",
+    },
+    "weight_transfer": {"hand_over": "(weights, engine, *, version)"},
+    "curriculum": {"next": "(num)", "observe": "(played)", "state_dict": "()", "load_state_dict": "(state)"},
+    "state": {"columns": "(tasks)", "observe": "(update)", "state_dict": "()", "load_state_dict": "(state)"},
+}
+"""What is called of something that a part opens or starts."""
+LEARNER = ("steps", "vocabulary_size", *OPENED["learner"])
+"""What a learner has: `groupwise.learner.protocol` says what each is for."""
+NAMES = "ClassVar[frozenset[str]] = frozenset()"
+"""How a part declares names."""
+_NAMES = Required(NAMES, "a frozenset of names", lambda result, arguments: isinstance(result, frozenset))
+_MAY_NAME = _NAMES._replace(written="")
+_WORDS = Required("()", "a tuple of words", lambda result, arguments: _is_list_of(result, str))
+_TOKEN_TENSOR = "a tensor of one floating-point number for each token"
+
+REQUIRED: Mapping[str, Mapping[str, Required]] = {
+    "grouper": {
+        "__call__": Required(
+            "(table)",
+            "a NumPy array of one whole number for each step (-1 = not comparable)",
+            lambda result, arguments: _is_array(result, "i", len(arguments[0])) and (result >= -1).all(),
+        )
+    },
+    "signal": {
+        "__call__": Required(
+            "(table)",
+            "a NumPy array of one finite float for each step",
+            lambda result, arguments: _is_finite_array(result, len(arguments[0])),
+        )
+    },
+    "baseline": {
+        "__call__": Required(
+            "(values, groups)",
+            "a NumPy array of one finite float for each value, the value less its group's level,",
+            lambda result, arguments: _is_finite_array(result, len(arguments[0])),
+        )
+    },
+    "scale": {
+        "__call__": Required(
+            "(values, groups)",
+            "a NumPy array of one finite float for each group",
+            lambda result, arguments: _is_finite_array(result, len(arguments[1])),
+        )
+    },
+    "estimator": {
+        "__call__": Required(
+            "(table)",
+            "a Credit with one finite value for each step of the table, by the rows of that table "
+            "(`Credit.of(table, trace)`),",
+            _is_credit,
+        )
+    },
+    "token_credit": {
+        "__call__": Required(
+            "(table, credit, tokens)",
+            "a TokenCredit with one float, finite where the token trains, and one boolean for each token",
+            _is_token_credit,
+            _find_token_credit_fault,
+        )
+    },
+    "filter": {
+        "__call__": Required(
+            "(table)",
+            "a NumPy array of one boolean for each step (True = it may train)",
+            lambda result, arguments: _is_array(result, "b", len(arguments[0])),
+        )
+    },
+    "reward": {"__call__": Required("(trajectory)", "a tuple of one number for each step", _are_amounts)},
+    "measure": {
+        "needs": _NAMES,
+        "__call__": Required("(groups, tools, *, draw)", "a list of one list of attempts for each group", _is_one_each),
+    },
+    "judge": {
+        "__call__": Required(
+            "(questions)",
+            "a list of one finite number for each question",
+            lambda result, arguments: (
+                _is_one_each(result, arguments) and _are_amounts(result) and all(map(math.isfinite, result))
+            ),
+        )
+    },
+    "shaper": {
+        "needs_entropy": Required("ClassVar[bool] = False"),
+        "__call__": Required(
+            "(group)",
+            "a list of one tuple of numbers, a number for each step, for each attempt",
+            lambda result, arguments: _is_one_each(result, arguments) and all(map(_are_amounts, result)),
+        ),
+    },
+    "replay": {
+        "max_log_ratio": Required("float | None = None"),
+        "__call__": Required(
+            "(groups, past_attempts, *, version, draw)",
+            "a list of RecalledAttempt",
+            lambda result, arguments: _is_list_of(result, RecalledAttempt),
+        ),
+    },
+    "guidance": {
+        "words": _WORDS,
+        "choose": Required(
+            "(tasks, past_attempts, *, draw)",
+            "a list of PastAttempt",
+            lambda result, arguments: _is_list_of(result, PastAttempt),
+        ),
+        "text": Required("(past, say)", "text", _is_text),
+        "joins_unguided_group": Required(
+            "(trajectory)", "True or False", lambda result, arguments: isinstance(result, bool | np.bool_)
+        ),
+    },
+    "loss": {
+        "needs": _NAMES,
+        "unit": Required('ClassVar[str] = "sample"'),
+        "__call__": Required(
+            "(columns, totals)",
+            "a LossResult with a loss that is a tensor of one number, and metrics",
+            _is_loss,
+            _find_loss_fault,
+        ),
+        "columns": _MAY_NAME,
+        "channels": _MAY_NAME,
+        "first_pass": Required(
+            "",
+            "a summary whose parts add up, by `+` or by a method `merge` (a list would grow with every micro-batch),",
+            lambda result, arguments: (
+                not isinstance(result, list | tuple | str) and (hasattr(result, "merge") or hasattr(result, "__add__"))
+            ),
+        ),
+    },
+    "pairing": {
+        "__call__": Required(
+            "(table)",
+            "a list of Pair, each of two attempts at one task and of a weight above 0,",
+            lambda result, arguments: (
+                isinstance(result, list | tuple) and all(_is_pair(pair, arguments[0]) for pair in result)
+            ),
+        )
+    },
+    "ratio": {"__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token)},
+    "surrogate": {
+        "__call__": Required(
+            "(ratio_T, columns)",
+            f"a TokenLoss, whose loss is {_TOKEN_TENSOR},",
+            lambda result, arguments: hasattr(result, "clipped") and _is_one_a_token(result.loss, arguments),
+        )
+    },
+    "correction": {"__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token)},
+    "penalty": {
+        "weight": Required("float = 1.0"),
+        "__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token),
+    },
+    "aggregate": {
+        "__call__": Required(
+            "(loss_T, columns, totals)", "a tensor of one number", lambda result, arguments: _is_tensor(result, ())
+        )
+    },
+    "memory": {
+        "first_shown": Required(
+            "(num_past)",
+            "a whole number between 0 and the number of past steps",
+            lambda result, arguments: _is_count(result) and result <= arguments[0],
+        )
+    },
+    "action_rule": {
+        "read": Required(
+            "(text, *, stopped, admissible)",
+            "an Action of a text and a boolean",
+            lambda result, arguments: isinstance(result, tuple) and [*map(type, result)] == [str, bool],
+        ),
+        "say": Required("(action, *, admissible)", "text", _is_text),
+    },
+    "template": {
+        "is_one_message": Required("bool = False"),
+        "asks_for_tags": Required("bool = False"),
+        "words": _WORDS,
+        "write_opening": Required("(instruction, goal, guidance_text)", "text", _is_text),
+        "write_observation": Required("(seen)", "text", _is_text),
+        "write_step": Required("(past, seen, *, num_past)", "text", _is_text),
+    },
+    "plan": {
+        "attempts": Required("int = 8"),
+        "next": Required(
+            "(played, wanted, *, tools, past_attempts, draw)",
+            "a list of AttemptRequest",
+            lambda result, arguments: _is_list_of(result, "AttemptRequest"),
+        ),
+        "choose": Required(
+            "(played, wanted)",
+            "a list of groups, each a list of trajectories,",
+            lambda result, arguments: (
+                isinstance(result, list | tuple) and all(_is_list_of(group, "Trajectory") for group in result)
+            ),
+        ),
+        "words": _WORDS._replace(written=""),
+    },
+    "admission": {
+        "__call__": Required(
+            "(group, *, draw)",
+            "a list of those trajectories of the group that are admitted",
+            lambda result, arguments: _is_list_of(result, "Trajectory"),
+        )
+    },
+    "curriculum": {
+        "start": Required(
+            "(tasks, seed)",
+            "something with next, observe, state_dict and load_state_dict",
+            _has("next", "observe", "state_dict", "load_state_dict"),
+        )
+    },
+    "schedule": {
+        "__call__": Required(
+            "(step)", "a share between 0 and 1", lambda result, arguments: _is_number(result) and 0 <= result <= 1
+        )
+    },
+    "tracker": {
+        "package": Required('ClassVar[str] = ""', "text", _is_text),
+        "start": Required(
+            "(config, folder, *, run_id)",
+            "something with run_id, log and finish",
+            _has("run_id", "log", "finish"),
+        ),
+    },
+    "engine": {
+        "gives": Required(NAMES),
+        "precision": Required('str = "float32"'),
+        "check_device": Required("(device)"),
+        "open": Required(
+            "(source)",
+            "an engine, with gives, version, context, generate, score and load,",
+            _has("gives", "version", "context", "generate", "score", "load"),
+        ),
+    },
+    "learner": {
+        "open": Required("(model, loss, *, temperature)", f"something with {', '.join(LEARNER)}", _has(*LEARNER))
+    },
+    "weight_transfer": {"open": Required("(folder)", "something with hand_over", _has("hand_over"))},
+    "model": {
+        "open": Required(
+            "(*, words, seed)",
+            "a pair of a model and a tokenizer",
+            lambda result, arguments: isinstance(result, tuple) and len(result) == 2,
+        )
+    },
+}
+"""What the parts of a slot have, and what their methods return. Environments are checked where they are asked, attempt
+by attempt."""
+
+DECLARED_BY_CLASS: Mapping[str, tuple[str, ...]] = {
+    "measure": ("needs",),
+    "loss": ("needs", "columns", "channels"),
+    "engine": ("gives",),
+}
+"""Names that a class declares of itself, and that no run file sets: they are no fields."""
+EXTERNAL_SLOTS = frozenset({"env", "model", "engine", "tracker"})
+"""Slots whose parts reach beyond the process: what they raise is told where they are opened."""
+
+
+def _is_own(kind: type) -> bool:
+    """Whether a class comes with groupwise."""
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def guard_methods(part: type, slot: str) -> None:
+    """Have the methods of a class from outside checked for what its slot needs, each time they are called."""
+    if _is_own(part):
+        return
+    for name, required in REQUIRED.get(slot, {}).items():
+        method = vars(part).get(name)
+        if required.fits is None:
+            continue
+        if isinstance(method, property) and method.fget is not None:
+            setattr(part, name, property(_guard(method.fget, part, slot, name, required), doc=method.__doc__))
+        elif callable(method):
+            setattr(part, name, _guard(method, part, slot, name, required))
+
+
+def _guard(method: Callable[..., Any], part: type, slot: str, name: str, required: Required) -> Callable[..., Any]:
+    """Wrap a method: a wrong result, or an exception, is told in a sentence that names the part."""
+    assert required.fits is not None, "else nothing is guarded"
+    fits = required.fits
+
+    @functools.wraps(method)
+    def call_and_check(self: Any, *arguments: Any, **by_name: Any) -> Any:
+        where = f"the {slot} {part.__module__}:{part.__qualname__}{'' if name == '__call__' else f': {name}'}"
+        try:
+            result = method(self, *arguments, **by_name)
+        except GroupwiseError:
+            raise
+        except Exception as error:
+            if slot in EXTERNAL_SLOTS:
+                raise
+            raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; mend it") from error
+        if not fits(result, arguments):
+            found = required.find_fault(result, arguments) or describe_value(result)
+            raise ConfigError(f"{where} gave {found}, but {required.result} is needed")
+        return result
+
+    return call_and_check
+
+
+def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
+    """Refuse what a curriculum at work gave for tasks, if it is something else."""
+    if not _is_list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
+        raise ConfigError(
+            f"the curriculum {type(curriculum).__name__}: next gave {describe_value(tasks)}, but a list of {num} tasks "
+            "is needed"
+        )
+
+
+def check_members(part: Any, slot: str) -> None:
+    """Refuse a part from outside that lacks what its slot needs, or whose methods take something else."""
+    kind = type(part)
+    if _is_own(kind):
+        return
+    where = f"the {slot} {kind.__module__}:{kind.__qualname__}"
+    for name in DECLARED_BY_CLASS.get(slot, ()):
+        if name in kind.model_fields:
+            raise ConfigError(f"{where} has {name!r} as a field; write `{name}: {NAMES.partition(' =')[0]} = ...`")
+    members = {name: required.written for name, required in REQUIRED.get(slot, {}).items() if required.written}
+    # What some of them declare of themselves changes how they are called.
+    if slot == "filter" and getattr(part, "reads_credit", False):
+        members["__call__"] = "(table, credit)"
+    if slot == "loss" and hasattr(kind, "first_pass"):
+        members |= {"first_pass": "(columns, totals)", "__call__": "(columns, totals, summary)"}
+    _check(part, where, members)
+
+
+def check_methods(opened: Any, kind: str, where: str) -> None:
+    """Refuse something that a part opened whose methods do not take what they will be called with."""
+    if not _is_own(type(opened)):
+        _check(opened, f"{where}: {type(opened).__name__}", OPENED[kind])
+
+
+def _check(thing: Any, where: str, members: Mapping[str, str]) -> None:
+    for name, written in members.items():
+        is_method = written.startswith("(")
+        taken = ", ".join(["self", *written[1:-1].split(", ")]).removesuffix(", ")
+        wanted = f"def {name}({taken})" if is_method else f"{name}: {written}"
+        # Asked of the class first: a property may be dear to compute, or need what is not there yet.
+        # Every class can be called, so that `hasattr` would find `__call__` on each.
+        if not any(name in vars(kind) for kind in type(thing).__mro__) and not hasattr(thing, name):
+            raise ConfigError(f"{where} has no {name!r}; write `{wanted}`")
+        if is_method and not _takes(getattr(thing, name), written):
+            raise ConfigError(f"{where}: {name!r} cannot be called with {written}; write `{wanted}`")
+
+
+def _takes(method: Any, written: str) -> bool:
+    """Whether a method can be called with what is written, in that order."""
+    if not callable(method):
+        return False
+    by_place, _, by_name = ([name for name in names.split(", ") if name] for names in written[1:-1].partition("*"))
+    try:
+        inspect.signature(method).bind(*by_place, **dict.fromkeys(by_name))
+    except TypeError:
+        return False
+    except ValueError:  # nobody can say what it takes
+        return True
+    return True
