@@ -74,9 +74,9 @@ def keeps_tasks_apart(part: Part) -> str:
 
 def goes_on_where_it_was(part: Part) -> str:
     """A run that goes on starts the part from what the journal kept of it."""
+    where, tasks = kind_of(type(part)), [Task(id="pears"), Task(id="plums")]
     if not is_stateful(part):
         raise NotTestedError("it remembers nothing: it has no method start(seed)")
-    where, tasks = kind_of(type(part)), [Task(id="pears"), Task(id="plums")]
     state, again = part.start(seed=0), part.start(seed=0)
     check_methods(state, "state", where)
     kept = read_part_state(where, state)

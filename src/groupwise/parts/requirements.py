@@ -110,9 +110,9 @@ def _find_token_credit_fault(result: Any, arguments: Arguments) -> str | None:
         column = getattr(result, name)
         if not _is_array(column, kinds, num) and (column is not None or name != "span"):
             return f"a TokenCredit whose {name!r} is {describe_value(column)} for {num} tokens"
-    unknown = np.flatnonzero(result.trains & ~np.isfinite(result.values)) if isinstance(result, TokenCredit) else ()
-    if len(unknown):
-        return f"a TokenCredit whose 'values' is {result.values[unknown[0]]} at token {unknown[0]}, which trains"
+    if isinstance(result, TokenCredit) and (result.trains & ~np.isfinite(result.values)).any():
+        first = int(np.flatnonzero(result.trains & ~np.isfinite(result.values))[0])
+        return f"a TokenCredit whose 'values' is {result.values[first]} at token {first}, which trains"
     return None
 
 
@@ -138,7 +138,7 @@ def _find_loss_fault(result: Any, arguments: Arguments) -> str | None:
         return None
     name = "metrics" if _is_tensor(result.loss, ()) else "loss"
     value = getattr(result, name, None)
-    dtype = f" of {value.dtype}" if hasattr(value, "dtype") else ""
+    dtype = f" of {value.dtype}" if value is not None and hasattr(value, "dtype") else ""
     return f"a {type(result).__name__} whose {name!r} is {describe_value(value)}{dtype}"
 
 

@@ -137,8 +137,13 @@ class RunLock:
                 os.close(self._descriptor)
 
 
+def _forget_in_child() -> None:
+    for lock in list(_live):
+        lock.forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [lock.forget() for lock in list(_live)])
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _lock(path: Path) -> tuple[int, RunLease | None]:
