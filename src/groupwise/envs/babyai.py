@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from io import StringIO
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import Proposal, check_env, choose_split, draw_panels, panel_sizes_of
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, RecordError, nearest
@@ -61,7 +61,7 @@ class Babyai(Part, slot="env"):
     """Whether each text begins with the mission; for prompts that do not say `Observation.goal` themselves."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.level, panel_sizes_of(self)), split)
+        return choose_split(draw_panels(ENV, _propose, self.level, sizes=panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> BabyaiEnvironment:
         check_env(task, ENV)
@@ -81,36 +81,31 @@ class Babyai(Part, slot="env"):
         return f"Do the mission, one action at a time: {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
 
 
-class BabyaiEnvironment:
+class BabyaiEnvironment(SteppedEnvironment):
     """One attempt at a mission."""
 
     def __init__(self, task: Task, part: Babyai, world: Any) -> None:
+        super().__init__(task, part.max_steps)
         self._task, self._part, self._world = task, part, world
-        self._progress = Progress(task, max_steps=part.max_steps)
         self._taken: tuple[int, ...] = ()
         self._guide: Guide | None = None
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         if action not in ACTIONS:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), accepted=False)
         notice = "" if action in list_actions(self._world) else NOTHING_HAPPENS
         number = ACTIONS.index(action)
         _, reward, terminated, truncated, _ = self._world.step(number)
         self._taken = (*self._taken, number)
-        self._observation = self._observe(notice)
         success = bool(reward > 0) if terminated else None
-        return self._progress.outcome(self._observation, success=success, reward=float(reward), cut_off=bool(truncated))
+        seen = self._observe(notice)
+        return self._progress.outcome(seen, success=success, reward=float(reward), cut_off=bool(truncated))
 
-    def fork(self) -> BabyaiEnvironment:
-        twin = copy.copy(self)
-        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
-        twin._guide = None  # it follows again when it is asked
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._world, twin._guide = deepcopy(self._world), None  # the guide follows again when it is asked
         return twin
 
     def expert(self) -> str | None:
@@ -159,25 +154,20 @@ class Guide:
 
 
 def start_world(level: str, seed: int) -> Any:
-    """A level's world at its beginning."""
-    with _silence_output():
+    """A level's world at its beginning, without what the package prints while it draws one again."""
+    known = [name for name in _load_registry().registry if name.startswith(PREFIX)]
+    if level not in known:
+        raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
+    with redirect_stdout(StringIO()):
         world = _load_registry().make(level, disable_env_checker=True).unwrapped
         world.gen_obs = dict  # the numbers that it would show at each step take longer than the step, and nobody asks
         world.reset(seed=seed)
     return world
 
 
-@cache
-def _build_panels(level: str, sizes: PanelSizes) -> Panels:
-    known = [name for name in _load_registry().registry if name.startswith(PREFIX)]
-    if level not in known:
-        raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
-
-    def propose(seed: int) -> Proposal:
-        mission, start = _identify_world(start_world(level, seed))
-        return Proposal(payload={"level": level, "mission": mission, "start": start}, seed=seed, tags=(level,))
-
-    return build_panels(ENV, propose, sizes=sizes._asdict())
+def _propose(level: str, seed: int) -> Proposal:
+    mission, start = _identify_world(start_world(level, seed))
+    return Proposal(payload={"level": level, "mission": mission, "start": start}, seed=seed, tags=(level,))
 
 
 def _identify_world(world: Any) -> tuple[str, str]:
@@ -192,13 +182,6 @@ def _load_registry() -> Any:
         return import_module("gymnasium")
     except ImportError:
         raise report_missing_package(ENV) from None
-
-
-@contextmanager
-def _silence_output() -> Iterator[None]:
-    """Without what the package prints while it draws a world again that it could not use."""
-    with redirect_stdout(StringIO()):
-        yield
 
 
 # A BabyAI world in words: what is in view, which actions do something, what makes a situation.

@@ -6,24 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from itertools import combinations
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.facts import write_checks
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment, show_text
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import GroupwiseError
 
 ENV = "countdown"
-SIZES = {"train": 2000, "validation": 200, "test": 400}
+SIZES = PanelSizes(train=2000, validation=200, test=400)
 
 
 class Countdown(Part, slot="env", self_contained=True):
@@ -53,7 +52,8 @@ class Countdown(Part, slot="env", self_contained=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.num_numbers, self.largest_number, self.largest_target), split)
+        settings = self.num_numbers, self.largest_number, self.largest_target
+        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> CountdownEnvironment:
         check_env(task, ENV)
@@ -67,33 +67,26 @@ class Countdown(Part, slot="env", self_contained=True):
         return "Write an expression that uses each number once, with + - * / and ( )."
 
 
-class CountdownEnvironment:
+class CountdownEnvironment(SteppedEnvironment):
     """One attempt at a target."""
 
-    __slots__ = ("_numbers", "_observation", "_part", "_progress", "_target")
-
     def __init__(self, task: Task, part: Countdown) -> None:
+        super().__init__(task, part.max_steps)
         self._part = part
-        self._numbers = [int(number) for number in task.payload["numbers"]]
-        self._target = int(task.payload["target"])
-        self._progress = Progress(task, max_steps=part.max_steps)
-        listed = ", ".join(str(number) for number in self._numbers)
-        self._observation = _make_observation(f"Make {self._target} from {listed}.")
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._numbers: list[int] = task.payload["numbers"]
+        self._target: int = task.payload["target"]
+        self._progress.observation = show_text(f"Make {self._target} from {', '.join(map(str, self._numbers))}.")
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         expression = check_expression(action, numbers=self._numbers, target=self._target)
-        if expression is None or not expression.fits:
-            self._observation = _make_observation("That is not an answer.")
-            facts = self._tell_facts(expression)
-            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
-        self._observation = _make_observation("Right." if expression.is_right else "Wrong.")
-        reward = self._part.success_reward if expression.is_right else 0.0
         facts = self._tell_facts(expression)
-        return self._progress.outcome(self._observation, success=expression.is_right, reward=reward, facts=facts)
+        if expression is None or not expression.fits:
+            seen = show_text("That is not an answer.")
+            return self._progress.outcome(seen, success=False, accepted=False, facts=facts)
+        seen = show_text("Right." if expression.is_right else "Wrong.")
+        reward = self._part.success_reward if expression.is_right else 0.0
+        return self._progress.outcome(seen, success=expression.is_right, reward=reward, facts=facts)
 
     def _tell_facts(self, expression: CheckedExpression | None) -> dict[str, Any]:
         gold = {"gold_answer": str(self._target)}
@@ -105,12 +98,6 @@ class CountdownEnvironment:
         checks = write_checks(read=True, fits=True, right=is_right)
         answer = {"answer": str(expression.value), "exact": is_right}
         return {**answer, **gold, "expression": expression.text, "checks": checks}
-
-    def fork(self) -> CountdownEnvironment:
-        twin = CountdownEnvironment.__new__(CountdownEnvironment)
-        twin._part, twin._numbers, twin._target = self._part, self._numbers, self._target
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_expression(self._numbers, self._target)
@@ -141,15 +128,6 @@ def check_expression(answer: str, *, numbers: list[int], target: int) -> Checked
         return None
     fits = sorted(used) == sorted(numbers)
     return CheckedExpression(text=format_expression(answer), value=value, fits=fits, is_right=fits and value == target)
-
-
-def _make_observation(text: str) -> Observation:
-    return Observation(text=text, state_key=text)
-
-
-@cache
-def _build_panels(num_numbers: int, largest_number: int, largest_target: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(num_numbers, largest_number, largest_target, index), sizes=SIZES)
 
 
 def _draw(num_numbers: int, largest_number: int, largest_target: int, index: int) -> Proposal | None:

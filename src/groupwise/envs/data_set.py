@@ -37,7 +37,6 @@ from groupwise.envs.kit.panel import (
     check_disjoint,
     check_env,
     choose_split,
-    digest_of_content,
 )
 from groupwise.envs.kit.row_files import SAYS_SPLIT, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.words import collect_vocabulary
@@ -46,7 +45,7 @@ from groupwise.envs.verifier.verifier import Verdict, find_verifier
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import SHOWN_AS_PATH, make_absolute, resolve_by
 from groupwise.system.errors import ConfigError, FileError
-from groupwise.system.json_text import is_plain
+from groupwise.system.json_text import digest_value, is_plain
 from groupwise.system.quoted_errors import quote_error
 from groupwise.system.text import quote_line
 
@@ -432,10 +431,10 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
     panels: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
     owner: dict[str, str] = {}
     moved: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
-    in_test_path = {digest_of_content(row.identify_prompt()) for row in tests}
+    in_test_path = {digest_value(row.identify_prompt()) for row in tests}
     for split in reversed(SPLITS):
         for row in (row for said, row in assigned if said == split):
-            prompt = digest_of_content(row.identify_prompt())
+            prompt = digest_value(row.identify_prompt())
             if owner.setdefault(prompt, split) == split:
                 task = Task.create(env=ENV, split=split, payload=row.values, tags=row.tags)
                 panels[split][task.id] = task

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import field_validator
 
-from groupwise.data.records import Task
 from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.package_games import (
     BEGINNING,
-    GameEnvironment,
     GameReply,
     PackageGames,
-    build_instance_panels,
-    collect_words_in_files,
     digest_instance,
     summarise_error,
 )
-from groupwise.envs.kit.packages import package_version, report_missing_package
-from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.packages import report_missing_package
 from groupwise.system.errors import ConfigError, nearest
 
 ENV = "gem"
 PACKAGE = "gem"
-DISTRIBUTION = "gem-llm"
 GAMES = "game:"
 """What the names of games begin with; the others are questions from files that GEM would download."""
 COUNTED = re.compile(r"^At turn \d+, ")
@@ -52,6 +43,8 @@ class Gem(PackageGames, slot="env"):
     from what its seed makes. There is no expert.
     """
 
+    env = ENV
+    distribution = "gem-llm"
     id: str
     """Name in GEM's registry, beginning with "game:"."""
 
@@ -62,40 +55,19 @@ class Gem(PackageGames, slot="env"):
             raise ValueError(f"{id!r} is not a game; GEM's games are called {GAMES}..., and questions have kinds here")
         return id
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.id, self.options, self.seeds_differ, panel_sizes_of(self)), split)
+    def begin(self, id: str, kwargs: Mapping[str, Any], seed: int) -> GemGame:
+        return GemGame(_make_game(id, kwargs), seed, self)
 
-    def open(self, task: Task) -> GameEnvironment:
-        check_env(task, ENV)
-        begin = partial(
-            GemGame,
-            str(task.payload["id"]),
-            task.payload["kwargs"],
-            task.seed,
-            success_reward=self.success_reward,
-            seeds_differ=self.seeds_differ,
-        )
-        return self.open_copy(task, begin)
-
-    def vocabulary(self) -> tuple[str, ...]:
-        file = Path(str(import_module(type(_make_game(self.id, self.kwargs)).__module__).__file__))
-        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *collect_words_in_files(file)))
+    def find_files(self) -> list[Path]:
+        return [_find_file(_make_game(self.id, self.kwargs))]
 
 
 class GemGame:
     """A game of GEM, from its beginning."""
 
-    def __init__(
-        self,
-        id: str,
-        kwargs: Mapping[str, Any],
-        seed: int,
-        *,
-        success_reward: float = 1.0,
-        seeds_differ: bool = False,
-    ) -> None:
-        self.inner: Any = _make_game(id, kwargs)
-        self._solved_at = success_reward
+    def __init__(self, inner: Any, seed: int, part: Gem) -> None:
+        self.inner = inner
+        self._solved_at = part.success_reward
         self._said: frozenset[str] = frozenset()
         rules, more = self.inner.reset(seed=seed)
         self.goal = str(rules).strip()
@@ -103,7 +75,7 @@ class GemGame:
         self.first = self._make_reply("", more)
         # Not the instructions: their examples are drawn too, and would make two games of one.
         state = {name: value for name, value in vars(self.inner).items() if not name.startswith("_np_random")}
-        self.instance = digest_instance(state, seed if seeds_differ else None)
+        self.instance = digest_instance(state, seed if part.seeds_differ else None)
 
     def play(self, action: str) -> GameReply:
         """Take an action."""
@@ -131,15 +103,6 @@ def _read_board(more: Mapping[str, Any]) -> str:
     return board if "\n" in board else ""
 
 
-@lru_cache(8)
-def _build_panels(id: str, kwargs: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
-    options = json.loads(kwargs)
-    _make_game(id, options)  # or it says what is missing
-    payload = {"id": id, "kwargs": options, "version": package_version(ENV, DISTRIBUTION)}
-    begin = partial(GemGame, id, options, seeds_differ=seeds_differ)
-    return build_instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
-
-
 def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         gem = import_module(PACKAGE)
@@ -153,5 +116,9 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
         game = gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
         raise ConfigError(f"gem {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs") from None
-    refuse_eval(ENV, id, Path(str(import_module(type(game).__module__).__file__)))
+    refuse_eval(ENV, id, _find_file(game))
     return game
+
+
+def _find_file(game: Any) -> Path:
+    return Path(str(import_module(type(game).__module__).__file__))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Annotated, Any
+from copy import deepcopy
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import check_env, list_seed_tasks
+from groupwise.envs.kit.progress import SteppedEnvironment, say_nothing_happens
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part
@@ -69,9 +69,7 @@ class Gymnasium(Part, slot="env"):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        check_split(split)
-        payload = {"id": self.id, "kwargs": self.kwargs}
-        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload)
+        return list_seed_tasks(ENV, self, split, {"id": self.id, "kwargs": self.kwargs})
 
     def open(self, task: Task) -> GymnasiumEnvironment:
         check_env(task, ENV)
@@ -96,54 +94,35 @@ class Gymnasium(Part, slot="env"):
         return self.actions or tuple(str(action) for action in range(int(count)))
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnvironment(SteppedEnvironment):
     """One attempt in a Gymnasium environment."""
 
     def __init__(self, task: Task, part: Gymnasium, world: gymnasium.Env[Any, Any], names: tuple[str, ...]) -> None:
-        self._part, self._world, self._names = part, world, names
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._total = 0.0
-        seen, about = world.reset(seed=task.seed)
-        self._observation = self._observe(seen, about)
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        self._part, self._world, self._names, self._total = part, world, names, 0.0
+        self._progress.observation = self._observe(*world.reset(seed=task.seed))
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         if action not in self._names:
-            seen = self._observation
-            text = seen.text.removeprefix(f"{NOTHING_HAPPENS} ")
-            self._observation = Observation(
-                text=f"{NOTHING_HAPPENS} {text}", state_key=seen.state_key, admissible=seen.admissible
-            )
-            return self._progress.outcome(self._observation, accepted=False)
-        seen, reward, terminated, truncated, about = self._world.step(self._names.index(action))
-        self._total += float(reward)
-        self._observation = self._observe(seen, about)
+            return self._progress.outcome(say_nothing_happens(self.observe()), accepted=False)
+        seen, earned, terminated, truncated, about = self._world.step(self._names.index(action))
+        reward, threshold = float(earned), self._part.success_return
+        self._total += reward
+        success = None
         if terminated:
-            return self._progress.outcome(
-                self._observation, success=self._is_success(float(reward)), reward=float(reward)
-            )
-        return self._progress.outcome(self._observation, reward=float(reward), cut_off=bool(truncated))
+            success = reward > 0 if threshold is None else self._total >= threshold
+        observation = self._observe(seen, about)
+        return self._progress.outcome(observation, success=success, reward=reward, cut_off=bool(truncated))
 
-    def fork(self) -> GymnasiumEnvironment:
-        twin = GymnasiumEnvironment.__new__(GymnasiumEnvironment)
-        twin._part, twin._names, twin._observation, twin._total = (
-            self._part,
-            self._names,
-            self._observation,
-            self._total,
-        )
-        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._world = deepcopy(self._world)
         return twin
 
-    def _is_success(self, reward: float) -> bool:
-        threshold = self._part.success_return
-        return reward > 0 if threshold is None else self._total >= threshold
-
     def _observe(self, seen: Any, about: dict[str, Any]) -> Observation:
-        text = _describe_observation(seen)
+        numbers = seen if isinstance(seen, tuple) else (seen,)
+        text = seen if isinstance(seen, str) else f"state {' '.join(str(int(number)) for number in numbers)}"
         mask = about.get("action_mask")
         admissible = tuple(name for index, name in enumerate(self._names) if mask is None or mask[index])
         return Observation(text=text, state_key=text, admissible=admissible)
@@ -171,10 +150,3 @@ def _count_observations(space: gymnasium.Space[Any]) -> int:
     if isinstance(space, spaces.Tuple):
         return max(_count_observations(part) for part in space.spaces)
     raise ConfigError(f"gymnasium: the observations are {space}; text, or whole numbers from 0, are needed")
-
-
-def _describe_observation(seen: Any) -> str:
-    if isinstance(seen, str):
-        return seen
-    numbers = seen if isinstance(seen, tuple) else (seen,)
-    return f"state {' '.join(str(int(number)) for number in numbers)}"

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.panel import Panels, Proposal, check_env, choose_split, divide_panels
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 
@@ -58,22 +58,15 @@ class Identity(Part, slot="env", self_contained=True):
         return "Repeat the word."
 
 
-class IdentityEnvironment:
+class IdentityEnvironment(SteppedEnvironment):
     """One attempt at repeating words."""
 
-    __slots__ = ("_answers", "_num_right", "_progress", "_sequence")
-
     def __init__(self, task: Task, part: Identity) -> None:
+        super().__init__(task, part.max_steps)
         self._sequence: tuple[str, ...] = tuple(task.payload["words"])
         self._answers = WORDS[: part.num_words]
-        self._progress = Progress(task, max_steps=part.max_steps)
         self._num_right = 0
-
-    def observe(self) -> Observation:
-        if self._progress.steps == len(self._sequence):
-            return Observation(text="Done.", state_key="done", admissible=())
-        word = self._sequence[self._progress.steps]
-        return Observation(text=f"Say {word}.", state_key=word, admissible=self._answers)
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         step = self._progress.step()
@@ -82,16 +75,16 @@ class IdentityEnvironment:
         last = self._progress.steps == len(self._sequence)
         success = self._num_right == len(self._sequence) if last else None
         accepted = action in self._answers
-        return self._progress.outcome(self.observe(), success=success, reward=float(right), accepted=accepted)
-
-    def fork(self) -> IdentityEnvironment:
-        twin = IdentityEnvironment.__new__(IdentityEnvironment)
-        twin._sequence, twin._answers, twin._num_right = self._sequence, self._answers, self._num_right
-        twin._progress = self._progress.fork()
-        return twin
+        return self._progress.outcome(self._observe(), success=success, reward=float(right), accepted=accepted)
 
     def expert(self) -> str | None:
         return None if self._progress.ended else self._sequence[self._progress.steps]
+
+    def _observe(self) -> Observation:
+        if self._progress.steps == len(self._sequence):
+            return Observation(text="Done.", state_key="done", admissible=())
+        word = self._sequence[self._progress.steps]
+        return Observation(text=f"Say {word}.", state_key=word, admissible=self._answers)
 
 
 @cache

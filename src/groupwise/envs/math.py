@@ -30,7 +30,6 @@ from groupwise.envs.kit.panel import (
     check_disjoint,
     check_env,
     choose_split,
-    digest_of_content,
 )
 from groupwise.envs.kit.row_files import Row, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.words import collect_vocabulary
@@ -39,6 +38,7 @@ from groupwise.envs.verifier.verifier import Verdict, find_verifier
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import ABSOLUTE, SHOWN_AS_PATH, PathText
 from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.json_text import digest_value
 
 # Mathematical problems as their publishers write them: JSON lines, JSON or Parquet, one problem a row.
 
@@ -325,7 +325,7 @@ def _identify_problem(problem: Problem) -> dict[str, str]:
 
 
 def _digest_problem(problem: Problem) -> str:
-    return digest_of_content(_identify_problem(problem))
+    return digest_value(_identify_problem(problem))
 
 
 def _require_checker() -> None:

@@ -12,10 +12,11 @@ from pydantic import Field, field_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot, HasVocabulary
-from groupwise.envs.kit.panel import SPLITS, check_split, digest_of_content, digest_task
+from groupwise.envs.kit.panel import SPLITS, check_split, digest_task
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
 from groupwise.parts.part import Part, load_catalogue
 from groupwise.system.errors import ConfigError, GroupwiseError, RecordError
+from groupwise.system.json_text import digest_value
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
 """What an environment of a mixture goes by: a tag of its tasks."""
@@ -187,7 +188,7 @@ def _identify(env: EnvironmentPart, task: Task) -> str:
     """What a task is, in whatever split: as its environment tells its tasks apart, else all of its content."""
     identify = getattr(env, "identify_content", None)
     try:
-        return digest_of_content(identify(task)) if identify else digest_task(task)
+        return digest_value(identify(task)) if identify else digest_task(task)
     except (TypeError, ValueError):  # somebody's payload that JSON cannot write
         return task.id
 

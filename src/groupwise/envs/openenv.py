@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -15,8 +15,8 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import check_env, list_seed_tasks
+from groupwise.envs.kit.progress import SteppedEnvironment, say_nothing_happens
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, EnvironmentFault
@@ -86,9 +86,7 @@ class Openenv(Part, slot="env"):
     """Seconds within which the server must answer."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        check_split(split)
-        payload = {"world": self.world, "reset": self.reset_rest}
-        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload)
+        return list_seed_tasks(ENV, self, split, {"world": self.world, "reset": self.reset_rest})
 
     def open(self, task: Task) -> OpenenvEnvironment:
         check_env(task, ENV)
@@ -102,26 +100,23 @@ class Openenv(Part, slot="env"):
         return self.about
 
 
-class OpenenvEnvironment:
+class OpenenvEnvironment(SteppedEnvironment):
     """One attempt in a world on a server."""
 
     def __init__(self, task: Task, part: Openenv) -> None:
+        super().__init__(task, part.max_steps)
         self._task, self._part = task, part
-        self._progress = Progress(task, max_steps=part.max_steps)
         self._actions: list[str] = []
         self._total = 0.0
         self._session = Session(part.url, timeout=part.timeout)
         first = self._session.ask("reset", {"seed": task.seed, **resolve_references(task.payload["reset"])})
         goal = _find_field(first, part.goal_field)
         self._goal = "" if goal is None else _to_text(goal)
-        self._observation = self._observe(first)
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe(first)
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        listed = self._observation.admissible
+        listed = self.observe().admissible
         if listed is not None and action not in listed:
             return self._nothing_happens()
         try:
@@ -131,43 +126,34 @@ class OpenenvEnvironment:
         self._actions.append(action)
         reward = float(message.get("reward") or 0.0)
         self._total += reward
-        self._observation = self._observe(message)
+        observation, accepted = self._observe(message), _find_field(message, self._part.accepted_field)
         success = self._is_success(message, reward) if message.get("done") else None
-        accepted = _find_field(message, self._part.accepted_field)
         return self._close_if_ended(
             self._progress.outcome(
-                self._observation, success=success, reward=reward, accepted=accepted is None or bool(accepted)
+                observation, success=success, reward=reward, accepted=accepted is None or bool(accepted)
             )
         )
 
-    def fork(self) -> OpenenvEnvironment:
-        twin = OpenenvEnvironment(self._task, self._part)
+    def fork(self) -> Self:
+        twin = type(self)(self._task, self._part)
         if self._progress.ended:  # nothing can happen in it any more
             twin._session.close()
         else:
             messages = [twin._session.ask("step", twin._message(action)) for action in self._actions]
-            twin._observation = twin._observe(messages[-1]) if messages else twin._observation
-            if twin._observation.state_key != self._observation.state_key:
+            seen = twin._observe(messages[-1]) if messages else twin.observe()
+            if seen.state_key != self.observe().state_key:
                 raise EnvironmentFault(
                     f"openenv {self._part.url}: {len(messages)} actions led elsewhere when they were repeated; a world "
                     "that does not follow from its seed cannot be forked"
                 )
-        twin._actions, twin._total = self._actions.copy(), self._total
-        twin._observation, twin._progress = self._observation, self._progress.fork()
+        twin._actions, twin._total, twin._progress = self._actions.copy(), self._total, self._progress.fork()
         return twin
 
     def _message(self, action: str) -> dict[str, Any]:
         return {**resolve_references(self._part.action_rest), self._part.action_field: action}
 
     def _nothing_happens(self) -> Outcome:
-        seen = self._observation
-        self._observation = Observation(
-            text=f"{NOTHING_HAPPENS} {seen.text.removeprefix(f'{NOTHING_HAPPENS} ')}",
-            state_key=seen.state_key,
-            admissible=seen.admissible,
-            goal=seen.goal,
-        )
-        return self._close_if_ended(self._progress.outcome(self._observation, accepted=False))
+        return self._close_if_ended(self._progress.outcome(say_nothing_happens(self.observe()), accepted=False))
 
     def _close_if_ended(self, outcome: Outcome) -> Outcome:
         """The outcome; the place on the server is free as soon as the attempt has ended."""
@@ -293,18 +279,16 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise report_missing_package("openenv") from None
     # Messages keep to the address as it was given, which names secrets and does not hold them.
     place = resolve_references(url)
-    # A proxy is for what lies outside; its settings often forget this machine.
-    proxy: Literal[True] | None = None if _is_this_machine(place) else True
     try:
-        return held.enter_context(
-            connect(
-                socket_url(place),
-                open_timeout=timeout,
-                close_timeout=SHUTDOWN_TIMEOUT,
-                max_size=MAX_ANSWER_BYTES,
-                proxy=proxy,
-            )
+        session = connect(
+            socket_url(place),
+            open_timeout=timeout,
+            close_timeout=SHUTDOWN_TIMEOUT,
+            max_size=MAX_ANSWER_BYTES,
+            # A proxy is for what lies outside; its settings often forget this machine.
+            proxy=None if _is_this_machine(place) else True,
         )
+        return held.enter_context(session)
     except TimeoutError:
         raise TimeoutError(f"openenv {url}: no session within {timeout:g} seconds; is the server overloaded?") from None
     except (OSError, WebSocketException) as error:

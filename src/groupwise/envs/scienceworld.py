@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -11,8 +11,8 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import SPLITS, check_env, choose_split, take_in_turn
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import to_one_line, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, nearest
@@ -47,8 +47,7 @@ class Scienceworld(Part, slot="env"):
 
     def panel(self, split: str) -> tuple[Task, ...]:
         version = package_version(ENV, PACKAGE)
-        panels = {name: self._panel(name, version) for name in ("train", "validation", "test")}
-        return choose_split(panels, split)
+        return choose_split({name: self._panel(name, version) for name in SPLITS}, split)
 
     def open(self, task: Task) -> ScienceworldEnvironment:
         check_env(task, ENV)
@@ -64,29 +63,23 @@ class Scienceworld(Part, slot="env"):
 
     def _panel(self, split: str, version: str) -> tuple[Task, ...]:
         listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]
-        turns = [variations[i] for i in range(max(map(len, listed))) for variations in listed if i < len(variations)]
         rest = {"simplifications": self.simplifications, "version": version}
         return tuple(
             Task.create(env=ENV, split=split, payload={"task": name, "variation": number, **rest}, tags=(name,))
-            for name, number in turns
+            for name, number in take_in_turn(listed)
         )
 
 
-class ScienceworldEnvironment:
+class ScienceworldEnvironment(SteppedEnvironment):
     """One attempt at an experiment."""
 
-    _observation: Observation
-
     def __init__(self, task: Task, part: Scienceworld) -> None:
+        super().__init__(task, part.max_steps)
         self._task, self._part = task, part
-        self._progress = Progress(task, max_steps=part.max_steps)
         self._simulator = Simulator(partial(_begin, task), _step)
         self._score = 0.0
         self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
-        self._update_observation()
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -94,16 +87,13 @@ class ScienceworldEnvironment:
         answer = str(self._simulator.java[1])
         score, completed = self._simulator.ask(lambda java: (float(java[0].getScore()), bool(java[0].getCompleted())))
         reward, self._score = score - self._score, score
-        self._update_observation()
         success = score >= 1 if completed or score < 0 else None
         accepted = not answer.startswith(NOT_UNDERSTOOD)
-        return self._progress.outcome(self._observation, success=success, reward=reward, accepted=accepted)
+        return self._progress.outcome(self._observe(), success=success, reward=reward, accepted=accepted)
 
-    def fork(self) -> ScienceworldEnvironment:
-        twin = ScienceworldEnvironment.__new__(ScienceworldEnvironment)
-        twin._task, twin._part, twin._goal = self._task, self._part, self._goal
-        twin._observation, twin._score = self._observation, self._score
-        twin._simulator, twin._progress = self._simulator.fork(), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._simulator = self._simulator.fork()
         return twin
 
     def expert(self) -> str | None:
@@ -114,13 +104,13 @@ class ScienceworldEnvironment:
             _find_gold_path(payload["task"], payload["variation"], payload["simplifications"])
         )
 
-    def _update_observation(self) -> None:
+    def _observe(self) -> Observation:
         here = self._simulator.ask(lambda java: f"{java[0].freeActionLook()} {java[0].freeActionInventory()}")
         admissible = None
         if self._part.list_actions:
             admissible = tuple(sorted(set(self._simulator.ask(_list_valid_actions))))
         text = to_one_line(str(self._simulator.java[1]))
-        self._observation = Observation(text=text, state_key=to_one_line(here), admissible=admissible, goal=self._goal)
+        return Observation(text=text, state_key=to_one_line(here), admissible=admissible, goal=self._goal)
 
 
 def _begin(task: Task) -> list[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from contextlib import redirect_stderr, redirect_stdout
+from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from io import StringIO
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -17,10 +17,10 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells
 from groupwise.envs.kit.draws import PrivateRandom
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import Proposal, check_env, choose_split, draw_panels, panel_sizes_of
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
-from groupwise.envs.small.boxes import Level, Position, find_next_move, find_shortest_solution, push
+from groupwise.envs.small.boxes import BoxLevel, Position, find_next_move, find_shortest_solution, push
 from groupwise.parts.part import Part
 
 ENV = "sokoban"
@@ -73,7 +73,8 @@ class Sokoban(Part, slot="env"):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.size, self.num_boxes, self.max_moves, panel_sizes_of(self)), split)
+        settings = self.size, self.num_boxes, self.max_moves
+        return choose_split(draw_panels(ENV, _draw, *settings, sizes=panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> SokobanEnvironment:
         check_env(task, ENV)
@@ -86,34 +87,28 @@ class Sokoban(Part, slot="env"):
         return f"Push every box onto a target: up, down, left or right. {SIGNS}."
 
 
-class SokobanEnvironment:
+class SokobanEnvironment(SteppedEnvironment):
     """One attempt at a room."""
 
     def __init__(self, task: Task, part: Sokoban) -> None:
-        rows = tuple(task.payload["room"])
-        self._level, self._position = read_room(rows)
-        self._world = _open_room(rows)
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._plan: dict[Position, str] = {}
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        self._level, self._position = read_room(tuple(task.payload["room"]))
+        self._world = _open_room(self._level, self._position)
+        self._plan: dict[Position, str] = {}  # facts about the room, true in every fork
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         after = push(self._level, self._position, action) if action in MOVES else None
         _, reward, is_done, _ = self._world.step(PUSH.get(action, WAIT), observation_mode="tiny_rgb_array")
         if after is None:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, reward=float(reward), accepted=False)
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), reward=float(reward), accepted=False)
         self._position = after
-        self._observation = self._observe()
-        return self._progress.outcome(self._observation, success=True if is_done else None, reward=float(reward))
+        return self._progress.outcome(self._observe(), success=True if is_done else None, reward=float(reward))
 
-    def fork(self) -> SokobanEnvironment:
-        twin = copy.copy(self)  # the plan stays shared: facts about the room, true in every fork
-        twin._world, twin._progress = copy.deepcopy(self._world), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._world = deepcopy(self._world)
         return twin
 
     def expert(self) -> str | None:
@@ -130,18 +125,18 @@ class SokobanEnvironment:
         )
 
 
-def read_room(rows: tuple[str, ...]) -> tuple[Level, Position]:
+def read_room(rows: tuple[str, ...]) -> tuple[BoxLevel, Position]:
     """A room from its signs."""
 
     def where(signs: str) -> frozenset[Cell]:
         return frozenset((r, c) for r, row in enumerate(rows) for c, sign in enumerate(row) if sign in signs)
 
     (player,) = where(PLAYER + STANDING)
-    level = Level(len(rows), where(WALL), where(TARGET + PLACED + STANDING))
+    level = BoxLevel(len(rows), where(WALL), where(TARGET + PLACED + STANDING))
     return level, Position(player, where(BOX + PLACED))
 
 
-def write_room(level: Level, position: Position) -> tuple[str, ...]:
+def write_room(level: BoxLevel, position: Position) -> tuple[str, ...]:
     """A room in signs: `read_room` gives it back."""
 
     def sign(cell: Cell) -> str:
@@ -157,9 +152,8 @@ def write_room(level: Level, position: Position) -> tuple[str, ...]:
     return tuple("".join(sign((row, column)) for column in range(level.size)) for row in range(level.size))
 
 
-def _open_room(rows: tuple[str, ...]) -> Any:
+def _open_room(level: BoxLevel, position: Position) -> Any:
     """The package's world, set to a room."""
-    level, position = read_room(rows)
     package = _import_module("sokoban_env")
     world = package.SokobanEnv(
         dim_room=(level.size, level.size), max_steps=-1, num_boxes=len(position.boxes), reset=False
@@ -178,26 +172,15 @@ def _open_room(rows: tuple[str, ...]) -> Any:
     return world
 
 
-@cache
-def _build_panels(size: int, num_boxes: int, max_moves: int, sizes: PanelSizes) -> Panels:
-    _import_module("room_utils")
-    return build_panels(
-        ENV,
-        lambda index: _draw(size, num_boxes, max_moves, index),
-        sizes=sizes._asdict(),
-    )
-
-
 def _draw(size: int, num_boxes: int, max_moves: int, seed: int) -> Proposal | None:
     """A room of the package's; None where it found none, or one that takes too long."""
+    generate = _import_module("room_utils").generate_room
     with PrivateRandom(seed).in_place():
         try:
-            fixed, state, _ = _import_module("room_utils").generate_room(
-                dim=(size, size), num_steps=int(1.7 * 2 * size), num_boxes=num_boxes
-            )
+            fixed, state, _ = generate(dim=(size, size), num_steps=int(1.7 * 2 * size), num_boxes=num_boxes)
         except (RuntimeError, RuntimeWarning):  # it raises both
             return None
-    level = Level(size, _find_cells(fixed == 0), _find_cells(fixed == 2))
+    level = BoxLevel(size, _find_cells(fixed == 0), _find_cells(fixed == 2))
     position = Position(next(iter(_find_cells(state == 5))), _find_cells((state == 3) | (state == 4)))
     if not 0 < len(find_shortest_solution(level, position)) <= max_moves:
         return None

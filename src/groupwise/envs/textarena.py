@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from groupwise.data.records import Task
 from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.package_games import (
     BEGINNING,
-    GameEnvironment,
     GameReply,
     PackageGames,
-    build_instance_panels,
-    collect_words_in_files,
     digest_instance,
     summarise_error,
 )
-from groupwise.envs.kit.packages import package_version, report_missing_package
-from groupwise.envs.kit.panel import Panels, PanelSizes, check_env, choose_split, panel_sizes_of
-from groupwise.envs.kit.words import vocabulary_of
+from groupwise.envs.kit.packages import report_missing_package
 from groupwise.system.errors import ConfigError, nearest
 
 ENV = "textarena"
 PACKAGE = "textarena"
+REFUSED = "textarena {id!r}: it does not begin with one player ({reason}); name a game for one"
 
 
 class Textarena(PackageGames, slot="env"):
@@ -45,63 +38,43 @@ class Textarena(PackageGames, slot="env"):
     panels, and one with a single instance none. There is no expert.
     """
 
+    env = distribution = ENV
     id: str
     """Name in textarena's registry, without the ending of a wrapper."""
     allowed_errors: Annotated[int, Field(ge=0)] | None = None
     """Refused actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.id, self.options, self.seeds_differ, panel_sizes_of(self)), split)
+    def begin(self, id: str, kwargs: Mapping[str, Any], seed: int) -> TextarenaGame:
+        return TextarenaGame(id, kwargs, seed, self)
 
-    def open(self, task: Task) -> GameEnvironment:
-        check_env(task, ENV)
-        payload = task.payload
-        begin = partial(
-            TextarenaGame,
-            str(payload["id"]),
-            payload["kwargs"],
-            task.seed,
-            allowed_errors=self.allowed_errors,
-            success_reward=self.success_reward,
-            seeds_differ=self.seeds_differ,
-        )
-        return self.open_copy(task, begin)
-
-    def vocabulary(self) -> tuple[str, ...]:
-        known = _collect_words(type(_make_game(self.id, self.kwargs)).__module__)
-        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *known))
+    def find_files(self) -> list[Path]:
+        """The files of the game, and those of the package that speak of every game."""
+        own = _find_folder(type(_make_game(self.id, self.kwargs)).__module__)
+        package = _find_folder(PACKAGE)
+        english = [file for file in (own / "locales" / "en.json", package / "locales" / "en.json") if file.exists()]
+        return [own, package / "state.py", package / "core.py", *english]
 
 
 class TextarenaGame:
     """A game of textarena, from its beginning."""
 
-    def __init__(
-        self,
-        id: str,
-        kwargs: Mapping[str, Any],
-        seed: int,
-        *,
-        allowed_errors: int | None = None,
-        success_reward: float = 1.0,
-        seeds_differ: bool = False,
-    ) -> None:
+    def __init__(self, id: str, kwargs: Mapping[str, Any], seed: int, part: Textarena) -> None:
         self.inner: Any = _make_game(id, kwargs)
-        self._solved_at = success_reward
+        self._solved_at = part.success_reward
         self._said: frozenset[str] = frozenset()
         self._board = self.goal = ""
         try:
             self.inner.reset(num_players=1, seed=seed)
         except Exception as error:  # a game says in its own way that it is for two, or that words are missing
-            raise _refuse_game(id, summarise_error(error)) from None
+            raise ConfigError(REFUSED.format(id=id, reason=summarise_error(error))) from None
         if type(self.inner.state).__name__ != "SinglePlayerState":  # some begin alone, and wait for the others
-            raise _refuse_game(id, f"it keeps a {type(self.inner.state).__name__}")
-        if allowed_errors is not None:
-            self.inner.state.error_allowance = allowed_errors
+            raise ConfigError(REFUSED.format(id=id, reason=f"it keeps a {type(self.inner.state).__name__}"))
+        if part.allowed_errors is not None:
+            self.inner.state.error_allowance = part.allowed_errors
         message = self._read()
         self.first = self._make_reply(message or ("" if self._board else BEGINNING))
-        self.instance = digest_instance(
-            self.inner.state.game_state, self.goal, self._board, seed if seeds_differ else None
-        )
+        seed_if_it_counts = seed if part.seeds_differ else None
+        self.instance = digest_instance(self.inner.state.game_state, self.goal, self._board, seed_if_it_counts)
 
     def play(self, action: str) -> GameReply:
         """Take an action."""
@@ -137,14 +110,6 @@ class TextarenaGame:
         return GameReply(text=text, key=self._board or "\n".join(sorted(self._said)), **rest)
 
 
-@lru_cache(8)
-def _build_panels(id: str, kwargs: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
-    options = json.loads(kwargs)
-    payload = {"id": id, "kwargs": options, "version": package_version(ENV, PACKAGE)}
-    begin = partial(TextarenaGame, id, options, seeds_differ=seeds_differ)
-    return build_instance_panels(ENV, begin, payload, sizes=sizes, tag=id)
-
-
 def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
     """A game without the wrappers that put all that was ever said into one text."""
     try:
@@ -168,15 +133,3 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
 
 def _find_folder(module: str) -> Path:
     return Path(str(import_module(module).__file__)).parent
-
-
-def _refuse_game(id: str, reason: str) -> ConfigError:
-    return ConfigError(f"textarena {id!r}: it does not begin with one player ({reason}); name a game for one")
-
-
-def _collect_words(module: str) -> tuple[str, ...]:
-    """All that a game can say: the texts in its own files, and those of the package that speak of every game."""
-    own = _find_folder(module)
-    package = Path(str(import_module(PACKAGE).__file__)).parent
-    english = [file for file in (own / "locales" / "en.json", package / "locales" / "en.json") if file.exists()]
-    return collect_words_in_files(own, package / "state.py", package / "core.py", *english)

@@ -11,18 +11,19 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -107,7 +108,7 @@ class Textworld(Part, slot="env"):
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
         payload = {"game": self.game, "settings": self._make_settings(split), "version": _find_version()}
-        return list_seed_tasks(ENV, split, panel_sizes_of(self), payload=payload, tags=(self.game,))
+        return list_seed_tasks(ENV, self, split, payload, tags=(self.game,))
 
     def open(self, task: Task) -> TextworldEnvironment:
         check_env(task, ENV)
@@ -139,55 +140,43 @@ class Textworld(Part, slot="env"):
         return {**asked, **recipe, "split": FOODS[split], "tell_way": self.tell_way}
 
 
-class TextworldEnvironment:
+class TextworldEnvironment(SteppedEnvironment):
     """One attempt at a generated game."""
 
-    _observation: Observation
-    _plan: tuple[str, ...]
-    _max_score: float
-
     def __init__(self, task: Task, part: Textworld, file: Path) -> None:
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._world = _start_game(file)
-        self._score = 0.0
-        self._update_observation(self._world.reset(), first=True)
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        textworld = _import_textworld()
+        with _silence_warnings():
+            self._world = textworld.start(str(file), textworld.EnvInfos(**dict.fromkeys(SHOWN, True)))
+        self._world.seed(0)  # the interpreter's chances would come from the clock
+        state = self._world.reset()
+        self._score, self._max_score = 0.0, float(state["max_score"]) or 1.0
+        self._plan: tuple[str, ...] = ()
+        self._progress.observation = self._observe(state, state["description"])
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        if action not in (self._observation.admissible or ()):
-            seen = self._observation
-            self._observation = Observation(
-                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
-            )
-            return self._progress.outcome(self._observation, accepted=False)
+        if action not in (self.observe().admissible or ()):
+            return self._progress.outcome(replace(self.observe(), text=NOTHING_HAPPENS), accepted=False)
         state, score, _ = self._world.step(action)
         reward, self._score = (float(score) - self._score) / self._max_score, float(score)
-        self._update_observation(state)
         success = True if state["won"] else False if state["lost"] else None
-        return self._progress.outcome(self._observation, success=success, reward=reward)
+        return self._progress.outcome(self._observe(state, state["feedback"]), success=success, reward=reward)
 
-    def fork(self) -> TextworldEnvironment:
-        twin = TextworldEnvironment.__new__(TextworldEnvironment)
-        twin._observation, twin._plan = self._observation, self._plan
-        twin._score, twin._max_score = self._score, self._max_score
+    def fork(self) -> Self:
+        twin = super().fork()
         with _silence_warnings():
-            twin._world, twin._progress = self._world.copy(), self._progress.fork()
+            twin._world = self._world.copy()
         return twin
 
     def expert(self) -> str | None:
         return None if self._progress.ended else next(iter(self._plan), None)
 
-    def _update_observation(self, state: Any, *, first: bool = False) -> None:
-        here, carried = _clean_text(state["description"]), _clean_text(state["inventory"])
-        if first:
-            self._max_score = float(state["max_score"]) or 1.0
+    def _observe(self, state: Any, text: str | None) -> Observation:
         self._plan = tuple(state["policy_commands"] or ())
-        self._observation = Observation(
-            text=here if first else _clean_text(state["feedback"]),
-            state_key=f"{here} {carried}",
+        return Observation(
+            text=_clean_text(text),
+            state_key=f"{_clean_text(state['description'])} {_clean_text(state['inventory'])}",
             admissible=tuple(state["admissible_commands"]),
             goal=_clean_text(state["objective"]),
         )
@@ -196,15 +185,6 @@ class TextworldEnvironment:
 def _clean_text(text: str | None) -> str:
     """A text on one line, without the status line, which counts steps, and what a game says after its end."""
     return " ".join(STATUS.sub("", text or "").partition("***")[0].split())
-
-
-def _start_game(file: Path) -> Any:
-    textworld = _import_textworld()
-    wanted = textworld.EnvInfos(**dict.fromkeys(SHOWN, True))
-    with _silence_warnings():
-        world = textworld.start(str(file), wanted)
-    world.seed(0)  # the interpreter's chances would come from the clock
-    return world
 
 
 def _import_textworld() -> Any:

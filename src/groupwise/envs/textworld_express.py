@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -12,8 +13,8 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks, panel_sizes_of
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, to_one_line, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError
@@ -69,15 +70,9 @@ class TextworldExpress(Part, slot="env"):
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
-        version = package_version(ENV, PACKAGE)
-        payload = {
-            "game": self.game,
-            "params": dict(sorted(self.params.items())),
-            "fold": FOLDS[split],
-            "version": version,
-        }
-        sizes = panel_sizes_of(self)
-        return list_seed_tasks(ENV, split, sizes, payload=payload, first_seed=FIRST_SEED, tags=(self.game,))
+        made = {"fold": FOLDS[split], "version": package_version(ENV, PACKAGE)}
+        payload = {"game": self.game, "params": dict(sorted(self.params.items())), **made}
+        return list_seed_tasks(ENV, self, split, payload, first_seed=FIRST_SEED, tags=(self.game,))
 
     def open(self, task: Task) -> TextworldExpressEnvironment:
         check_env(task, ENV)
@@ -94,54 +89,42 @@ class TextworldExpress(Part, slot="env"):
         return "Do the task, one command at a time."
 
 
-class TextworldExpressEnvironment:
+class TextworldExpressEnvironment(SteppedEnvironment):
     """One attempt at a game."""
 
-    _observation: Observation
-
     def __init__(self, task: Task, part: TextworldExpress) -> None:
-        self._progress = Progress(task, max_steps=part.max_steps)
+        super().__init__(task, part.max_steps)
         self._task = task
         self._simulator = Simulator(partial(_begin, task), _step)
         self._score = 0.0
         self._goal = to_one_line(self._simulator.ask(lambda java: java[0].getTaskDescription()))
-        self._update_observation(self._simulator.java[1])
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe(self._simulator.java[1])
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        seen = self._observation
-        if action not in (seen.admissible or ()):
-            self._observation = Observation(
-                text=NOTHING_HAPPENS, state_key=seen.state_key, admissible=seen.admissible, goal=seen.goal
-            )
-            return self._progress.outcome(self._observation, accepted=False)
+        if action not in (self.observe().admissible or ()):
+            return self._progress.outcome(replace(self.observe(), text=NOTHING_HAPPENS), accepted=False)
         game = self._task.payload["game"]
         if game in ENTANGLED and _LATEST[game] is not self._simulator.java[0]:
             self._simulator.renew()
         self._simulator.act(action)
         state = self._simulator.java[1]
         reward, self._score = float(state["score"]) - self._score, float(state["score"])
-        self._update_observation(state)
         success = True if state["tasksuccess"] else False if state["taskfailure"] else None
-        return self._progress.outcome(self._observation, success=success, reward=reward)
+        return self._progress.outcome(self._observe(state), success=success, reward=reward)
 
-    def fork(self) -> TextworldExpressEnvironment:
-        twin = TextworldExpressEnvironment.__new__(TextworldExpressEnvironment)
-        twin._observation, twin._goal, twin._score = self._observation, self._goal, self._score
-        twin._task, twin._simulator, twin._progress = self._task, self._simulator.fork(), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._simulator = self._simulator.fork()
         return twin
 
     def expert(self) -> str | None:
         return None if self._progress.ended else self._simulator.next_action_of(_find_gold_path(self._task))
 
-    def _update_observation(self, state: dict[str, Any]) -> None:
+    def _observe(self, state: dict[str, Any]) -> Observation:
         text, here = to_one_line(state["observation"]), to_one_line(f"{state['look']} {state['inventory']}")
-        self._observation = Observation(
-            text=text, state_key=here or text, admissible=tuple(sorted(state["validActions"])), goal=self._goal
-        )
+        admissible = tuple(sorted(state["validActions"]))
+        return Observation(text=text, state_key=here or text, admissible=admissible, goal=self._goal)
 
 
 def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:

@@ -12,6 +12,7 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Babyai, Household, babyai
 from groupwise.envs.babyai import UNSEEN, describe_distance, describe_thing, digest_world, find_visible_cells
+from groupwise.envs.kit.panel import draw_panels
 from groupwise.envs.kit.words import split_words
 
 SMALL = {"num_train": 12, "num_validation": 2, "num_test": 4}
@@ -26,7 +27,7 @@ class Thing:
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     babyai._load_registry.cache_clear()
-    babyai._build_panels.cache_clear()
+    draw_panels.cache_clear()
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(ConfigError) as raised:
         Babyai().panel("train")

@@ -311,7 +311,7 @@ def test_a_server_that_dies_is_a_fault_of_all_its_attempts() -> None:
         host = InProcess(part)
         host.open({number: part.panel("train")[1] for number in range(3)})
         outcomes = host.act({0: "east", 1: "die", 2: "east"})
-        assert outcomes[0].valid  # type: ignore[union-attr]
+        assert outcomes[0].accepted  # type: ignore[union-attr]
         for number in (1, 2):
             fault = outcomes[number]
             assert isinstance(fault, Fault)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Household, Sokoban, sokoban
-from groupwise.envs.small.boxes import Level, Position
+from groupwise.envs.kit.panel import draw_panels
+from groupwise.envs.small.boxes import BoxLevel, Position
 from groupwise.envs.sokoban import read_room, write_room
 
 SMALL = {"num_train": 6, "num_validation": 1, "num_test": 2}
@@ -69,7 +70,7 @@ def test_signs_say_all_of_a_room(data: st.DataObject) -> None:
     boxes, rest = frozenset(drawn[:number]), drawn[number:]
     targets = frozenset(data.draw(st.permutations(free))[:number])
     edge = {(row, column) for row in range(size) for column in range(size)} - set(free)
-    level, position = Level(size, frozenset(edge), targets), Position(rest[0], boxes)
+    level, position = BoxLevel(size, frozenset(edge), targets), Position(rest[0], boxes)
     assert read_room(write_room(level, position)) == (level, position)
 
 
@@ -116,7 +117,7 @@ class TestWithThePackage:
             assert outcome.success is True
 
     def test_drawing_rooms_leaves_the_process_wide_generators_alone(self) -> None:
-        sokoban._build_panels.cache_clear()
+        draw_panels.cache_clear()
         random.seed(3)
         np.random.seed(3)
         expected = random.random(), np.random.random()

@@ -6,16 +6,16 @@ import hashlib
 import os
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, field_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.alfworld.expert import find_shortest_plan
-from groupwise.envs.alfworld.game import HELP, Command, Game, GameState, read_game
+from groupwise.envs.alfworld.game import HELP, Game, GameAction, GameState, read_game
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_distinct, check_env, check_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import check_distinct, check_env, check_split, take_in_turn
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -110,45 +110,35 @@ class Alfworld(Part, slot="env"):
         return "Do the task in the home, one command at a time."
 
 
-class AlfworldEnvironment:
+class AlfworldEnvironment(SteppedEnvironment):
     """One attempt at a game."""
 
-    __slots__ = ("_followed", "_observation", "_part", "_possible", "_progress", "_state")
-
     def __init__(self, task: Task, part: Alfworld) -> None:
-        self._part = part
-        game = open_game(find_games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
-        self._state = GameState(game)
-        self._progress = Progress(task, max_steps=part.max_steps)
+        super().__init__(task, part.max_steps)
+        game = open_game(find_games_folder(part.path), task.payload["game"], task.payload["sha256"])
+        self._part, self._state = part, GameState(game)
         self._followed: int | None = 0
         """How many commands of the walkthrough were carried out; None = the attempt has strayed from it."""
-        self._possible: dict[str, Command] = {}
         introduction = self._state.introduce()
-        self._observation = self._observe(
+        self._progress.observation = self._observe(
             f"{WELCOME}\n\n{introduction}\n\nYour task is to: {game.task}" if part.goal_in_text else introduction
         )
-
-    def observe(self) -> Observation:
-        return self._observation
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         text = action.strip()
-        command = self._possible.get(text)
-        if command is None:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
-        self._follow(text, command)
-        self._observation = self._observe(self._state.carry_out(command))
+        possible = self._possible.get(text)
+        if possible is None:
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), accepted=False)
+        self._follow(text, possible)
+        seen = self._observe(self._state.carry_out(possible))
         if self._state.is_won():
-            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
-        return self._progress.outcome(self._observation)
+            return self._progress.outcome(seen, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(seen)
 
-    def fork(self) -> AlfworldEnvironment:
-        twin = AlfworldEnvironment.__new__(AlfworldEnvironment)
-        twin._part, twin._followed = self._part, self._followed
-        twin._observation, twin._possible = self._observation, self._possible
-        twin._state, twin._progress = self._state.fork(), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._state = self._state.fork()
         return twin
 
     def expert(self) -> str | None:
@@ -159,9 +149,9 @@ class AlfworldEnvironment:
             return walkthrough[self._followed]
         return next(iter(find_shortest_plan(self._state)), None)
 
-    def _follow(self, text: str, command: Command) -> None:
+    def _follow(self, text: str, action: GameAction) -> None:
         """Note whether a command is the walkthrough's next one; one that changes nothing does not lead away from it."""
-        if self._followed is None or command.changes_nothing:
+        if self._followed is None or action.changes_nothing:
             return
         is_next = text == next(iter(self._state.game.walkthrough[self._followed :]), "")
         self._followed = self._followed + 1 if is_next else None
@@ -218,17 +208,13 @@ def build_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[
         if task_type in by_type and not any(word in name for word in UNSUPPORTED):
             content = file.read_bytes()
             if b'"solvable": false' not in content:
-                by_type[task_type].append(_make_task(split, file.relative_to(folder).parent, content, task_type))
-    longest = max(map(len, by_type.values()))
-    tasks = tuple(tasks[i] for i in range(longest) for tasks in by_type.values() if i < len(tasks))
+                game = file.relative_to(folder).parent.as_posix()
+                payload = {"game": game, "sha256": hashlib.sha256(content).hexdigest()}
+                by_type[task_type].append(Task.create(env=ENV, split=split, payload=payload, tags=(task_type,)))
+    tasks = take_in_turn(list(by_type.values()))
     if not tasks:
         raise ConfigError(f"alfworld: no games of {', '.join(task_types)} in {str(root)!r}{FOLDER_HINT}")
     return tasks
-
-
-def _make_task(split: str, game: Path, content: bytes, task_type: str) -> Task:
-    payload = {"game": game.as_posix(), "sha256": hashlib.sha256(content).hexdigest()}
-    return Task.create(env=ENV, split=split, payload=payload, tags=(task_type,))
 
 
 @lru_cache(KEPT_GAMES)

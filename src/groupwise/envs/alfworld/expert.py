@@ -123,11 +123,11 @@ class _Walk:
             self._do(f"use {self._game.things[lamp]}")
 
     def _do(self, text: str) -> None:
-        command = self._now.list_commands().get(text)
-        if command is None:
+        action = self._now.list_commands().get(text)
+        if action is None:
             raise _NoWayError
         self.commands.append(text)
-        self._now.carry_out(command)
+        self._now.carry_out(action)
 
     def _find_nearest(self, places: Iterable[int]) -> int:
         nearest = min(places, key=self._count_commands_to, default=NOWHERE)

@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,8 +43,8 @@ Available commands:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """A possible command: a verb, and what it is done to."""
+class GameAction:
+    """What a possible command means: a verb, and what it is done to."""
 
     verb: str
     """What to do."""
@@ -61,21 +62,6 @@ class Command:
 class GameState:
     """The state of a game, and what may be done in it."""
 
-    __slots__ = (
-        "clean",
-        "cool",
-        "game",
-        "held",
-        "hot",
-        "lies_at",
-        "lies_in",
-        "opened",
-        "sliced",
-        "spot",
-        "taken",
-        "used",
-    )
-
     def __init__(self, game: Game) -> None:
         self.game = game
         self.spot = game.start
@@ -91,10 +77,8 @@ class GameState:
 
     def fork(self) -> GameState:
         """An independent copy."""
-        twin = GameState.__new__(GameState)
-        for name in GameState.__slots__:
-            value = getattr(self, name)
-            setattr(twin, name, value.copy() if isinstance(value, set) else value)
+        twin = copy(self)
+        vars(twin).update({name: value.copy() for name, value in vars(self).items() if isinstance(value, set)})
         return twin
 
     def is_open(self, place: int) -> bool:
@@ -127,49 +111,43 @@ class GameState:
         ]
         return any(targets.count(place) >= goal.num_needed for place in targets)
 
-    def list_commands(self) -> dict[str, Command]:
+    def list_commands(self) -> dict[str, GameAction]:
         """The possible commands in words, in alphabetical order."""
-        game, here = self.game, self.game.places_at.get(self.spot, ())
-        commands = {"look": Command("look"), "inventory": Command("inventory"), "help": Command("help")}
-        for place, name in enumerate(game.places):
+        game, here, held = self.game, self.game.places_at.get(self.spot, ()), self.held
+        commands = {"look": GameAction("look"), "inventory": GameAction("inventory"), "help": GameAction("help")}
+        for place, where in enumerate(game.places):
             if game.spot_of[place] != self.spot:
-                commands[f"go to {name}"] = Command("go", place=place)
+                commands[f"go to {where}"] = GameAction("go", place=place)
         for place in here:
-            commands |= self._list_commands_at(place, game.places[place])
-        if self.held != NOWHERE:
-            commands |= self._list_commands_with(self.held, game.things[self.held], here)
+            where = game.places[place]
+            commands[f"examine {where}"] = GameAction("examine place", place=place)
+            if place in game.openable:
+                verb = "close" if place in self.opened else "open"
+                commands[f"{verb} {where}"] = GameAction(verb, place=place)
+            can_take = held == NOWHERE and self.is_open(place)
+            for thing in self.list_things_in(place):
+                if thing in game.able["toggleable"]:
+                    commands[f"use {game.things[thing]}"] = GameAction("use", thing)
+                if can_take and thing in game.able["pickupable"]:
+                    commands[f"take {game.things[thing]} from {where}"] = GameAction("take", thing, place)
+        if held != NOWHERE:
+            self._add_commands_with(commands, held, game.things[held], here)
         return dict(sorted(commands.items()))
 
-    def _list_commands_at(self, place: int, where: str) -> dict[str, Command]:
+    def _add_commands_with(self, commands: dict[str, GameAction], held: int, name: str, here: Sequence[int]) -> None:
         game = self.game
-        commands = {f"examine {where}": Command("examine place", place=place)}
-        if place in game.openable:
-            verb = "close" if place in self.opened else "open"
-            commands[f"{verb} {where}"] = Command(verb, place=place)
-        can_take = self.held == NOWHERE and self.is_open(place)
-        for thing in self.list_things_in(place):
-            name = game.things[thing]
-            if thing in game.able["toggleable"]:
-                commands[f"use {name}"] = Command("use", thing)
-            if can_take and thing in game.able["pickupable"]:
-                commands[f"take {name} from {where}"] = Command("take", thing, place)
-        return commands
-
-    def _list_commands_with(self, held: int, name: str, here: Sequence[int]) -> dict[str, Command]:
-        game = self.game
-        commands = {f"examine {name}": Command("examine", held)}
+        commands[f"examine {name}"] = GameAction("examine", held)
         for place in here:
             where, kind = game.places[place], game.place_kinds[place]
             if self.is_open(place) and (kind, game.thing_kinds[held]) in game.can_contain:
-                commands[f"move {name} to {where}"] = Command("move", held, place)
+                commands[f"move {name} to {where}"] = GameAction("move", held, place)
             for treatment, (able, kinds) in TREATMENTS.items():
                 if kind in kinds and held in game.able[able]:
-                    commands[f"{treatment} {name} with {where}"] = Command(treatment, held, place)
+                    commands[f"{treatment} {name} with {where}"] = GameAction(treatment, held, place)
         if game.thing_kinds[held] in KNIVES:
             for thing in game.able["sliceable"]:
                 if (thing, self.spot) in self.lies_at:
-                    commands[f"slice {game.things[thing]} with {name}"] = Command("slice", thing)
-        return commands
+                    commands[f"slice {game.things[thing]} with {name}"] = GameAction("slice", thing)
 
     def make_key(self) -> str:
         """What the agent has before it, as canonical text: the receptacles here, what is in them, what is carried."""
@@ -187,9 +165,57 @@ class GameState:
         conditions = {"clean": self.clean, "hot": self.hot, "cool": self.cool, "sliced": self.sliced, "used": self.used}
         return " ".join([*(word for word, things in conditions.items() if thing in things), self.game.things[thing]])
 
-    def carry_out(self, command: Command) -> str:
-        """Do what a possible command says, and return what the game says."""
-        return _EFFECTS[command.verb](self, command)
+    def carry_out(self, action: GameAction) -> str:
+        """Do what a possible command means, and return what the game says."""
+        verb, thing, place = action.verb, action.thing, action.place
+        thing_name = self.game.things[thing] if thing != NOWHERE else ""
+        place_name = self.game.places[place] if place != NOWHERE else ""
+        held_name = self.game.things[self.held] if self.held != NOWHERE else ""
+        match verb:
+            case "look":
+                return self.tell_surroundings()
+            case "inventory":
+                return f"You are carrying: a {held_name}." if held_name else "You are not carrying anything."
+            case "help":
+                return HELP
+            case "examine place":
+                return self.tell_place(place)
+            case "examine":
+                return self.tell_thing(thing)
+            case "go":
+                self.spot = self.game.spot_of[place]
+                return f"You arrive at {place_name}. {self.tell_place(place)}"
+            case "open":
+                self.opened.add(place)
+                return f"You open the {place_name}. {self.tell_place(place)}"
+            case "close":
+                self.opened.discard(place)
+                return f"You close the {place_name}."
+            case "take":
+                self.lies_in.discard((thing, place))
+                self.lies_at.discard((thing, self.spot))
+                self.taken.add((thing, place))
+                self.held = thing
+                return f"You pick up the {thing_name} from the {place_name}."
+            case "move":
+                self.lies_in.add((thing, place))
+                self.lies_at.add((thing, self.spot))
+                self.taken.discard((thing, place))
+                self.held = NOWHERE
+                return f"You move the {thing_name} to the {place_name}."
+            case "use":
+                self.used.add(thing)  # it stays used: the rules do not count how often
+                return f"You turn on the {thing_name}."
+            case "slice":
+                self.sliced.add(thing)
+                return f"You sliced the {thing_name} with the {held_name}."
+            case "clean":
+                self.clean.add(thing)
+            case "heat" | "cool":
+                gained, lost = (self.hot, self.cool) if verb == "heat" else (self.cool, self.hot)
+                gained.add(thing)
+                lost.discard(thing)
+        return f"You {verb} the {thing_name} using the {place_name}."
 
     def introduce(self) -> str:
         """What the game says at its start, the task aside."""
@@ -231,83 +257,6 @@ class GameState:
         if thing in self.used:
             return f"This {name} is on."
         return f"This is a sliced {name}." if is_sliced else f"There's nothing special about {name}."
-
-
-def _go(now: GameState, command: Command) -> str:
-    now.spot = now.game.spot_of[command.place]
-    return f"You arrive at {now.game.places[command.place]}. {now.tell_place(command.place)}"
-
-
-def _open(now: GameState, command: Command) -> str:
-    now.opened.add(command.place)
-    return f"You open the {now.game.places[command.place]}. {now.tell_place(command.place)}"
-
-
-def _close(now: GameState, command: Command) -> str:
-    now.opened.discard(command.place)
-    return f"You close the {now.game.places[command.place]}."
-
-
-def _take(now: GameState, command: Command) -> str:
-    thing, place = command.thing, command.place
-    now.lies_in.discard((thing, place))
-    now.lies_at.discard((thing, now.spot))
-    now.taken.add((thing, place))
-    now.held = thing
-    return f"You pick up the {now.game.things[thing]} from the {now.game.places[place]}."
-
-
-def _move(now: GameState, command: Command) -> str:
-    thing, place = command.thing, command.place
-    now.lies_in.add((thing, place))
-    now.lies_at.add((thing, now.spot))
-    now.taken.discard((thing, place))
-    now.held = NOWHERE
-    return f"You move the {now.game.things[thing]} to the {now.game.places[place]}."
-
-
-def _use(now: GameState, command: Command) -> str:
-    now.used.add(command.thing)  # it stays used: the rules do not count how often
-    return f"You turn on the {now.game.things[command.thing]}."
-
-
-def _slice(now: GameState, command: Command) -> str:
-    now.sliced.add(command.thing)
-    return f"You sliced the {now.game.things[command.thing]} with the {now.game.things[now.held]}."
-
-
-def _treat(now: GameState, command: Command) -> str:
-    if command.verb == "clean":
-        now.clean.add(command.thing)
-    else:
-        gained, lost = (now.hot, now.cool) if command.verb == "heat" else (now.cool, now.hot)
-        gained.add(command.thing)
-        lost.discard(command.thing)
-    return f"You {command.verb} the {now.game.things[command.thing]} using the {now.game.places[command.place]}."
-
-
-def _inventory(now: GameState, command: Command) -> str:
-    carried = "" if now.held == NOWHERE else now.game.things[now.held]
-    return f"You are carrying: a {carried}." if carried else "You are not carrying anything."
-
-
-_EFFECTS: dict[str, Callable[[GameState, Command], str]] = {
-    "look": lambda now, command: now.tell_surroundings(),
-    "inventory": _inventory,
-    "help": lambda now, command: HELP,
-    "examine place": lambda now, command: now.tell_place(command.place),
-    "examine": lambda now, command: now.tell_thing(command.thing),
-    "go": _go,
-    "open": _open,
-    "close": _close,
-    "take": _take,
-    "move": _move,
-    "use": _use,
-    "slice": _slice,
-    "clean": _treat,
-    "heat": _treat,
-    "cool": _treat,
-}
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -404,8 +353,6 @@ class Game:
 
 
 ABILITIES = ("pickupable", "cleanable", "heatable", "coolable", "sliceable", "toggleable", "isreceptacleobject")
-
-
 ABOUT_THINGS = ("objecttype", "inreceptacle", "objectatlocation", "inreceptacleobject", *ABILITIES)
 """Facts that begin with a thing."""
 

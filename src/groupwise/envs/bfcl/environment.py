@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from copy import copy
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -20,6 +19,7 @@ from groupwise.envs.bfcl.services import (
     Call,
     Category,
     Conversation,
+    Result,
     Services,
     play_answers,
     read_calls,
@@ -29,8 +29,8 @@ from groupwise.envs.bfcl.services import (
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import draw_uniform
 from groupwise.envs.kit.facts import write_call, write_checks
-from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, split_of_content
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split, split_of_content
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import collect_vocabulary, split_words
 from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
@@ -107,23 +107,20 @@ class Bfcl(Part, slot="env"):
         )
 
 
-class BfclEnvironment:
+class BfclEnvironment(SteppedEnvironment):
     """One attempt at a task."""
 
     def __init__(self, task: Task, part: Bfcl, conversation: Conversation) -> None:
+        super().__init__(task, part.max_steps)
         self._part, self._conversation = part, conversation
         self._truth = play_answers(task.payload["category"], conversation.id)
-        self._progress = Progress(task, max_steps=part.max_steps)
         self._services = Services(conversation)
         self._digest = self._truth[0].digests[0]
         self._goal = f"Functions: {describe_functions(conversation.functions, part.functions)}"
         self._turn, self._followed, self._has_acted = 0, 0, False
         self._results: list[str] = []
         self._gold_calls = self._tell_calls(self._truth[0].calls)
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -133,14 +130,13 @@ class BfclEnvironment:
         if calls == () or (calls is None and self._part.text_ends_turn):
             return self._end_turn()
         if calls is None:
-            self._observation = self._observe(NOT_UNDERSTOOD)
             facts = self._tell_facts((), write_checks(read=False))
-            return self._progress.outcome(self._observation, accepted=False, facts=facts)
+            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, facts=facts)
         results = [self._call(call) for call in calls]
-        self._observation = self._observe("\n".join(f"Result: {self._shorten(text)}" for text, _ in results))
-        accepted = all(fits for _, fits in results)
+        seen = self._observe("\n".join(f"Result: {self._shorten(result.text)}" for result in results))
+        accepted = all(result.fits for result in results)
         facts = self._tell_facts(calls, write_checks(read=True, fits=accepted))
-        return self._progress.outcome(self._observation, accepted=accepted, facts=facts)
+        return self._progress.outcome(seen, accepted=accepted, facts=facts)
 
     def _tell_facts(self, calls: Iterable[Call], checks: Mapping[str, bool]) -> dict[str, Any]:
         written = self._tell_calls(calls)
@@ -165,9 +161,9 @@ class BfclEnvironment:
             for call in calls
         ]
 
-    def fork(self) -> BfclEnvironment:
-        twin = copy(self)
-        twin._progress, twin._services, twin._results = self._progress.fork(), self._services.fork(), [*self._results]
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._services, twin._results = self._services.fork(), [*self._results]
         return twin
 
     def expert(self) -> str | None:
@@ -176,7 +172,7 @@ class BfclEnvironment:
         answers = self._conversation.answers[self._turn]
         return answers[self._followed] if self._followed < len(answers) else END_OF_TURN
 
-    def _call(self, call: Call) -> tuple[str, bool]:
+    def _call(self, call: Call) -> Result:
         turn, is_next = self._truth[self._turn], False
         if self._followed < len(turn.calls) and self._is_on_the_way():
             is_next = self._services.normalise_call(call) == self._services.normalise_call(turn.calls[self._followed])
@@ -185,7 +181,7 @@ class BfclEnvironment:
         self._results.append(result.text)
         self._followed += is_next
         self._digest = self._services.digest()
-        return result.text, result.fits
+        return result
 
     def _is_on_the_way(self) -> bool:
         """Whether the services are where the answers lead to."""
@@ -196,17 +192,14 @@ class BfclEnvironment:
         facts = self._tell_facts((), write_checks(read=True, fits=True, right=not wrong))
         facts["turns_passed"] = self._turn + (not wrong)
         if wrong:
-            self._observation = self._observe("Not done.")
-            return self._progress.outcome(self._observation, success=False, note=wrong, facts=facts)
+            return self._progress.outcome(self._observe("Not done."), success=False, note=wrong, facts=facts)
         reward = self._part.turn_reward
         if self._turn + 1 == len(self._truth):
-            self._observation = self._observe("Done.")
             reward += self._part.success_reward
-            return self._progress.outcome(self._observation, success=True, reward=reward, facts=facts)
+            return self._progress.outcome(self._observe("Done."), success=True, reward=reward, facts=facts)
         self._turn, self._followed, self._has_acted = self._turn + 1, 0, False
         self._gold_calls = self._tell_calls(self._truth[self._turn].calls)
-        self._observation = self._observe()
-        return self._progress.outcome(self._observation, reward=reward, facts=facts)
+        return self._progress.outcome(self._observe(), reward=reward, facts=facts)
 
     def _check(self) -> str:
         """What BFCL's own checks find wrong with the turn; empty = it passes."""
@@ -236,7 +229,7 @@ class BfclEnvironment:
             request = f"{request} {more}".strip()
         text = f"User: {request}\n{results}".strip() if self._part.repeat_request or not results else results
         seen = json.dumps(sorted(set(self._results)))
-        key = f"turn {self._turn}; services {self._digest}; seen {_digest_results(seen)}"
+        key = f"turn {self._turn}; services {self._digest}; seen {sha256(seen.encode()).hexdigest()[:16]}"
         return Observation(text=text, state_key=key, goal=self._goal)
 
 
@@ -251,15 +244,13 @@ def describe_functions(documents: Iterable[Mapping[str, Any]], how: FunctionDeta
         return "\n".join(json.dumps(document) for document in documents)
     if how == "names":
         return ", ".join(str(document["name"]) for document in documents)
-    return ", ".join(_describe_signature(document) for document in documents)
-
-
-def _describe_signature(document: Mapping[str, Any]) -> str:
-    known, required = document["parameters"]["properties"], document["parameters"]["required"]
-    # The documents write the default None as a text.
-    defaults = {name: str(parameter.get("default")) for name, parameter in known.items()}
-    parameters = [name if name in required else f"{name}={defaults[name]}" for name in known]
-    return f"{document['name']}({', '.join(parameters)})"
+    signatures = []
+    for document in documents:
+        known, required = document["parameters"]["properties"], document["parameters"]["required"]
+        # The documents write the default None as a text.
+        named = [name if name in required else f"{name}={known[name].get('default')}" for name in known]
+        signatures.append(f"{document['name']}({', '.join(named)})")
+    return ", ".join(signatures)
 
 
 @cache
@@ -276,14 +267,10 @@ def _build_panels(categories: tuple[Category, ...]) -> Panels:
         split = split_of_content({"env": ENV, "number": number})
         for category in categories:
             if number in by_number[category]:
-                panels[split].append(_make_task(split, category, by_number[category][number]))
-    check_disjoint(panels)
+                told = by_number[category][number]
+                payload = {"task": told.id, "category": category, "content": told.digest}
+                panels[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(category,)))
     return {split: tuple(tasks) for split, tasks in panels.items()}
-
-
-def _make_task(split: str, category: Category, conversation: Conversation) -> Task:
-    payload = {"task": conversation.id, "category": category, "content": conversation.digest}
-    return Task.create(env=ENV, split=split, payload=payload, tags=(category,))
 
 
 @cache
@@ -303,7 +290,3 @@ def _collect_words(categories: tuple[Category, ...], always: str) -> tuple[str, 
 def _index_answers(answers: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], str]:
     """The first answer with each sequence of words."""
     return {tuple(split_words(answer)): answer for turn in reversed(answers) for answer in reversed(turn)}
-
-
-def _digest_results(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]

@@ -67,7 +67,8 @@ class Services:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
         method = getattr(self.instances[owner], call.name)
         arguments = _bind_arguments(owner, call)
-        if arguments is not None and any(_is_costly(arguments.get(name)) for name in COSTLY):
+        amounts = [(arguments or {}).get(name) for name in COSTLY]
+        if any(isinstance(amount, int | float) and abs(amount) > MAX_COSTLY_VALUE for amount in amounts):
             return Result("Error during execution: the number is too large", True)
         with _restore_precision():
             try:
@@ -173,10 +174,6 @@ def _bind_arguments(owner: str, call: Call) -> Mapping[str, Any] | None:
 def _inspect_signature(owner: str, name: str) -> inspect.Signature:
     """How a service's function is called, without `self`."""
     return inspect.signature(getattr(_load_class(owner)(), name))
-
-
-def _is_costly(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) > MAX_COSTLY_VALUE
 
 
 @contextmanager
@@ -305,11 +302,11 @@ def _read_json(text: str) -> tuple[Call, ...] | None:
     entries = content if isinstance(content, list) else [content]
     calls = []
     for entry in entries:
-        if not isinstance(entry, dict) or set(entry) != {"name", "arguments"}:
-            return None
-        if not isinstance(entry["name"], str) or not isinstance(entry["arguments"], dict):
-            return None
-        calls.append(Call(name=entry["name"], named=entry["arguments"]))
+        match entry:
+            case {"name": str(name), "arguments": dict(arguments)} if len(entry) == 2:
+                calls.append(Call(name=name, named=arguments))
+            case _:
+                return None
     return tuple(calls)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,14 +17,12 @@ from groupwise.envs.household.home import (
     NOWHERE,
     ROOMS,
     TREATMENTS,
-    Command,
     Home,
     HomeState,
     build_household_panels,
-    goal_of,
 )
 from groupwise.envs.kit.panel import check_distinct, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -110,40 +108,35 @@ class Household(Part, slot="env", self_contained=True):
         return "Do the task in the home, one command at a time."
 
 
-class HouseholdEnvironment:
+class HouseholdEnvironment(SteppedEnvironment):
     """One attempt at a chore."""
 
-    __slots__ = ("_goal", "_home", "_observation", "_part", "_possible", "_progress", "_state")
-
     def __init__(self, task: Task, part: Household) -> None:
-        self._part = part
-        self._home = Home.of(task)
-        self._goal = goal_of(self._home)
+        super().__init__(task, part.max_steps)
+        self._part, self._home = part, Home.of(task)
+        self._goal = FAMILIES[self._home.family].goal.format(thing=self._home.thing, target=self._home.target)
         self._state = HomeState(self._home)
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._possible: dict[str, Command] = {}
-        self._observation = self._observe(self._state.tell_room())
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._refusal: Observation | None = None
+        """What is shown after a command that is not possible; the same until one is."""
+        self._possible = self._state.list_commands()
+        self._progress.observation = self._observe(self._state.tell_room())
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
-        command = self._possible.get(action)
-        if command is None:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
-        sentence = self._state.carry_out(command)
-        self._observation = self._observe(sentence, names_carried=command.thing == self._state.held)
+        possible = self._possible.get(action)
+        if possible is None:
+            self._refusal = self._refusal or self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._refusal, accepted=False)
+        sentence = self._state.carry_out(possible)
+        self._refusal, self._possible = None, self._state.list_commands()
+        seen = self._observe(sentence, names_carried=possible.thing == self._state.held)
         if self._state.is_solved():
-            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
-        return self._progress.outcome(self._observation)
+            return self._progress.outcome(seen, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(seen)
 
-    def fork(self) -> HouseholdEnvironment:
-        twin = HouseholdEnvironment.__new__(HouseholdEnvironment)
-        twin._part, twin._home, twin._goal = self._part, self._home, self._goal
-        twin._observation, twin._possible = self._observation, self._possible
-        twin._state, twin._progress = self._state.fork(), self._progress.fork()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._state = self._state.fork()
         return twin
 
     def expert(self) -> str | None:
@@ -153,7 +146,6 @@ class HouseholdEnvironment:
         state = self._state
         carried = "" if names_carried or not self._part.show_carried else state.tell_carried()
         text = f"{sentence} {carried}" if carried else sentence
-        self._possible = state.list_commands()
         return Observation(
             text=prepend_goal(self._goal, text) if self._part.goal_in_text else text,
             state_key=state.make_key(),
@@ -191,7 +183,7 @@ class _Walk:
     def reach(self, place: int) -> None:
         """Go to a place and open it where it is closed."""
         self.go(place)
-        if not (self._state.is_open(place) or place in self._opened):
+        if not (self._state.opened[place] or place in self._opened):
             self.commands.append(f"open {self._home.places[place]}")
             self._opened.add(place)
 
@@ -212,7 +204,7 @@ class _Walk:
         self._where[self._held], self._held = place, NOWHERE
 
     def treat(self, treatment: str) -> None:
-        place = self._home.place_of(TREATMENTS[treatment])
+        place = self._home.place_kinds.index(TREATMENTS[treatment])
         self.go(place)
         self.commands.append(f"{treatment} {self._home.things[self._held]} with {self._home.places[place]}")
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from groupwise.data.records import Task
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, interleave
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, draw_panels, interleave
 from groupwise.system.errors import RecordError
 
 NOWHERE = -1
@@ -20,27 +21,23 @@ CONDITIONS = ("", "clean ", "hot ", "clean hot ", "cool ", "clean cool ")
 TREATED = {"clean": CLEAN, "heat": HOT, "cool": COOL}
 
 
-class Command(NamedTuple):
-    """A possible command: what to do, with which thing, at which place; NOWHERE where there is none."""
+class HomeAction(NamedTuple):
+    """What a possible command means: what to do, with which thing, at which place; NOWHERE where there is none."""
 
     verb: str
     thing: int = NOWHERE
     place: int = NOWHERE
 
 
-LOOK, EMPTY_INVENTORY = Command("look"), Command("inventory")
-"""Commands that are possible nearly everywhere, made once: every step lists them."""
-
-
 class HomeState:
     """Where the agent and all things are, what is open, what is clean, hot or cool, and whether the lamp is on."""
 
-    __slots__ = ("_conditions", "_home", "_opened", "held", "lamp_on", "location", "where")
-
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._opened = [kind not in OPENABLE for kind in home.place_kinds]
-        self._conditions = [0] * len(home.things)
+        self.opened = [kind not in OPENABLE for kind in home.place_kinds]
+        """Whether each place's content can be seen and reached."""
+        self.conditions = [0] * len(home.things)
+        """What each thing is: a sum of CLEAN, HOT and COOL."""
         self.where = list(home.start)
         """The place of each thing; NOWHERE = in the agent's hand."""
         self.location = NOWHERE
@@ -51,18 +48,13 @@ class HomeState:
 
     def fork(self) -> HomeState:
         """An independent copy."""
-        twin = HomeState.__new__(HomeState)
-        twin._home, twin.location, twin.held, twin.lamp_on = self._home, self.location, self.held, self.lamp_on
-        twin._opened, twin._conditions, twin.where = self._opened[:], self._conditions[:], self.where[:]
+        twin = copy(self)
+        twin.opened, twin.conditions, twin.where = self.opened[:], self.conditions[:], self.where[:]
         return twin
-
-    def is_open(self, place: int) -> bool:
-        """Whether a place's content can be seen and reached."""
-        return self._opened[place]
 
     def is_treated(self, thing: int, treatment: str) -> bool:
         """Whether a thing is clean, hot or cool, as the treatment makes it; every thing is for no treatment."""
-        return not treatment or bool(self._conditions[thing] & TREATED[treatment])
+        return not treatment or bool(self.conditions[thing] & TREATED[treatment])
 
     def is_solved(self) -> bool:
         """Whether the home's task is done."""
@@ -80,93 +72,68 @@ class HomeState:
         ]
         return any(targets.count(place) >= family.num_needed for place in targets)
 
-    def list_commands(self) -> dict[str, Command]:
+    def list_commands(self) -> dict[str, HomeAction]:
         """Every command that is possible now, with what it means."""
-        here, places = self.location, self._home.places
-        possible = dict(_list_ways(places, here))
+        home, here, held = self._home, self.location, self.held
+        possible = dict(_list_ways(home.places, here))
         if here != NOWHERE:
-            self._add_commands_here(possible, here, places[here])
-        if self.held != NOWHERE:
-            carried = self._home.things[self.held]
-            possible[f"examine {carried}"] = Command("examine", thing=self.held)
-        possible["look"] = LOOK
-        possible["inventory"] = EMPTY_INVENTORY if self.held == NOWHERE else Command("inventory", self.held)
+            name, kind = home.places[here], home.place_kinds[here]
+            if kind in OPENABLE:
+                verb = "close" if self.opened[here] else "open"
+                possible[f"{verb} {name}"] = HomeAction(verb, place=here)
+            if self.opened[here] and held == NOWHERE:
+                for thing in self._list_things_at(here):
+                    possible[f"take {home.things[thing]} from {name}"] = HomeAction("take", thing, here)
+            elif self.opened[here]:
+                possible[f"move {home.things[held]} to {name}"] = HomeAction("move", held, here)
+            for verb, tool in TREATMENTS.items() if held != NOWHERE else ():
+                if tool == kind and home.thing_kinds[held] in TREATABLE[verb]:
+                    possible[f"{verb} {home.things[held]} with {name}"] = HomeAction(verb, held, here)
+            if here == home.lamp and not self.lamp_on:
+                possible[f"use {LAMP}"] = HomeAction("use", place=here)
+            possible[f"examine {name}"] = HomeAction("examine", place=here)
+        if held != NOWHERE:
+            possible[f"examine {home.things[held]}"] = HomeAction("examine", held)
+        possible["look"] = HomeAction("look")
+        possible["inventory"] = HomeAction("inventory", held)
         return possible
 
-    def _add_commands_here(self, possible: dict[str, Command], here: int, name: str) -> None:
-        home, held = self._home, self.held
-        if home.place_kinds[here] in OPENABLE:
-            verb = "close" if self._opened[here] else "open"
-            possible[f"{verb} {name}"] = Command(verb, place=here)
-        if self._opened[here] and held == NOWHERE:
-            for thing in self._list_things_at(here):
-                possible[f"take {home.things[thing]} from {name}"] = Command("take", thing, here)
-        elif self._opened[here]:
-            possible[f"move {home.things[held]} to {name}"] = Command("move", held, here)
-        if held != NOWHERE:
-            for verb, tool in TREATMENTS.items():
-                if tool == home.place_kinds[here] and home.thing_kinds[held] in TREATABLE[verb]:
-                    possible[f"{verb} {home.things[held]} with {name}"] = Command(verb, held, here)
-        if here == home.lamp and not self.lamp_on:
-            possible[f"use {LAMP}"] = Command("use", place=here)
-        possible[f"examine {name}"] = Command("examine", place=here)
-
-    def carry_out(self, command: Command) -> str:
-        """Do what a possible command says; return the sentence that tells of it."""
-        sentence: str = getattr(self, f"_{command.verb}")(command.thing, command.place)
-        return sentence
-
-    def _go(self, thing: int, place: int) -> str:
-        self.location = place
-        return f"You arrive at {self._home.places[place]}. {self._tell_place(place)}"
-
-    def _open(self, thing: int, place: int) -> str:
-        self._opened[place] = True
-        return f"You open the {self._home.places[place]}. In it, you see {_join_names(self._list_names_at(place))}."
-
-    def _close(self, thing: int, place: int) -> str:
-        self._opened[place] = False
-        return f"You close the {self._home.places[place]}."
-
-    def _take(self, thing: int, place: int) -> str:
-        self.held, self.where[thing] = thing, NOWHERE
-        return f"You pick up the {self._home.things[thing]} from the {self._home.places[place]}."
-
-    def _move(self, thing: int, place: int) -> str:
-        self.held, self.where[thing] = NOWHERE, place
-        return f"You move the {self._home.things[thing]} to the {self._home.places[place]}."
-
-    def _clean(self, thing: int, place: int) -> str:
-        self._conditions[thing] |= CLEAN
-        return self._tell_treatment("clean", thing, place)
-
-    def _heat(self, thing: int, place: int) -> str:
-        self._conditions[thing] = self._conditions[thing] & CLEAN | HOT
-        return self._tell_treatment("heat", thing, place)
-
-    def _cool(self, thing: int, place: int) -> str:
-        self._conditions[thing] = self._conditions[thing] & CLEAN | COOL
-        return self._tell_treatment("cool", thing, place)
-
-    def _tell_treatment(self, verb: str, thing: int, place: int) -> str:
-        return f"You {verb} the {self._home.things[thing]} using the {self._home.places[place]}."
-
-    def _use(self, thing: int, place: int) -> str:
-        self.lamp_on = True
-        return f"You turn on the {LAMP}."
-
-    def _examine(self, thing: int, place: int) -> str:
-        if thing == NOWHERE:
-            return self._tell_place(place)
-        return f"This is a {self._with_condition(thing)}."
-
-    def _look(self, thing: int, place: int) -> str:
-        if self.location == NOWHERE:
-            return self.tell_room()
-        return f"You are facing the {self._home.places[self.location]}. {self._tell_place(self.location)}"
-
-    def _inventory(self, thing: int, place: int) -> str:
-        return self.tell_carried() or "You carry nothing."
+    def carry_out(self, action: HomeAction) -> str:
+        """Do what a possible command means; return the sentence that tells of it."""
+        verb, thing, place = action
+        thing_name = self._home.things[thing] if thing != NOWHERE else ""
+        place_name = self._home.places[place] if place != NOWHERE else ""
+        match verb:
+            case "go":
+                self.location = place
+                return f"You arrive at {place_name}. {self._tell_place(place)}"
+            case "open":
+                self.opened[place] = True
+                return f"You open the {place_name}. In it, you see {_join_names(self._list_names_at(place))}."
+            case "close":
+                self.opened[place] = False
+                return f"You close the {place_name}."
+            case "take":
+                self.held, self.where[thing] = thing, NOWHERE
+                return f"You pick up the {thing_name} from the {place_name}."
+            case "move":
+                self.held, self.where[thing] = NOWHERE, place
+                return f"You move the {thing_name} to the {place_name}."
+            case "use":
+                self.lamp_on = True
+                return f"You turn on the {LAMP}."
+            case "examine":
+                return self._tell_place(place) if thing == NOWHERE else f"This is a {self._with_condition(thing)}."
+            case "look":
+                if self.location == NOWHERE:
+                    return self.tell_room()
+                return f"You are facing the {self._home.places[self.location]}. {self._tell_place(self.location)}"
+            case "inventory":
+                return self.tell_carried() or "You carry nothing."
+        # To clean, to heat or to cool: what is hot is not cool, and stays as clean as it was.
+        kept = self.conditions[thing] if verb == "clean" else self.conditions[thing] & CLEAN
+        self.conditions[thing] = kept | TREATED[verb]
+        return f"You {verb} the {thing_name} using the {place_name}."
 
     def tell_room(self) -> str:
         """The sentence that lists the receptacles."""
@@ -182,14 +149,14 @@ class HomeState:
         if self.location == NOWHERE:
             return f"in the room; carrying {carried}"
         here = self.location
-        seen = (
-            [self._with_condition(thing) for thing in self._list_things_at(here)] if self._opened[here] else ["closed"]
-        )
+        seen = ["closed"]
+        if self.opened[here]:
+            seen = [self._with_condition(thing) for thing in self._list_things_at(here)]
         lamp = " in the light" if self.lamp_on and here == self._home.lamp else ""
         return f"{self._home.places[here]}{lamp}: {', '.join(seen) or 'nothing'}; carrying {carried}"
 
     def _with_condition(self, thing: int) -> str:
-        return CONDITIONS[self._conditions[thing]] + self._home.things[thing]
+        return CONDITIONS[self.conditions[thing]] + self._home.things[thing]
 
     def _list_things_at(self, place: int) -> list[int]:
         return [thing for thing, where in enumerate(self.where) if where == place]
@@ -201,7 +168,7 @@ class HomeState:
     def _tell_place(self, place: int) -> str:
         home = self._home
         name = home.places[place]
-        if not self._opened[place]:
+        if not self.opened[place]:
             return f"The {name} is closed."
         seen = self._list_names_at(place)
         if home.place_kinds[place] in OPENABLE:
@@ -210,9 +177,9 @@ class HomeState:
 
 
 @lru_cache(maxsize=4096)
-def _list_ways(places: tuple[str, ...], here: int) -> dict[str, Command]:
+def _list_ways(places: tuple[str, ...], here: int) -> dict[str, HomeAction]:
     """The commands that lead elsewhere; a third of a step's time, were they not kept."""
-    return {f"go to {name}": Command("go", place=place) for place, name in enumerate(places) if place != here}
+    return {f"go to {name}": HomeAction("go", place=place) for place, name in enumerate(places) if place != here}
 
 
 def _join_names(names: list[str] | tuple[str, ...]) -> str:
@@ -228,7 +195,7 @@ def _join_names(names: list[str] | tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class RoomKind:
     """A kind of room: which receptacles stand in it, at most how many of each, and which things lie about."""
 
     receptacles: Mapping[str, int]
@@ -236,7 +203,7 @@ class Room:
 
 
 ROOMS = {
-    "kitchen": Room(
+    "kitchen": RoomKind(
         receptacles={
             "cabinet": 4,
             "countertop": 2,
@@ -251,7 +218,7 @@ ROOMS = {
         },
         things=("apple", "bread", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "tomato"),
     ),
-    "bathroom": Room(
+    "bathroom": RoomKind(
         receptacles={
             "bathtub": 1,
             "cabinet": 4,
@@ -263,7 +230,7 @@ ROOMS = {
         },
         things=("candle", "cloth", "cup", "soapbar", "spraybottle", "toiletpaper"),
     ),
-    "bedroom": Room(
+    "bedroom": RoomKind(
         receptacles={
             "bed": 1,
             "desk": 2,
@@ -275,7 +242,7 @@ ROOMS = {
         },
         things=("alarmclock", "book", "cd", "cellphone", "laptop", "mug", "pencil", "pillow"),
     ),
-    "livingroom": Room(
+    "livingroom": RoomKind(
         receptacles={
             "armchair": 2,
             "coffeetable": 1,
@@ -305,11 +272,6 @@ TREATABLE = {
     "heat": frozenset({"apple", "bread", "cup", "egg", "mug", "plate", "potato", "tomato"}),
     "cool": frozenset({"apple", "bread", "cup", "egg", "mug", "pan", "plate", "potato", "tomato"}),
 }
-
-
-def kind_of(name: str) -> str:
-    """The kind of a numbered thing: "mug" of "mug 2"."""
-    return name.partition(" ")[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -350,26 +312,27 @@ class Home:
                 thing=payload["thing"],
                 target=payload["target"],
                 places=places,
-                place_kinds=tuple(kind_of(place) for place in places),
+                place_kinds=_cut_numbers(places),
                 things=tuple(things),
-                thing_kinds=tuple(kind_of(thing) for thing in things),
-                start=tuple(places.index(place) for place in things.values()),
-                lamp=places.index(payload["lamp"]) if payload.get("lamp") else -1,
+                thing_kinds=_cut_numbers(things),
+                start=tuple(map(places.index, things.values())),
+                lamp=places.index(payload["lamp"]) if payload.get("lamp") else NOWHERE,
             )
         except (KeyError, ValueError) as error:
             raise RecordError(
                 f"task {task.id}: its payload is not a home: {error}; take tasks from the panel"
             ) from None
 
-    def place_of(self, wanted: str) -> int:
-        """The first place of a kind."""
-        return self.place_kinds.index(wanted)
+
+def _cut_numbers(names: Iterable[str]) -> tuple[str, ...]:
+    """The kinds of numbered things: "mug" of "mug 2"."""
+    return tuple([name.partition(" ")[0] for name in names])
 
 
 # The six task families of the household: what they ask for, when they are solved, and how instances are drawn.
 
 ENV = "household"
-SIZES = {"train": 2400, "validation": 240, "test": 480}
+SIZES = PanelSizes(train=2400, validation=240, test=480)
 """Tasks in each panel, over all families."""
 
 
@@ -399,20 +362,15 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def goal_of(home: Home) -> str:
-    """The sentence that states a home's task."""
-    return FAMILIES[home.family].goal.format(thing=home.thing, target=home.target)
-
-
 @cache
 def build_household_panels(
     families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
 ) -> Panels:
     """The panels for some families, rooms and a size of home."""
     # Rounded up: a number of families that does not divide the size must not make the panel smaller.
-    sizes = {split: -(-size // len(families)) for split, size in SIZES.items()}
-    draws = [partial(draw, family, rooms, num_receptacles, num_objects) for family in families]
-    return interleave([build_panels(ENV, propose, sizes=sizes) for propose in draws])
+    sizes = PanelSizes(*(-(-size // len(families)) for size in SIZES))
+    size_of_home = num_receptacles, num_objects
+    return interleave([draw_panels(ENV, draw, family, rooms, *size_of_home, sizes=sizes) for family in families])
 
 
 def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
@@ -424,10 +382,8 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
     thing = draws.pick([kind for kind in room.things if able is None or kind in able])
     tool = draws.pick(LAMP_STANDS) if rules.is_seen_by_lamp else TREATMENTS.get(rules.treatment, "")
     target = "desklamp" if rules.is_seen_by_lamp else draws.pick([kind for kind in room.receptacles if kind != tool])
-    kinds = _draw_receptacles(
-        draws, room, [kind for kind in (tool, target) if kind in room.receptacles], num_receptacles
-    )
-    places = _number_names(kinds)
+    needed = [kind for kind in (tool, target) if kind in room.receptacles]
+    places = _number_names(_draw_receptacles(draws, room, needed, num_receptacles))
     others = [draws.pick(room.things) for _ in range(num_objects - rules.num_needed)]
     things = _number_names([thing] * rules.num_needed + others)
     payload = {
@@ -442,7 +398,7 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
     return Proposal(payload=payload, tags=(family,))
 
 
-def _draw_receptacles(draws: Draws, room: Room, needed: Sequence[str], count: int) -> list[str]:
+def _draw_receptacles(draws: Draws, room: RoomKind, needed: Sequence[str], count: int) -> list[str]:
     """The kinds of a home's receptacles: what the task needs, then anything the room has left."""
     left = [kind for kind, max_count in room.receptacles.items() for _ in range(max_count)]
     for kind in needed:

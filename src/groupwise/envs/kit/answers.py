@@ -11,12 +11,13 @@ from functools import cache
 from typing import Literal
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.environment import Outcome
+from groupwise.envs.kit.progress import SteppedEnvironment, show_text
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.verifier.verifier import Verdict
 
-SENTENCES = "Right. Wrong. That is not an answer."
+NO_ANSWER = "That is not an answer."
+SENTENCES = f"Right. Wrong. {NO_ANSWER}"
 """What is shown after a response."""
 WITHOUT_VERDICT = "Answered."
 """What is shown where nobody here judges."""
@@ -45,63 +46,42 @@ class Question:
 def open_question(task: Task, question: Question, *, max_steps: int) -> QuestionEnvironment:
     """An environment for an attempt; it has an expert where an answer is stored."""
     kind = QuestionEnvironment if question.stored is None else AnsweredQuestionEnvironment
-    return kind(question, Progress(task, max_steps=max_steps))
+    return kind(task, question, max_steps)
 
 
-class QuestionEnvironment:
+class QuestionEnvironment(SteppedEnvironment):
     """One attempt at a question.
 
     A verdict that did not come is a reward of 0, a failure, and a `note` that says why.
     """
 
-    __slots__ = ("_observation", "_progress", "_question")
-
-    def __init__(self, question: Question, progress: Progress) -> None:
-        self._question, self._progress = question, progress
-        self._observation = Observation(text=question.text, state_key=question.text)
-
-    def observe(self) -> Observation:
-        return self._observation
+    def __init__(self, task: Task, question: Question, max_steps: int) -> None:
+        super().__init__(task, max_steps)
+        self._question = question
+        self._progress.observation = show_text(question.text)
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         question = self._question
         if question.judge is None:
-            return self._end_without_verdict(is_said=bool(action.strip()))
+            is_said = bool(action.strip())
+            return self._progress.outcome(
+                show_text(WITHOUT_VERDICT if is_said else NO_ANSWER), accepted=is_said, ended=True
+            )
         answer = read_answer(action, question.form)
         if question.match_words and are_same_words(answer, question.stored):
             answer = question.stored or ""
         if not is_answer(answer, question.stored, question.form):
-            return self._outcome("That is not an answer.", Verdict(score=0.0), accepted=False)
+            return self._progress.outcome(show_text(NO_ANSWER), success=False, accepted=False)
         verdict = question.judge(answer)
-        return self._outcome("Right." if self._solves(verdict) else "Wrong.", verdict, accepted=True)
-
-    def fork(self) -> QuestionEnvironment:
-        twin = type(self)(self._question, self._progress.fork())
-        twin._observation = self._observation
-        return twin
-
-    def _end_without_verdict(self, *, is_said: bool) -> Outcome:
-        shown = WITHOUT_VERDICT if is_said else "That is not an answer."
-        self._observation = Observation(text=shown, state_key=shown)
-        return self._progress.outcome(self._observation, accepted=is_said, ended=True)
-
-    def _solves(self, verdict: Verdict) -> bool:
-        return not verdict.reason and verdict.score >= self._question.solved_at
-
-    def _outcome(self, shown: str, verdict: Verdict, *, accepted: bool) -> Outcome:
-        self._observation = Observation(text=shown, state_key=shown)
-        solved = self._solves(verdict)
-        reward = verdict.score if solved or self._question.allow_partial else 0.0
-        return self._progress.outcome(
-            self._observation, success=solved, reward=reward, accepted=accepted, note=verdict.reason
-        )
+        solved = not verdict.reason and verdict.score >= question.solved_at
+        reward = verdict.score if solved or question.allow_partial else 0.0
+        seen = show_text("Right." if solved else "Wrong.")
+        return self._progress.outcome(seen, success=solved, reward=reward, note=verdict.reason)
 
 
 class AnsweredQuestionEnvironment(QuestionEnvironment):
     """One attempt at a question whose answer is stored: the expert says it."""
-
-    __slots__ = ()
 
     def expert(self) -> str | None:
         stored = self._question.stored

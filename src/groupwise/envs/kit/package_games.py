@@ -16,19 +16,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from io import StringIO
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import PrivateRandom, undo_draws
-from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.packages import package_version
+from groupwise.envs.kit.panel import (
+    Panels,
+    PanelSizes,
+    Proposal,
+    build_panels,
+    check_env,
+    choose_split,
+    panel_sizes_of,
+)
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
@@ -71,24 +80,39 @@ class PackageGames(Part):
     max_steps: Annotated[int, Field(ge=1)] = 50
     """Steps before an attempt is truncated."""
 
-    @property
-    def options(self) -> str:
-        """The game's options as text: equal where they are equal."""
-        return json.dumps(self.kwargs, sort_keys=True)
+    env: ClassVar[str]
+    """The environment's kind."""
+    distribution: ClassVar[str]
+    """The package that has the games; its version is part of the tasks' identity."""
 
-    def instruction(self) -> str:
-        return self.about
+    def panel(self, split: str) -> tuple[Task, ...]:
+        options = json.dumps(self.kwargs, sort_keys=True)
+        return choose_split(_build_panels(type(self), self.id, options, self.seeds_differ, panel_sizes_of(self)), split)
 
-    def open_copy(self, task: Task, begin: Callable[[], PackageGame]) -> GameEnvironment:
+    def open(self, task: Task) -> GameEnvironment:
         """A task's game at its beginning: made once, and copied for those who open it soon again."""
+        check_env(task, self.env)
         key = type(self), self.model_dump_json(), task.id
-        beginning = _beginnings.pop(key, None) or GameEnvironment(
-            task, begin, max_steps=self.max_steps, actions=self.actions
-        )
+        beginning = _beginnings.pop(key, None) or GameEnvironment(task, self)
         _beginnings[key] = beginning
         if len(_beginnings) > MAX_KEPT_BEGINNINGS:
             _beginnings.popitem(last=False)
         return beginning.fork()
+
+    def vocabulary(self) -> tuple[str, ...]:
+        said = collect_words_in_files(*self.find_files())
+        return vocabulary_of((self.instruction(), BEGINNING, *self.actions, *self.words, *said))
+
+    def instruction(self) -> str:
+        return self.about
+
+    def begin(self, id: str, kwargs: Mapping[str, Any], seed: int) -> PackageGame:
+        """Begin a game of the package."""
+        raise NotImplementedError
+
+    def find_files(self) -> list[Path]:
+        """The files with all that the game can say."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,40 +148,31 @@ class PackageGame(Protocol):
         ...
 
 
-class GameEnvironment:
+class GameEnvironment(SteppedEnvironment):
     """One attempt at a game of a package."""
 
-    def __init__(
-        self, task: Task, begin: Callable[[], PackageGame], *, max_steps: int, actions: tuple[str, ...]
-    ) -> None:
-        self._actions, self._random = actions, PrivateRandom(task.seed)
-        self._progress = Progress(task, max_steps=max_steps)
+    def __init__(self, task: Task, part: PackageGames) -> None:
+        super().__init__(task, part.max_steps)
+        self._actions, self._random = part.actions, PrivateRandom(task.seed)
         with _lend_random(self._random):
-            self._game = begin()
+            self._game = part.begin(task.payload["id"], task.payload["kwargs"], task.seed)
             if self._game.instance != task.payload["instance"]:
                 raise RecordError(
                     f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
                     "version that the panel was made with, and a game that does not follow from the order of a set"
                 )
-            self._observation = self._observe(self._game.first)
-
-    def observe(self) -> Observation:
-        return self._observation
+            self._progress.observation = self._observe(self._game.first)
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         with _lend_random(self._random):
             reply = self._game.play(action[:MAX_ACTION_CHARACTERS])
-            self._observation = self._observe(reply)
-        return self._progress.outcome(
-            self._observation, success=reply.success, reward=reply.reward, accepted=reply.accepted
-        )
+            seen = self._observe(reply)
+        return self._progress.outcome(seen, success=reply.success, reward=reply.reward, accepted=reply.accepted)
 
-    def fork(self) -> GameEnvironment:
-        twin = GameEnvironment.__new__(GameEnvironment)
-        twin._actions, twin._observation = self._actions, self._observation
-        twin._random, twin._progress = self._random.fork(), self._progress.fork()
-        twin._game = _make_copier(self._game)()
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._random, twin._game = self._random.fork(), _make_copier(self._game)()
         return twin
 
     def _observe(self, reply: GameReply) -> Observation:
@@ -194,17 +209,20 @@ def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
     return copy_game
 
 
-def build_instance_panels(
-    env: str, begin: Callable[[int], PackageGame], payload: Mapping[str, Any], *, sizes: PanelSizes, tag: str
-) -> Panels:
+@lru_cache(8)
+def _build_panels(games: type[PackageGames], id: str, options: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
     """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
+    kwargs = json.loads(options)
+    part = games(id=id, kwargs=kwargs, seeds_differ=seeds_differ)
+    part.find_files()  # or it says what is missing
+    payload = {"id": id, "kwargs": kwargs, "version": package_version(games.env, games.distribution)}
 
     def propose(seed: int) -> Proposal:
         with _lend_random(PrivateRandom(seed)):
-            instance = begin(seed).instance
-        return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(tag,))
+            instance = part.begin(id, kwargs, seed).instance
+        return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(id,))
 
-    return build_panels(env, propose, sizes=sizes._asdict())
+    return build_panels(games.env, propose, sizes=sizes._asdict())
 
 
 def summarise_error(error: Exception) -> str:

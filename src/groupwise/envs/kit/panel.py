@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import EnvironmentPart
@@ -33,6 +34,7 @@ FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
 """Where the seeds of a split begin, in worlds whose tasks are seeds that count up."""
 
 Panels = Mapping[str, tuple[Task, ...]]
+Item = TypeVar("Item")
 
 
 class PanelSizes(NamedTuple):
@@ -43,17 +45,6 @@ class PanelSizes(NamedTuple):
     test: int
 
 
-class HasPanelSizes(Protocol):
-    """An environment part whose fields say how many tasks each panel has."""
-
-    @property
-    def num_train(self) -> int: ...
-    @property
-    def num_validation(self) -> int: ...
-    @property
-    def num_test(self) -> int: ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
     """An instance that may become a task; its payload says all there is to know about it."""
@@ -61,7 +52,7 @@ class Proposal:
     payload: Mapping[str, Any]
     seed: int = 0
     """For the chance events of the instance; not part of its identity."""
-    tags: tuple[str, ...] = field(default=())
+    tags: tuple[str, ...] = ()
 
 
 def panel_hash(tasks: Iterable[Task]) -> str:
@@ -81,23 +72,23 @@ def check_split(split: str) -> None:
     choose_split(dict.fromkeys(SPLITS, ()), split)
 
 
-def panel_sizes_of(part: HasPanelSizes) -> PanelSizes:
-    """How many tasks each panel has, as a part's fields say."""
+def panel_sizes_of(part: Any) -> PanelSizes:
+    """How many tasks each panel has, as the fields of an environment say."""
     return PanelSizes(part.num_train, part.num_validation, part.num_test)
 
 
 def list_seed_tasks(
     env: str,
+    part: Any,
     split: str,
-    sizes: PanelSizes,
-    *,
     payload: Mapping[str, Any],
+    *,
     first_seed: Mapping[str, int] = FIRST_SEED,
     tags: tuple[str, ...] = (),
 ) -> tuple[Task, ...]:
     """The tasks of a split in a world whose tasks differ by their seed alone; the seeds count up."""
-    first = first_seed[split]
-    seeds = range(first, first + sizes._asdict()[split])
+    check_split(split)
+    seeds = range(first_seed[split], first_seed[split] + panel_sizes_of(part)._asdict()[split])
     return tuple(Task.create(env=env, split=split, seed=seed, payload=payload, tags=tags) for seed in seeds)
 
 
@@ -118,19 +109,27 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
         owner |= {key: (split, task.id) for task in tasks for key in (task.id, digest_task(task))}
 
 
-def digest_of_content(payload: Mapping[str, Any]) -> str:
-    """The fingerprint of an instance's content."""
-    return _digest(payload)
-
-
 def digest_task(task: Task) -> str:
     """The fingerprint of what a task is, in whatever split."""
-    return _digest({"env": task.env, "seed": task.seed, "payload": task.payload})
+    return digest_value({"env": task.env, "seed": task.seed, "payload": task.payload})
 
 
 def split_of_content(payload: Mapping[str, Any]) -> str:
     """The split that an instance of this content belongs to, whatever else there is."""
-    return _split_of(_digest(payload))
+    return _split_of(digest_value(payload))
+
+
+def _split_of(digest: str) -> str:
+    share = int(digest[:13], 16) / 16**13
+    if share < TEST_SHARE:
+        return "test"
+    return "validation" if share < TEST_SHARE + VALIDATION_SHARE else "train"
+
+
+@cache
+def draw_panels(env: str, draw: Callable[..., Proposal | None], *settings: Any, sizes: PanelSizes) -> Panels:
+    """The panels of what `draw(*settings, 0)`, `draw(*settings, 1)`, ... proposes; made once."""
+    return build_panels(env, partial(draw, *settings), sizes=sizes._asdict())
 
 
 def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: Mapping[str, int]) -> Panels:
@@ -145,7 +144,7 @@ def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: 
     while idle < PATIENCE and any(len(panels[split]) < sizes[split] for split in SPLITS):
         proposal = propose(index)
         index, idle = index + 1, idle + 1
-        digest = _digest(proposal.payload) if proposal else ""
+        digest = digest_value(proposal.payload) if proposal else ""
         if proposal is None or digest in seen:
             continue
         split = _split_of(digest)
@@ -158,26 +157,28 @@ def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: 
 
 def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
     """Divide all instances of a small environment into panels, in a fixed order that says nothing about them."""
-    ordered = sorted(proposals, key=lambda proposal: _digest(proposal.payload))
+    ordered = sorted(proposals, key=lambda proposal: digest_value(proposal.payload))
     num_test = max(1, int(len(ordered) * TEST_SHARE))
-    num_validation = max(1, int(len(ordered) * VALIDATION_SHARE))
-    cut = {
-        "test": ordered[:num_test],
-        "validation": ordered[num_test : num_test + num_validation],
-        "train": ordered[num_test + num_validation :],
-    }
+    num_left = num_test + max(1, int(len(ordered) * VALIDATION_SHARE))
+    cut = {"train": ordered[num_left:], "validation": ordered[num_test:num_left], "test": ordered[:num_test]}
     return _check_panels(
         env, {split: [_make_task(env, split, proposal) for proposal in cut[split]] for split in SPLITS}
     )
 
 
 def interleave(panels: Sequence[Panels]) -> Panels:
-    """Several environments' or families' panels as one, in turn, so that any beginning of it is balanced."""
-    merged: dict[str, tuple[Task, ...]] = {}
-    for split in SPLITS:
-        longest = max(len(panel[split]) for panel in panels)
-        merged[split] = tuple(panel[split][i] for i in range(longest) for panel in panels if i < len(panel[split]))
-    return merged
+    """Several panels of each split as one, in turn, so that any beginning of it is balanced."""
+    return {split: take_in_turn([panel[split] for panel in panels]) for split in SPLITS}
+
+
+def take_in_turn(lists: Sequence[Sequence[Item]]) -> tuple[Item, ...]:
+    """The first entry of each list, then the second of each, and so on.
+
+    >>> take_in_turn(["ad", "b", "ce"])
+    ('a', 'b', 'c', 'd', 'e')
+    """
+    longest = max(map(len, lists))
+    return tuple(entries[place] for place in range(longest) for entries in lists if place < len(entries))
 
 
 def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -197,23 +198,11 @@ def _check_panels(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
     for split, tasks in panels.items():
         if not tasks:
             raise ConfigError(f"{env}: the {split} panel is empty, too few instances exist; make the instances larger")
-    check_disjoint(panels)
     return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
 def _make_task(env: str, split: str, proposal: Proposal) -> Task:
     return Task.create(env=env, split=split, seed=proposal.seed, payload=proposal.payload, tags=proposal.tags)
-
-
-def _digest(payload: Mapping[str, Any]) -> str:
-    return digest_value(payload)
-
-
-def _split_of(digest: str) -> str:
-    share = int(digest[:13], 16) / 16**13
-    if share < TEST_SHARE:
-        return "test"
-    return "validation" if share < TEST_SHARE + VALIDATION_SHARE else "train"
 
 
 # Panel files: the tasks that results were measured on, written down, so that a change of them is noticed.

@@ -1,34 +1,34 @@
-"""How far an attempt has come: counts its steps, cuts it off at the limit, and refuses to go on after its end."""
+"""How far an attempt has come, and what is the same in every environment of groupwise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import NO_FACTS, AttemptEnded, Observation, Outcome
+from groupwise.envs.kit.words import NOTHING_HAPPENS
 
 
 class Progress:
-    """The step count and the end of one attempt."""
+    """The step count and the end of one attempt: cuts it off at the limit, and refuses to go on after its end."""
 
-    __slots__ = ("_ended", "_max_steps", "_task", "steps")
+    __slots__ = ("_max_steps", "_task", "ended", "observation", "steps")
 
     def __init__(self, task: Task, *, max_steps: int) -> None:
-        self._task = task
-        self._max_steps = max_steps
-        self._ended = False
+        self._task, self._max_steps = task, max_steps
         self.steps = 0
         """Steps taken so far."""
-
-    @property
-    def ended(self) -> bool:
+        self.ended = False
         """Whether the attempt is over."""
-        return self._ended
+        self.observation = Observation(text="")
+        """What was shown last: `outcome` sets it, and whoever opens the environment before that."""
 
     def step(self) -> int:
         """Begin a step; return its index."""
-        if self._ended:
+        if self.ended:
             raise AttemptEnded(
                 f"task {self._task.id}: the attempt ended after {self.steps} steps; open the task again for another"
             )
@@ -61,7 +61,7 @@ class Progress:
         """
         terminated = ended or success is not None
         truncated = not terminated and (cut_off or self.steps >= self._max_steps)
-        self._ended = terminated or truncated
+        self.ended, self.observation = terminated or truncated, observation
         return Outcome(
             observation=observation,
             reward=reward,
@@ -75,6 +75,30 @@ class Progress:
 
     def fork(self) -> Progress:
         """A copy that counts on its own."""
-        twin = Progress(self._task, max_steps=self._max_steps)
-        twin.steps, twin._ended = self.steps, self._ended
+        return copy(self)
+
+
+class SteppedEnvironment:
+    """An environment whose `Progress` keeps what it shows; a fork is a shallow copy, and its class copies the rest."""
+
+    def __init__(self, task: Task, max_steps: int) -> None:
+        self._progress = Progress(task, max_steps=max_steps)
+
+    def observe(self) -> Observation:
+        return self._progress.observation
+
+    def fork(self) -> Self:
+        twin = copy(self)
+        twin._progress = self._progress.fork()
         return twin
+
+
+def show_text(text: str) -> Observation:
+    """An observation of a world that is known by what it says."""
+    return Observation(text=text, state_key=text)
+
+
+def say_nothing_happens(seen: Observation) -> Observation:
+    """What is shown again after an action that came to nothing."""
+    text = seen.text.removeprefix(f"{NOTHING_HAPPENS} ")
+    return replace(seen, text=f"{NOTHING_HAPPENS} {text}")

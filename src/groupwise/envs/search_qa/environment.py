@@ -22,8 +22,8 @@ from groupwise.envs.kit.answers import find_tagged_parts
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.kit.draws import draw_uniform
 from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
-from groupwise.envs.kit.panel import SPLITS, Panels, check_disjoint, check_env, choose_split, split_of_content
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split, split_of_content
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -77,7 +77,7 @@ class SearchQa(Part, slot="env"):
 
     def open(self, task: Task) -> SearchQaEnvironment:
         check_env(task, ENV)
-        corpus = _load_corpus(self.documents)
+        corpus = read_corpus(self.documents)
         if task.payload["corpus"] != corpus.digest:
             raise RecordError(
                 f"task {task.id} was made for the documents {task.payload['corpus']}, but these are {corpus.digest}; "
@@ -89,9 +89,9 @@ class SearchQa(Part, slot="env"):
         texts = [self.instruction(), "Task:", NOTHING_KNOWN, NOT_UNDERSTOOD, NO_RESULTS, "Right. Wrong."]
         texts += [
             _show_document(number, document)
-            for number, document in enumerate(_load_corpus(self.documents).documents, start=1)
+            for number, document in enumerate(read_corpus(self.documents).documents, start=1)
         ]
-        for question in _load_questions(self.questions):
+        for question in read_questions(self.questions):
             texts += [question.question, *question.answers, *question.titles]
         return vocabulary_of(texts)
 
@@ -99,60 +99,46 @@ class SearchQa(Part, slot="env"):
         return "Answer the question: <search> words </search> to look up, then <answer> words </answer>."
 
 
-class SearchQaEnvironment:
+class SearchQaEnvironment(SteppedEnvironment):
     """One attempt at a question."""
 
-    __slots__ = (
-        "_answers",
-        "_corpus",
-        "_gold",
-        "_observation",
-        "_part",
-        "_progress",
-        "_question",
-        "_titles",
-        "_titles_read",
-    )
-
     def __init__(self, task: Task, part: SearchQa, corpus: Corpus) -> None:
+        super().__init__(task, part.max_steps)
         self._part, self._corpus = part, corpus
-        self._question = str(task.payload["question"])
+        self._question: str = task.payload["question"]
         self._answers, self._titles = tuple(task.payload["answers"]), tuple(task.payload["titles"])
         self._gold = _list_gold_facts(self._question, self._answers, self._titles)
         self._titles_read: frozenset[str] = frozenset()
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = self._observe(NOTHING_KNOWN)
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe(NOTHING_KNOWN)
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         said = action[:MAX_RESPONSE_CHARACTERS]
         name, text = next(find_tagged_parts(said, "search", "answer"), ("", ""))
         if not text.strip():
-            self._observation = self._observe(NOT_UNDERSTOOD)
             facts = self._tell_facts(said, checks=write_checks(read=False))
-            return self._progress.outcome(self._observation, accepted=False, facts=facts)
+            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, facts=facts)
         if name == "answer":
             return self._answer(said, text)
         documents = self._corpus.search(text, self._part.num_results)
         self._titles_read |= {document.title for document in documents}
-        self._observation = self._observe(self._show_documents(documents))
         facts = self._tell_facts(said, query=text, checks=write_checks(read=True, fits=True))
         facts["documents"] = [write_text(document.title) for document in documents]
-        return self._progress.outcome(self._observation, facts=facts)
+        shown = [
+            _show_document(number, document, self._part.num_words) for number, document in enumerate(documents, start=1)
+        ]
+        found = f"<information>{' '.join(shown)}</information>" if shown else NO_RESULTS
+        return self._progress.outcome(self._observe(found), facts=facts)
 
     def _answer(self, said: str, answer: str) -> Outcome:
         right, graded_match = exact_match(answer, self._answers), f1(answer, self._answers)
-        self._observation = self._observe("Right." if right else "Wrong.")
         worth = float(right) if self._part.score == "exact" else graded_match
         facts = self._tell_facts(said, checks=write_checks(read=True, fits=True, right=right))
         # Whichever of the right answers it is, and however it is worded: one answer has one text.
         facts["answer"] = self._gold["gold_answer"] if right else write_text(normalise(answer))
         facts |= {"exact": right, "graded_match": graded_match}
-        reward = worth * self._part.success_reward
-        return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
+        seen = self._observe("Right." if right else "Wrong.")
+        return self._progress.outcome(seen, success=right, reward=worth * self._part.success_reward, facts=facts)
 
     def _tell_facts(self, said: str, *, checks: dict[str, bool], query: str | None = None) -> dict[str, Any]:
         calls = [] if query is None else [write_call("search", {"query": query.strip()})]
@@ -161,35 +147,19 @@ class SearchQaEnvironment:
             facts["entities"] = list_named(self._gold["gold_entities"], said)
         return facts
 
-    def fork(self) -> SearchQaEnvironment:
-        twin = SearchQaEnvironment.__new__(SearchQaEnvironment)
-        twin._part, twin._corpus, twin._question, twin._gold = self._part, self._corpus, self._question, self._gold
-        twin._answers, twin._titles, twin._titles_read = self._answers, self._titles, self._titles_read
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
-
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
         # The last step is for the answer, and a document that its title does not bring up is not waited for.
         if self._progress.steps + 1 < self._part.max_steps:
             for title in self._titles:
-                if title not in self._titles_read and self._can_look_up(title):
-                    return f"<search>{title}</search>"
+                if title not in self._titles_read:
+                    found = self._corpus.search(title, self._part.num_results)
+                    if title in {document.title for document in found}:
+                        return f"<search>{title}</search>"
             if not self._titles and not self._titles_read and self._corpus.search(self._question, 1):
                 return f"<search>{self._question}</search>"
         return f"<answer>{self._answers[0]}</answer>"
-
-    def _can_look_up(self, title: str) -> bool:
-        return title in {document.title for document in self._corpus.search(title, self._part.num_results)}
-
-    def _show_documents(self, documents: list[Document]) -> str:
-        if not documents:
-            return NO_RESULTS
-        shown = [
-            _show_document(number, document, self._part.num_words) for number, document in enumerate(documents, start=1)
-        ]
-        return f"<information>{' '.join(shown)}</information>"
 
     def _observe(self, text: str) -> Observation:
         return Observation(
@@ -214,21 +184,11 @@ def _show_document(number: int, document: Document, num_words: int | None = None
     return f"Doc {number} (Title: {document.title}) {' '.join(document.text.split()[:num_words])}"
 
 
-@lru_cache(maxsize=2)
-def _load_corpus(path: str) -> Corpus:
-    return read_corpus(path)
-
-
-@lru_cache(maxsize=2)
-def _load_questions(path: str) -> list[SearchQuestion]:
-    return read_questions(path)
-
-
 @lru_cache(maxsize=4)
 def _build_panels(documents: str, questions: str) -> Panels:
-    corpus = _load_corpus(documents)
+    corpus = read_corpus(documents)
     # In an order that says nothing about them: files tend to put questions of a kind together.
-    ordered = sorted(_load_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
+    ordered = sorted(read_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
     panels = {
         split: tuple(_make_task(question, corpus) for question in ordered if question.split == split)
         for split in SPLITS
@@ -239,7 +199,6 @@ def _build_panels(documents: str, questions: str) -> Panels:
                 f"search_qa: of {len(ordered)} questions none is in the {split} panel; add questions, or give each a "
                 "`split`"
             )
-    check_disjoint(panels)
     return panels
 
 
@@ -307,6 +266,7 @@ class Corpus:
         return Bm25(texts, needed_by=ENV, extra="search")
 
 
+@lru_cache(maxsize=2)
 def read_corpus(path: str) -> Corpus:
     """The documents of a folder (.txt, .md) or of a .jsonl file; ours where no path is given."""
     if not path:
@@ -326,6 +286,7 @@ def read_corpus(path: str) -> Corpus:
     return Corpus(documents)
 
 
+@lru_cache(maxsize=2)
 def read_questions(path: str) -> list[SearchQuestion]:
     """The questions of a .jsonl file; ours where no path is given."""
     if path and not Path(path).is_file():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -11,8 +10,8 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws, draw_uniform
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -154,7 +153,7 @@ def _tell_lamp(corridor: Corridor, stand: Stand, lamp: int) -> str:
     return f"Lamp {corridor.names[lamp]} is {corridor.lamps[lamp][stand.lit[lamp]]}."
 
 
-SIZES = {"train": 1000, "validation": 100, "test": 200}
+SIZES = PanelSizes(train=1000, validation=100, test=200)
 """Tasks in each panel, where so many different corridors exist."""
 MAX_ROOMS = 12
 GOAL = "get out."
@@ -209,8 +208,8 @@ class Aliased(Part, slot="env", self_contained=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        layout = Layout(self.hidden_bits, self.passages, self.num_doors, self.num_colours, self.noise, self.max_steps)
-        return choose_split(_build_panels(layout), split)
+        shape = self.hidden_bits, self.passages, self.num_doors, self.num_colours
+        return choose_split(draw_panels(ENV, _draw, shape, self.noise, self.max_steps, sizes=SIZES), split)
 
     def open(self, task: Task) -> AliasedEnvironment:
         check_env(task, ENV)
@@ -225,20 +224,13 @@ class Aliased(Part, slot="env", self_contained=True):
         return "Get out: say the colour that each door asks for, and remember the lamps."
 
 
-class AliasedEnvironment:
+class AliasedEnvironment(SteppedEnvironment):
     """One attempt to get out of a corridor."""
 
-    __slots__ = ("_corridor", "_observation", "_part", "_progress", "_stand")
-
     def __init__(self, task: Task, part: Aliased) -> None:
-        self._part = part
-        self._corridor = Corridor.read(task.payload, task.seed)
-        self._stand = Stand()
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        self._part, self._corridor, self._stand = part, Corridor.read(task.payload, task.seed), Stand()
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         step = self._progress.step()
@@ -247,16 +239,9 @@ class AliasedEnvironment:
             self._stand = advance(self._corridor, self._stand, action)
         else:
             self._stand = stay(self._stand)
-        self._observation = self._observe()
         if is_out(self._corridor, self._stand):
-            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
-        return self._progress.outcome(self._observation, accepted=is_known)
-
-    def fork(self) -> AliasedEnvironment:
-        twin = AliasedEnvironment.__new__(AliasedEnvironment)
-        twin._part, twin._corridor, twin._stand = self._part, self._corridor, self._stand
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
+            return self._progress.outcome(self._observe(), success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observe(), accepted=is_known)
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_way(self._corridor, self._stand)
@@ -272,51 +257,32 @@ class AliasedEnvironment:
         )
 
 
-class Layout(NamedTuple):
-    """The fields that decide which corridors there are."""
-
-    hidden_bits: int
-    passages: int
-    num_doors: int
-    num_colours: int
-    noise: float
-    max_steps: int
-
-
-@cache
-def _build_panels(layout: Layout) -> Panels:
-    return build_panels(ENV, lambda index: _draw(layout, index), sizes=SIZES)
-
-
-def _draw(layout: Layout, index: int) -> Proposal | None:
+def _draw(shape: tuple[int, int, int, int], noise: float, max_steps: int, index: int) -> Proposal | None:
     """A corridor whose lamps, wiring and doors are drawn, if the expert gets out of it in time."""
-    draws = Draws(ENV, *layout[:4], index)
-    colours = COLOURS[: layout.num_colours]
-    lamps = [draws.sample(colours, 2) for _ in range(layout.hidden_bits)]
+    hidden_bits, passages, num_doors, num_colours = shape
+    draws = Draws(ENV, *shape, index)
+    colours = COLOURS[:num_colours]
+    lamps = [draws.sample(colours, 2) for _ in range(hidden_bits)]
+    names = draws.sample(LAMP_NAMES, hidden_bits)
+    # Each switch lights both of its lamp's colours for half of the actions each, or nearly.
+    wiring = [draws.sample([action % 2 for action in range(num_colours)], num_colours) for _ in lamps]
+    # Doors ask for colours where nothing is hidden, else for every lamp in turn, in random order.
+    doors: Sequence[str | int] = (
+        draws.sample([door % hidden_bits for door in range(num_doors)], num_doors)
+        if hidden_bits
+        else [draws.pick(colours) for _ in range(num_doors)]
+    )
     payload: dict[str, Any] = {
         "colours": list(colours),
         "lamps": lamps,
-        "names": draws.sample(LAMP_NAMES, layout.hidden_bits),
-        "wiring": [_draw_wiring(draws, layout.num_colours) for _ in lamps],
-        "passages": layout.passages,
-        "doors": _draw_doors(draws, layout, colours),
-        "noise": layout.noise,
+        "names": names,
+        "wiring": wiring,
+        "passages": passages,
+        "doors": doors,
+        "noise": noise,
     }
-    seed = draws.below(2**31) if layout.noise else 0
-    return Proposal(payload=payload, seed=seed) if _arrives(payload, seed, layout.max_steps) else None
-
-
-def _draw_wiring(draws: Draws, num_colours: int) -> list[int]:
-    """Which of a lamp's colours each action lights: both for half of the actions each, or nearly."""
-    bits = [action % 2 for action in range(num_colours)]
-    return draws.sample(bits, num_colours)
-
-
-def _draw_doors(draws: Draws, layout: Layout, colours: tuple[str, ...]) -> list[str | int]:
-    """What the doors ask for: colours where nothing is hidden, else every lamp in turn, in random order."""
-    if not layout.hidden_bits:
-        return [draws.pick(colours) for _ in range(layout.num_doors)]
-    return draws.sample([door % layout.hidden_bits for door in range(layout.num_doors)], layout.num_doors)
+    seed = draws.below(2**31) if noise else 0
+    return Proposal(payload=payload, seed=seed) if _arrives(payload, seed, max_steps) else None
 
 
 def _arrives(payload: dict[str, Any], seed: int, max_steps: int) -> bool:

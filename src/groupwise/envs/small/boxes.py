@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -13,18 +12,18 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells, is_inside, list_cells, shift
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "boxes"
-SIZES = {"train": 1000, "validation": 100, "test": 200}
+SIZES = PanelSizes(train=1000, validation=100, test=200)
 """Tasks in each panel, where so many different levels exist."""
 MAX_SIZE = 8
 
 
-class Level(NamedTuple):
+class BoxLevel(NamedTuple):
     """What never moves: the size of the square, its inner walls, and the cells the boxes belong on."""
 
     size: int
@@ -79,7 +78,8 @@ class Boxes(Part, slot="env", self_contained=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.size, self.num_boxes, self.num_walls, self.num_moves), split)
+        settings = self.size, self.num_boxes, self.num_walls, self.num_moves
+        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> BoxesEnvironment:
         check_env(task, ENV)
@@ -93,41 +93,26 @@ class Boxes(Part, slot="env", self_contained=True):
         return "Push every box onto a target: up, down, left or right."
 
 
-class BoxesEnvironment:
+class BoxesEnvironment(SteppedEnvironment):
     """One attempt at a level."""
 
-    __slots__ = ("_level", "_observation", "_part", "_plan", "_position", "_progress")
-
     def __init__(self, task: Task, part: Boxes) -> None:
-        self._part = part
-        payload = task.payload
-        self._level = Level(int(payload["size"]), _read_cells(payload["walls"]), _read_cells(payload["targets"]))
-        self._position = Position(_read_cell(payload["start"]), _read_cells(payload["boxes"]))
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._plan: dict[Position, str] = {}
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        self._part, payload = part, task.payload
+        self._level = BoxLevel(payload["size"], _read_cells(payload["walls"]), _read_cells(payload["targets"]))
+        self._position = Position((payload["start"][0], payload["start"][1]), _read_cells(payload["boxes"]))
+        self._plan: dict[Position, str] = {}  # facts about the level, true in every fork
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         after = push(self._level, self._position, action) if action in MOVES else None
         if after is None:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), accepted=False)
         self._position = after
-        self._observation = self._observe()
         if after.boxes == self._level.targets:
-            return self._progress.outcome(self._observation, success=True, reward=self._part.success_reward)
-        return self._progress.outcome(self._observation)
-
-    def fork(self) -> BoxesEnvironment:
-        twin = BoxesEnvironment.__new__(BoxesEnvironment)
-        twin._part, twin._level, twin._position = self._part, self._level, self._position
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        twin._plan = self._plan  # facts about the level, true in every fork
-        return twin
+            return self._progress.outcome(self._observe(), success=True, reward=self._part.success_reward)
+        return self._progress.outcome(self._observe())
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
@@ -146,14 +131,14 @@ class BoxesEnvironment:
         )
 
 
-def find_next_move(level: Level, position: Position, plan: dict[Position, str]) -> str | None:
+def find_next_move(level: BoxLevel, position: Position, plan: dict[Position, str]) -> str | None:
     """The next move of a shortest solution, None where there is none; `plan` keeps what was found for later."""
     if position not in plan:
         plan |= find_shortest_solution(level, position)
     return plan.get(position)
 
 
-def push(level: Level, position: Position, move: str) -> Position | None:
+def push(level: BoxLevel, position: Position, move: str) -> Position | None:
     """The position after a move, or None where a wall or a stuck box is in the way."""
     there = shift(position.at, move)
     if not level.is_free(there):
@@ -166,14 +151,18 @@ def push(level: Level, position: Position, move: str) -> Position | None:
     return Position(there, position.boxes - {there} | {beyond})
 
 
-def find_shortest_solution(level: Level, start: Position) -> dict[Position, str]:
+def find_shortest_solution(level: BoxLevel, start: Position) -> dict[Position, str]:
     """The move to make in each position of a shortest solution (breadth first); empty where there is none."""
     came: dict[Position, tuple[Position, str]] = {}
     queue = deque([start])
     while queue:
         position = queue.popleft()
         if position.boxes == level.targets:
-            return dict(_trace_back(came, start, position))
+            solution: dict[Position, str] = {}
+            while position != start:
+                position, move = came[position]
+                solution[position] = move
+            return solution
         for move in MOVES:
             after = push(level, position, move)
             if after is not None and after not in came and after != start:
@@ -182,27 +171,13 @@ def find_shortest_solution(level: Level, start: Position) -> dict[Position, str]
     return {}
 
 
-def _trace_back(
-    came: dict[Position, tuple[Position, str]], start: Position, end: Position
-) -> Iterator[tuple[Position, str]]:
-    position = end
-    while position != start:
-        position, move = came[position]
-        yield position, move
-
-
-@cache
-def _build_panels(size: int, num_boxes: int, num_walls: int, num_moves: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(size, num_boxes, num_walls, num_moves, index), sizes=SIZES)
-
-
 def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int) -> Proposal | None:
     """Set boxes on targets, walk and pull backwards; None where every box is on a target again."""
     draws = Draws(ENV, size, num_boxes, num_walls, num_moves, index)
     if 2 * num_boxes + num_walls + 1 > size * size:
         return None
     at, *drawn = draws.sample(list_cells(size), 1 + num_boxes + num_walls)
-    level = Level(size, frozenset(drawn[num_boxes:]), frozenset(drawn[:num_boxes]))
+    level = BoxLevel(size, frozenset(drawn[num_boxes:]), frozenset(drawn[:num_boxes]))
     position = Position(at, level.targets)
     for _ in range(num_moves):
         positions = list(_list_positions_before(level, position))
@@ -221,10 +196,11 @@ def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int)
     return Proposal(payload=payload)
 
 
-def _list_positions_before(level: Level, position: Position) -> Iterator[Position]:
+def _list_positions_before(level: BoxLevel, position: Position) -> Iterator[Position]:
     """The positions from which one move leads here: the agent stepped back, and may have pulled a box with it."""
     for move in MOVES:
-        ahead, behind = shift(position.at, move), _shift_back(position.at, move)
+        rows, columns = MOVES[move]
+        ahead, behind = shift(position.at, move), (position.at[0] - rows, position.at[1] - columns)
         if not level.is_free(behind) or behind in position.boxes:
             continue
         yield Position(behind, position.boxes)
@@ -232,14 +208,5 @@ def _list_positions_before(level: Level, position: Position) -> Iterator[Positio
             yield Position(behind, position.boxes - {ahead} | {position.at})
 
 
-def _shift_back(cell: Cell, move: str) -> Cell:
-    rows, columns = MOVES[move]
-    return cell[0] - rows, cell[1] - columns
-
-
-def _read_cell(pair: list[int]) -> Cell:
-    return int(pair[0]), int(pair[1])
-
-
 def _read_cells(pairs: list[list[int]]) -> frozenset[Cell]:
-    return frozenset(map(_read_cell, pairs))
+    return frozenset((row, column) for row, column in pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
@@ -11,13 +11,13 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, is_inside, list_cells, shift
 from groupwise.envs.kit.draws import Draws, draw_uniform
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "gridworld"
-SIZES = {"train": 1000, "validation": 100, "test": 200}
+SIZES = PanelSizes(train=1000, validation=100, test=200)
 """Tasks in each panel, where so many different lakes exist."""
 MAX_SIZE = 10
 SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
@@ -56,7 +56,8 @@ class Gridworld(Part, slot="env", self_contained=True):
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.size, self.num_holes, self.slip, self.max_steps), split)
+        settings = self.size, self.num_holes, self.slip, self.max_steps
+        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> GridworldEnvironment:
         check_env(task, ENV)
@@ -70,46 +71,30 @@ class Gridworld(Part, slot="env", self_contained=True):
         return "Cross the ice to the goal and avoid the holes: up, down, left or right."
 
 
-class GridworldEnvironment:
+class GridworldEnvironment(SteppedEnvironment):
     """One attempt to cross a lake."""
 
-    __slots__ = ("_at", "_lake", "_observation", "_part", "_progress", "_task")
-
     def __init__(self, task: Task, part: Gridworld) -> None:
-        self._part, self._task = part, task
+        super().__init__(task, part.max_steps)
+        self._part, self._seed, self._slip = part, task.seed, float(task.payload["slip"])
         self._lake: Lake = tuple(task.payload["rows"])
         self._at = find_symbol(self._lake, "S")
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = self._observe()
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         step = self._progress.step()
         if action not in MOVES:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            return self._progress.outcome(self._observation, accepted=False)
-        slip = float(self._task.payload["slip"])
-        move = slip_move(action, slip, draw_uniform(ENV, self._task.seed, step)) if slip else action
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), accepted=False)
+        move = slip_move(action, self._slip, draw_uniform(ENV, self._seed, step)) if self._slip else action
         self._at = move_over(self._lake, self._at, move)
-        self._observation = self._observe()
         surface = surface_at(self._lake, self._at)
         if surface == "ice":
-            return self._progress.outcome(self._observation)
+            return self._progress.outcome(self._observe())
         reward = self._part.success_reward if surface == "goal" else 0.0
-        return self._progress.outcome(self._observation, success=surface == "goal", reward=reward)
-
-    def fork(self) -> GridworldEnvironment:
-        twin = GridworldEnvironment.__new__(GridworldEnvironment)
-        twin._part, twin._task, twin._lake, twin._at = self._part, self._task, self._lake, self._at
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
+        return self._progress.outcome(self._observe(), success=surface == "goal", reward=reward)
 
     def expert(self) -> str | None:
-        return (
-            None if self._progress.ended else find_best_moves(self._lake, float(self._task.payload["slip"]))[self._at]
-        )
+        return None if self._progress.ended else find_best_moves(self._lake, self._slip)[self._at]
 
     def _observe(self, notice: str = "") -> Observation:
         goal = tell_goal(self._lake)
@@ -175,11 +160,6 @@ def list_ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
     return move_over(lake, cell, move), move_over(lake, cell, left), move_over(lake, cell, right)
 
 
-@cache
-def _build_panels(size: int, num_holes: int, slip: float, max_steps: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(size, num_holes, slip, max_steps, index), sizes=SIZES)
-
-
 def _draw(size: int, num_holes: int, slip: float, max_steps: int, index: int) -> Proposal | None:
     """A lake with start, goal and holes anywhere, that the expert crosses in time."""
     draws = Draws(ENV, size, num_holes, index)
@@ -189,11 +169,8 @@ def _draw(size: int, num_holes: int, slip: float, max_steps: int, index: int) ->
     symbols = {start: "S", goal: "G"} | dict.fromkeys(holes, "H")
     lake = tuple("".join(symbols.get((row, column), ".") for column in range(size)) for row in range(size))
     seed = draws.below(2**31) if slip else 0
-    return (
-        Proposal(payload={"rows": list(lake), "slip": slip}, seed=seed)
-        if _arrives(lake, slip, seed, max_steps)
-        else None
-    )
+    proposal = Proposal(payload={"rows": list(lake), "slip": slip}, seed=seed)
+    return proposal if _arrives(lake, slip, seed, max_steps) else None
 
 
 def _arrives(lake: Lake, slip: float, seed: int, max_steps: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -12,13 +11,13 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "lookup"
-SIZES = {"train": 2000, "validation": 200, "test": 400}
+SIZES = PanelSizes(train=2000, validation=200, test=400)
 PEOPLE = ("anna", "ben", "clara", "david", "emma", "felix", "greta", "hugo")
 TIES = ("boss", "friend", "neighbour", "teacher")
 """What leads from a person to another."""
@@ -64,7 +63,7 @@ class Lookup(Part, slot="env", self_contained=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.hops, self.num_people), split)
+        return choose_split(draw_panels(ENV, _draw, self.hops, self.num_people, sizes=SIZES), split)
 
     def open(self, task: Task) -> LookupEnvironment:
         check_env(task, ENV)
@@ -79,22 +78,11 @@ class Lookup(Part, slot="env", self_contained=True):
         return "Answer the question: search fact by fact, then answer."
 
 
-class LookupEnvironment:
+class LookupEnvironment(SteppedEnvironment):
     """One attempt at a question."""
 
-    __slots__ = (
-        "_chain",
-        "_facts",
-        "_gold",
-        "_hops",
-        "_known_facts",
-        "_observation",
-        "_part",
-        "_progress",
-        "_question",
-    )
-
     def __init__(self, task: Task, part: Lookup) -> None:
+        super().__init__(task, part.max_steps)
         self._part = part
         self._facts: Mapping[str, str] = task.payload["facts"]
         self._chain: tuple[str, ...] = tuple(task.payload["chain"])
@@ -102,11 +90,7 @@ class LookupEnvironment:
         self._question = f"what is the {' of the '.join(self._chain[:0:-1])} of {self._chain[0]}?"
         self._gold = _list_gold_facts(self._facts, self._chain, has_searches=self._hops > 0)
         self._known_facts: tuple[str, ...] = tuple(self._facts) if self._hops == 0 else ()
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = self._observe(self._tell_known())
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._progress.observation = self._observe(self._tell_known())
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -114,39 +98,25 @@ class LookupEnvironment:
         if verb == "answer" and rest.strip():
             return self._answer(action, rest)
         calls = _read_calls(verb, rest) if self._hops else []
-        if self._hops == 0:
-            self._observation = self._observe(NOTHING_HAPPENS)
-            facts = self._tell_facts(action, calls, write_checks(read=False))
-            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
-        if verb != "search" or action not in (self._observation.admissible or ()):
-            self._observation = self._observe(NOTHING_HAPPENS)
-            checks = write_checks(read=bool(calls), fits=False if calls else None)
-            facts = self._tell_facts(action, calls, checks)
-            return self._progress.outcome(self._observation, accepted=False, facts=facts)
-        if rest not in self._known_facts:
-            self._known_facts = tuple(sorted((*self._known_facts, rest)))
-        self._observation = self._observe(_tell_fact(rest, self._facts[rest]))
+        if self._hops == 0 or verb != "search" or action not in (self.observe().admissible or ()):
+            facts = self._tell_facts(action, calls, write_checks(read=bool(calls), fits=False if calls else None))
+            success = None if self._hops else False
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), success=success, accepted=False, facts=facts)
+        self._known_facts = tuple(sorted({*self._known_facts, rest}))
         facts = self._tell_facts(action, calls, write_checks(read=True, fits=True))
-        return self._progress.outcome(self._observation, facts=facts)
+        return self._progress.outcome(self._observe(_tell_fact(rest, self._facts[rest])), facts=facts)
 
     def _answer(self, action: str, answer: str) -> Outcome:
         right = is_right_answer(answer, facts=self._facts, chain=self._chain)
-        self._observation = self._observe("Right." if right else "Wrong.")
         reward = self._part.success_reward if right else 0.0
         facts = self._tell_facts(action, [], write_checks(read=True, fits=True, right=right))
         facts |= {"answer": write_text(normalise_answer(answer)), "exact": right}
-        return self._progress.outcome(self._observation, success=right, reward=reward, facts=facts)
+        seen = self._observe("Right." if right else "Wrong.")
+        return self._progress.outcome(seen, success=right, reward=reward, facts=facts)
 
     def _tell_facts(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
         entities = list_named(self._gold["gold_entities"], action)
         return {**self._gold, "calls": calls, "num_calls": len(calls), "entities": entities, "checks": checks}
-
-    def fork(self) -> LookupEnvironment:
-        twin = LookupEnvironment.__new__(LookupEnvironment)
-        twin._part, twin._facts, twin._chain, twin._hops = self._part, self._facts, self._chain, self._hops
-        twin._question, twin._known_facts, twin._gold = self._question, self._known_facts, self._gold
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
 
     def expert(self) -> str | None:
         if self._progress.ended:
@@ -220,11 +190,6 @@ def _list_needed_facts(facts: Mapping[str, str], chain: Sequence[str]) -> list[s
 
 def _tell_fact(fact: str, value: str) -> str:
     return f"The {fact} is {value}."
-
-
-@cache
-def _build_panels(hops: int, num_people: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(hops, num_people, index), sizes=SIZES)
 
 
 def _draw(hops: int, num_people: int, index: int) -> Proposal | None:

@@ -6,17 +6,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice, pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment, show_text
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -110,7 +109,7 @@ def _find_words(text: str) -> list[str]:
 
 
 ENV = "ranked_lists"
-SIZES = {"train": 8000, "validation": 200, "test": 400}
+SIZES = PanelSizes(train=8000, validation=200, test=400)
 BEST, NOT_BEST, NO_LIST = "No order is better.", "There is a better order.", "That is not a list."
 
 
@@ -153,7 +152,7 @@ class RankedLists(Part, slot="env", self_contained=True):
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.num_offered), split)
+        return choose_split(draw_panels(ENV, _draw, self.num_offered, sizes=SIZES), split)
 
     def open(self, task: Task) -> RankedListsEnvironment:
         check_env(task, ENV)
@@ -168,20 +167,14 @@ class RankedLists(Part, slot="env", self_contained=True):
         return f"List the {self.list_length} things that fit best, the best first, with {ITEM_END} between them."
 
 
-class RankedListsEnvironment:
+class RankedListsEnvironment(SteppedEnvironment):
     """One attempt at a list."""
 
-    __slots__ = ("_observation", "_part", "_progress", "_relevance")
-
     def __init__(self, task: Task, part: RankedLists) -> None:
-        self._part = part
+        super().__init__(task, part.max_steps)
         wanted, offered = task.payload["wanted"], task.payload["offered"]
-        self._relevance = {thing: judge_relevance(thing, wanted) for thing in offered}
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = _make_observation(f"Wanted: {', '.join(wanted)}. Offered: {', '.join(offered)}.")
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._part, self._relevance = part, {thing: judge_relevance(thing, wanted) for thing in offered}
+        self._progress.observation = show_text(f"Wanted: {', '.join(wanted)}. Offered: {', '.join(offered)}.")
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -197,23 +190,15 @@ class RankedListsEnvironment:
             "list_length": length,
         }
         if not any(read.names):
-            self._observation = _make_observation(NO_LIST)
-            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
+            return self._progress.outcome(show_text(NO_LIST), success=False, accepted=False, facts=facts)
         is_best = list(read.relevance) == best
-        self._observation = _make_observation(BEST if is_best else NOT_BEST)
         score = score_order(read.relevance, offered, length=length, gain=self._part.gain)
         return self._progress.outcome(
-            self._observation,
+            show_text(BEST if is_best else NOT_BEST),
             success=is_best,
             reward=self._part.success_reward * score,
             facts={"graded_match": score, **facts},
         )
-
-    def fork(self) -> RankedListsEnvironment:
-        twin = RankedListsEnvironment.__new__(RankedListsEnvironment)
-        twin._part, twin._relevance = self._part, self._relevance
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
 
     def expert(self) -> str | None:
         if self._progress.ended:
@@ -221,15 +206,6 @@ class RankedListsEnvironment:
         # Sorting is stable: of two that fit equally well, the one that was offered first.
         ordered = sorted(self._relevance, key=lambda thing: -self._relevance[thing])
         return f" {ITEM_END} ".join(ordered[: self._part.list_length])
-
-
-def _make_observation(text: str) -> Observation:
-    return Observation(text=text, state_key=text)
-
-
-@cache
-def _build_panels(num_offered: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(num_offered, index), sizes=SIZES)
 
 
 def _draw(num_offered: int, index: int) -> Proposal | None:

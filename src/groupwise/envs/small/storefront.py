@@ -12,13 +12,13 @@ from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.webshop.catalogue import LIMITS, Catalogue, Goal, Product, append_price_limit, draw_price_limit
 from groupwise.envs.webshop.environment import INSTRUCTION, SHOP_FACTS, ShopEnvironment, collect_shop_vocabulary
 from groupwise.parts.part import Part
 
 ENV = "storefront"
-SIZES = {"train": 2000, "validation": 200, "test": 400}
+SIZES = PanelSizes(train=2000, validation=200, test=400)
 ASIN = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 """Letters and digits of which the shop's names for its products are made."""
 NUM_KINDS = 26
@@ -61,7 +61,8 @@ class Storefront(Part, slot="env", self_contained=True):
     """Whether each text begins with the instruction."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.shop, self.num_products, self.num_kinds), split)
+        settings = self.shop, self.num_products, self.num_kinds
+        return choose_split(draw_panels(ENV, _propose, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
@@ -118,18 +119,13 @@ def _make_product(draws: Draws, kind: Mapping[str, Any]) -> Product:
     )
 
 
-@lru_cache(maxsize=8)
-def _build_panels(shop: int, num_products: int, num_kinds: int) -> Panels:
+def _propose(shop: int, num_products: int, num_kinds: int, index: int) -> Proposal:
     stock = draw_catalogue(shop, num_products, num_kinds)
-    by_query = {kind["query"]: kind for kind in _list_kinds(num_kinds)}
-
-    def propose(index: int) -> Proposal:
-        draws = Draws(ENV, "goal", shop, num_products, num_kinds, index)
-        product = draws.pick(stock.products)
-        goal = _make_goal(draws, product, by_query[product.query])
-        return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
-
-    return build_panels(ENV, propose, sizes=SIZES)
+    draws = Draws(ENV, "goal", shop, num_products, num_kinds, index)
+    product = draws.pick(stock.products)
+    kind = next(kind for kind in _list_kinds(num_kinds) if kind["query"] == product.query)
+    goal = _make_goal(draws, product, kind)
+    return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
 
 
 def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:

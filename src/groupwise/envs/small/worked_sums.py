@@ -6,7 +6,6 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate, pairwise
 from typing import Annotated, ClassVar
 
@@ -14,15 +13,15 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import Observation, Outcome
+from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.progress import SteppedEnvironment, show_text
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "worked_sums"
-SIZES = {"train": 2000, "validation": 200, "test": 400}
+SIZES = PanelSizes(train=2000, validation=200, test=400)
 
 
 class WorkedSums(Part, slot="env", self_contained=True):
@@ -52,7 +51,7 @@ class WorkedSums(Part, slot="env", self_contained=True):
     """Reward of a right total."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.num_terms, self.largest_term), split)
+        return choose_split(draw_panels(ENV, _draw, self.num_terms, self.largest_term, sizes=SIZES), split)
 
     def open(self, task: Task) -> WorkedSumsEnvironment:
         check_env(task, ENV)
@@ -68,19 +67,13 @@ class WorkedSums(Part, slot="env", self_contained=True):
         return "Add the numbers one by one, a line for each, then say the answer."
 
 
-class WorkedSumsEnvironment:
+class WorkedSumsEnvironment(SteppedEnvironment):
     """One attempt at a sum."""
 
-    __slots__ = ("_observation", "_part", "_progress", "_terms")
-
     def __init__(self, task: Task, part: WorkedSums) -> None:
-        self._part = part
-        self._terms = tuple(int(term) for term in task.payload["terms"])
-        self._progress = Progress(task, max_steps=part.max_steps)
-        self._observation = _make_observation(f"Add {' + '.join(map(str, self._terms))}.")
-
-    def observe(self) -> Observation:
-        return self._observation
+        super().__init__(task, part.max_steps)
+        self._part, self._terms = part, tuple(task.payload["terms"])
+        self._progress.observation = show_text(f"Add {' + '.join(map(str, self._terms))}.")
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -94,33 +87,18 @@ class WorkedSumsEnvironment:
             "gold_answer": str(gold),
         }
         if checked.total is None:
-            self._observation = _make_observation("That is not an answer.")
-            return self._progress.outcome(self._observation, success=False, accepted=False, facts=facts)
+            seen = show_text("That is not an answer.")
+            return self._progress.outcome(seen, success=False, accepted=False, facts=facts)
         is_right = checked.total == gold
-        self._observation = _make_observation("Right." if is_right else "Wrong.")
         reward = self._part.success_reward if is_right else 0.0
-        return self._progress.outcome(self._observation, success=is_right, reward=reward, facts=facts)
-
-    def fork(self) -> WorkedSumsEnvironment:
-        twin = WorkedSumsEnvironment.__new__(WorkedSumsEnvironment)
-        twin._part, twin._terms = self._part, self._terms
-        twin._observation, twin._progress = self._observation, self._progress.fork()
-        return twin
+        seen = show_text("Right." if is_right else "Wrong.")
+        return self._progress.outcome(seen, success=is_right, reward=reward, facts=facts)
 
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
         _, *results = accumulate(self._terms)
         return write_answer(self._terms, results, results[-1])
-
-
-def _make_observation(text: str) -> Observation:
-    return Observation(text=text, state_key=text)
-
-
-@cache
-def _build_panels(num_terms: int, largest_term: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(num_terms, largest_term, index), sizes=SIZES)
 
 
 def _draw(num_terms: int, largest_term: int, index: int) -> Proposal:

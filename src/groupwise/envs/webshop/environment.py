@@ -14,8 +14,8 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.facts import write_call, write_checks, write_text
-from groupwise.envs.kit.panel import Panels, check_disjoint, check_env, choose_split
-from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.panel import Panels, check_env, choose_split
+from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.envs.webshop.catalogue import (
     LIMIT_TEXT,
@@ -63,19 +63,15 @@ class ShopRules(Protocol):
     def goal_in_text(self) -> bool: ...
 
 
-class ShopEnvironment:
+class ShopEnvironment(SteppedEnvironment):
     """One attempt to buy what a goal asks for."""
 
-    __slots__ = ("_buttons", "_catalogue", "_goal", "_observation", "_page", "_progress", "_rules")
-
     def __init__(self, task: Task, rules: ShopRules, catalogue: Catalogue) -> None:
+        super().__init__(task, rules.max_steps)
         catalogue.check(task)
         self._rules, self._catalogue, self._goal = rules, catalogue, Goal.of(task)
-        self._progress = Progress(task, max_steps=rules.max_steps)
-        self._show(Page())
-
-    def observe(self) -> Observation:
-        return self._observation
+        self._page, self._buttons = Page(), buttons_of(Page(), catalogue)
+        self._progress.observation = self._show(Page())
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
@@ -83,19 +79,11 @@ class ShopEnvironment:
         page = None if read is None else self._follow(*read)
         if page is None:
             checks = write_checks(read=read is not None, fits=None if read is None else False)
-            return self._progress.outcome(self._observation, accepted=False, facts=self._tell_facts(read, checks))
-        self._show(page)
+            return self._progress.outcome(self.observe(), accepted=False, facts=self._tell_facts(read, checks))
+        seen = self._show(page)
         if page.is_bought:
-            return self._buy()
-        facts = self._tell_facts(read, write_checks(read=True, fits=True))
-        return self._progress.outcome(self._observation, facts=facts)
-
-    def fork(self) -> ShopEnvironment:
-        twin = ShopEnvironment.__new__(ShopEnvironment)
-        twin._rules, twin._catalogue, twin._goal = self._rules, self._catalogue, self._goal
-        twin._page, twin._buttons, twin._observation = self._page, self._buttons, self._observation
-        twin._progress = self._progress.fork()
-        return twin
+            return self._buy(seen)
+        return self._progress.outcome(seen, facts=self._tell_facts(read, write_checks(read=True, fits=True)))
 
     def expert(self) -> str | None:
         """Search for the instruction, go to the product that it was written for, choose its options, buy.
@@ -109,7 +97,10 @@ class ShopEnvironment:
             query = self._find_best_query()
             return None if query is None else f"search[{query}]"
         if not page.asin:
-            return self._approach(page.query, page.number)
+            rank = self._find_rank(page.query)
+            if rank is None or rank // PAGE_SIZE + 1 < page.number:
+                return _click(BACK)
+            return _click(self._goal.asin if rank // PAGE_SIZE + 1 == page.number else NEXT)
         if page.asin != self._goal.asin:
             return _click(BACK)
         if page.sub_page:
@@ -118,12 +109,6 @@ class ShopEnvironment:
         missing = [value for name, value in self._goal.options.items() if chosen.get(name) != value]
         known = [value for value in missing if value in self._buttons]
         return _click(known[0] if known else BUY)
-
-    def _approach(self, query: str, number: int) -> str:
-        rank = self._find_rank(query)
-        if rank is None or rank // PAGE_SIZE + 1 < number:
-            return _click(BACK)
-        return _click(self._goal.asin if rank // PAGE_SIZE + 1 == number else NEXT)
 
     def _find_best_query(self) -> str | None:
         title = self._catalogue.by_asin[self._goal.asin].title
@@ -148,7 +133,7 @@ class ShopEnvironment:
         target_words = split_words(target)  # a tokenizer may put spaces around punctuation
         return next((page for text, page in self._buttons.items() if split_words(text) == target_words), None)
 
-    def _buy(self) -> Outcome:
+    def _buy(self, seen: Observation) -> Outcome:
         bought, wanted = self._catalogue.by_asin[self._page.asin], self._catalogue.by_asin[self._goal.asin]
         score = score_purchase(
             bought,
@@ -160,12 +145,8 @@ class ShopEnvironment:
         )
         right = score.total == 1.0
         worth = score.total if self._rules.is_graded else float(right)
-        return self._progress.outcome(
-            self._observation,
-            success=right,
-            reward=worth * self._rules.success_reward,
-            facts=self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score),
-        )
+        facts = self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score)
+        return self._progress.outcome(seen, success=right, reward=worth * self._rules.success_reward, facts=facts)
 
     def _tell_facts(self, read: tuple[str, str] | None, checks: dict[str, bool]) -> dict[str, Any]:
         calls = []
@@ -189,14 +170,14 @@ class ShopEnvironment:
         answer = _describe_purchase(asin, chosen)
         return {"answer": answer, "exact": is_right, "graded_match": score.total, "match_parts": parts}
 
-    def _show(self, page: Page) -> None:
+    def _show(self, page: Page) -> Observation:
         self._page, self._buttons = page, buttons_of(page, self._catalogue)
         texts = texts_of(page, self._catalogue, show_chosen=self._rules.show_chosen)
         # As the published text mode begins its pages.
         head = ["Instruction:", self._goal.instruction] if self._rules.goal_in_text else []
         clicks = tuple(_click(text) for text in self._buttons)
         searches = (f"search[{self._goal.instruction.lower()}]",) if page.query is None else ()
-        self._observation = Observation(
+        return Observation(
             text=SEPARATOR.join((*head, *texts)),
             state_key=key_of(page, self._catalogue),
             admissible=(*searches, *clicks),
@@ -438,7 +419,6 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
         fresh = {content: goal for goal in chosen if (content := _identify_goal(goal)) not in seen}
         seen |= set(fresh)
         panels[split] = tuple(_make_task(split, goal, catalogue) for goal in fresh.values())
-    check_disjoint(panels)
     return panels
 
 

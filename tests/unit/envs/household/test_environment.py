@@ -259,7 +259,7 @@ def test_the_key_is_the_visible_situation_however_one_came_to_it() -> None:
 
 def whole_state(environment: HouseholdEnvironment) -> tuple[object, ...]:
     state = environment._state
-    return (state.location, *state.where, *state._opened, *state._conditions, state.lamp_on)
+    return (state.location, *state.where, *state.opened, *state.conditions, state.lamp_on)
 
 
 def test_equal_keys_list_equal_commands() -> None:

@@ -53,7 +53,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    search_qa._load_corpus.cache_clear()  # an index that another test built would need no package
+    search_qa.read_corpus.cache_clear()  # an index that another test built would need no package
     part = SearchQa()
     with pytest.raises(ConfigError) as raised:
         part.open(part.panel("test")[0]).act("<search>x y z</search>")
