@@ -11,14 +11,13 @@ from groupwise.losses.pairs import (
     PairTerms,
     PerPair,
     measure_pairs,
-    refuse_lone_attempts,
     share_of_pairs,
     softplus,
 )
 from groupwise.losses.penalties import EntropyBonus, EntropyShare, Kl, SquaredChange, SquaredDrift, k3
 from groupwise.losses.policy_loss import METRICS, LossResult, PolicyLoss, Tally, tally_tokens
 from groupwise.losses.ratios import SequenceRatio, TokenRatio
-from groupwise.losses.slots import MeasuringPenalty, PenaltyPart, TokenLoss
+from groupwise.losses.slots import MeasuringPenalty, PenaltyPart, TokenLoss, read_declared
 from groupwise.losses.surrogates import Clip, ClippedChannels, Plain
 from groupwise.losses.token_columns import (
     ENTROPY,

@@ -15,7 +15,6 @@ from pydantic import PositiveInt
 from groupwise.data.samples import Totals
 from groupwise.losses.token_columns import TokenColumns, Unit
 from groupwise.parts.part import Part
-from groupwise.system.errors import RecordError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +43,7 @@ class SequenceMean(Part, slot="aggregate"):
     unit: ClassVar[Unit] = "sample"
 
     def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
-        return _sum_of_means(loss_T, columns, "sample") / max(totals.samples, 1)
+        return (loss_T / columns.units("sample").size(loss_T)).sum() / max(totals.samples, 1)
 
 
 class SequenceSum(Part, slot="aggregate"):
@@ -89,7 +88,7 @@ class StepMean(Part, slot="aggregate"):
     unit: ClassVar[Unit] = "step"
 
     def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
-        return _sum_of_means(loss_T, columns, "step") / max(totals.steps, 1)
+        return (loss_T / columns.units("step").size(loss_T)).sum() / max(totals.steps, 1)
 
 
 class TrajectoryMean(Part, slot="aggregate"):
@@ -112,16 +111,8 @@ class TrajectoryMean(Part, slot="aggregate"):
 
     def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
         counts = totals.trajectory_tokens if self.within == "token" else totals.trajectory_steps
-        if len(columns) and int(columns.trajectory.max()) >= len(counts):
-            raise RecordError(
-                f"trajectory {int(columns.trajectory.max())} is not among the {len(counts)} of the totals; count the "
-                "totals over all samples of the update (Totals.count) and number trajectories from 0"
-            )
+        columns.check_counted(totals)
         share_T = loss_T / loss_T.new_tensor(counts).index_select(0, columns.trajectory)
         if self.within == "step":
             share_T = share_T / columns.units("step").size(share_T)
         return share_T.sum() / max(totals.trajectories, 1)
-
-
-def _sum_of_means(loss_T: Tensor, columns: TokenColumns, unit: Unit) -> Tensor:
-    return (loss_T / columns.units(unit).size(loss_T)).sum()

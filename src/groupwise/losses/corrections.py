@@ -85,7 +85,7 @@ class Reject(Part, slot="correction"):
     """Largest geometric mean that is kept."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        gap_T = columns.units(self.unit).mean(_measure_gap(columns))
+        gap_T = columns.units(self.unit).mean(columns.require(OLD_LOGP) - columns.logp_behaviour)
         return _is_within(_exp_clamped(gap_T), self.low, self.high).to(gap_T)
 
 
@@ -108,12 +108,8 @@ class OffPolicyMask(Part, slot="correction"):
         return 1 - ((columns.advantage < 0) & (drop_T > self.max_drop)).to(drop_T)
 
 
-def _measure_gap(columns: TokenColumns) -> Tensor:
-    return columns.require(OLD_LOGP) - columns.logp_behaviour
-
-
 def _compute_weight(columns: TokenColumns, unit: Unit) -> Tensor:
-    return _exp_clamped(columns.units(unit).sum(_measure_gap(columns)))
+    return _exp_clamped(columns.units(unit).sum(columns.require(OLD_LOGP) - columns.logp_behaviour))
 
 
 def _exp_clamped(log_weight_T: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from groupwise.data.samples import Pair, Totals, compare_returns, differ
 from groupwise.data.step_table import StepTable
 from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import TokenColumns
-from groupwise.parts.part import Part, name_of
-from groupwise.system.errors import ConfigError
+from groupwise.parts.part import Part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,9 +163,6 @@ class BestAgainstWorst(Part, slot="pairing"):
     has no pair; attempts of which no step may train are left out before anybody is chosen.
     """
 
-    def check_attempts(self, attempts: int) -> None:
-        refuse_lone_attempts(self, attempts)
-
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
         for returns in _list_returns_by_task(table):
@@ -190,9 +186,6 @@ class AllPairs(Part, slot="pairing"):
     counts: Literal["task", "pair"] = "task"
     """What counts the same: every task that has a pair, or every pair."""
 
-    def check_attempts(self, attempts: int) -> None:
-        refuse_lone_attempts(self, attempts)
-
     def __call__(self, table: StepTable) -> list[Pair]:
         pairs = []
         for returns in _list_returns_by_task(table):
@@ -205,14 +198,6 @@ class AllPairs(Part, slot="pairing"):
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
         return f"two attempts at the task: {compare_returns(table, pair)}"
-
-
-def refuse_lone_attempts(pairing: Part, attempts: int) -> None:
-    if attempts < 2:
-        raise ConfigError(
-            f"algorithm.pairing: {name_of(pairing)} holds attempts at one task against each other, and each task gets "
-            f"{attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
-        )
 
 
 def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
@@ -22,6 +24,7 @@ from groupwise.losses.slots import (
     PenaltyPart,
     RatioPart,
     SurrogatePart,
+    read_declared,
 )
 from groupwise.losses.surrogates import Clip
 from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
@@ -112,7 +115,7 @@ class PolicyLoss(Part, slot="loss"):
     @model_validator(mode="after")
     def _corrects_once(self) -> PolicyLoss:
         for correction in self.corrections if self.old == "engine" else ():
-            if OLD_LOGP in _read_needs(correction):
+            if OLD_LOGP in read_declared([correction], "needs"):
                 raise ConfigError(
                     f"{name_of(correction)} has nothing to correct with old='engine', where the ratio itself is taken "
                     "against the engine; leave out the one or the other"
@@ -132,21 +135,22 @@ class PolicyLoss(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        needed = frozenset().union(*(_read_needs(part) for part in self._list_pieces()))
+        needed = read_declared(self._list_pieces(), "needs")
         return needed - {OLD_LOGP} if self.old == "engine" else needed
 
     @property
     def columns(self) -> frozenset[str]:
-        return frozenset().union(*(_read_names(part, "columns") for part in self._list_pieces()))
+        return read_declared(self._list_pieces(), "columns")
 
     @property
     def channels(self) -> frozenset[str]:
-        return frozenset().union(*(_read_names(part, "channels") for part in self._list_pieces()))
+        return read_declared(self._list_pieces(), "channels")
 
     @property
     def unit(self) -> Unit:
         """What must lie whole in one micro-batch: each sample, or each step or trajectory with all its samples."""
-        return max("sample", *(_read_unit(part) for part in self._list_pieces()), key=UNITS.index)
+        units: list[Unit] = [getattr(part, "unit", "token") for part in self._list_pieces()]
+        return max(["sample", *units], key=UNITS.index)
 
     @property
     def ignores_zero_credit(self) -> bool:
@@ -176,19 +180,27 @@ class PolicyLoss(Part, slot="loss"):
         weights = [correction(columns).detach() for correction in self.corrections]
         for weight_T in weights:
             loss_T = loss_T * weight_T
-        for penalty in self._list_active_penalties():
+        penalties = self._list_active_penalties()
+        for penalty in penalties:
             loss_T = loss_T + penalty.weight * penalty(columns)
-        measured = _measure(columns) | {f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()}
+        measured = _measure_tokens(columns) | {
+            f"clip_fraction_{name}": hit_T for name, hit_T in outcome.clipped.items()
+        }
         measured["ratio"] = ratio_T
-        for penalty in self._list_active_penalties():
+        for penalty in penalties:
             measured |= penalty.measure(columns) if isinstance(penalty, MeasuringPenalty) else {}
-        if self.old == "learner":
-            measured |= _measure_mismatch(columns)
+        if self.old == "learner" and columns.logp_old is not None:
+            gap_T = columns.logp_old - columns.logp_behaviour
+            measured |= {"mismatch": gap_T, "mismatch_size": gap_T.abs()}
         if weights:
-            measured |= _measure_weights(weights)
-        metrics = (
-            tally_tokens(measured, loss_T) if columns.off_policy is None else _tally_apart(measured, columns, loss_T)
-        )
+            weight_T = reduce(mul, weights)
+            measured |= {"correction": weight_T, "rejected": weight_T == 0}
+        if columns.off_policy is None:
+            metrics = tally_tokens(measured, loss_T)
+        else:  # apart: together they would say that the update moved the policy, where its past lies far away
+            own, other = (which.nonzero()[:, 0] for which in (~columns.off_policy, columns.off_policy))
+            of_own = {name: value_T.index_select(0, own) for name, value_T in measured.items()}
+            metrics = tally_tokens(of_own | {"off_policy_ratio": ratio_T.index_select(0, other)}, loss_T)
         return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=metrics)
 
     def _list_active_penalties(self) -> tuple[PenaltyPart, ...]:
@@ -203,21 +215,6 @@ def _find_computing_class(part: object) -> type:
     return next(kind for kind in type(part).__mro__ if "__call__" in vars(kind))
 
 
-def _read_needs(part: object) -> frozenset[str]:
-    return _read_names(part, "needs")
-
-
-def _read_names(part: object, attribute: str) -> frozenset[str]:
-    """What a part declares under this name; nothing where it does not."""
-    declared: frozenset[str] = getattr(part, attribute, frozenset())
-    return declared
-
-
-def _read_unit(part: object) -> Unit:
-    unit: Unit = getattr(part, "unit", "token")
-    return unit
-
-
 def _check_whole_trajectories(columns: TokenColumns, totals: Totals) -> None:
     """Refuse a trajectory of which a part lies elsewhere: a ratio over the rest would be silently wrong."""
     here: list[int] = columns.trajectory.bincount(minlength=len(totals.trajectory_tokens)).tolist()
@@ -229,7 +226,7 @@ def _check_whole_trajectories(columns: TokenColumns, totals: Totals) -> None:
             )
 
 
-def _measure(columns: TokenColumns) -> dict[str, Tensor]:
+def _measure_tokens(columns: TokenColumns) -> dict[str, Tensor]:
     """What can be said of the tokens whatever the loss (T each)."""
     measured: dict[str, Tensor] = {}
     logp_T = columns.logp.detach()
@@ -240,32 +237,6 @@ def _measure(columns: TokenColumns) -> dict[str, Tensor]:
     if columns.entropy is not None:
         measured["entropy"] = columns.entropy
     return measured
-
-
-def _measure_mismatch(columns: TokenColumns) -> dict[str, Tensor]:
-    if columns.logp_old is None:
-        return {}
-    gap_T = columns.logp_old - columns.logp_behaviour
-    return {"mismatch": gap_T, "mismatch_size": gap_T.abs()}
-
-
-def _measure_weights(weights: list[Tensor]) -> dict[str, Tensor]:
-    combined_T = weights[0]
-    for weight_T in weights[1:]:
-        combined_T = combined_T * weight_T
-    return {"correction": combined_T, "rejected": combined_T == 0}
-
-
-def _tally_apart(measured: Mapping[str, Tensor], columns: TokenColumns, like_T: Tensor) -> dict[str, Tally]:
-    """What the policy's own tokens look like, and beside it the ratio of those that another one sampled.
-
-    Together they would say that the update moved the policy, where its past lies far away.
-    """
-    assert columns.off_policy is not None, "there are tokens of both kinds"
-    own = (~columns.off_policy).nonzero()[:, 0]
-    other = columns.off_policy.nonzero()[:, 0]
-    apart = {name: value_T.index_select(0, own) for name, value_T in measured.items()}
-    return tally_tokens(apart | {"off_policy_ratio": measured["ratio"].index_select(0, other)}, like_T)
 
 
 def tally_tokens(measured: Mapping[str, Tensor], like_T: Tensor) -> dict[str, Tally]:

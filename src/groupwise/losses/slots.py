@@ -8,7 +8,7 @@ A part that declares nothing reads the basics, token by token. Axis: T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
@@ -18,6 +18,11 @@ from groupwise.parts.part import Slot
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def read_declared(parts: Iterable[object], name: str) -> frozenset[str]:
+    """What parts declare under a name, together."""
+    return frozenset().union(*(getattr(part, name, ()) for part in parts))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -98,11 +98,20 @@ class TokenColumns:
             )
         return column
 
+    def check_counted(self, totals: Totals) -> None:
+        """Refuse totals that do not know the trajectories of these tokens."""
+        num = len(totals.trajectory_tokens)
+        if len(self) and int(self.trajectory.max()) >= num:
+            raise RecordError(
+                f"trajectory {int(self.trajectory.max())} is not among the {num} of the totals; count the totals over "
+                "all samples of the update (Totals.count) and number trajectories from 0"
+            )
+
     def column(self, name: str) -> Tensor:
-        return _find_column(self.named, name, "column", "columns")
+        return _find_column(self.named, name, "column")
 
     def channel(self, name: str) -> Tensor:
-        return _find_column(self.channels, name, "channel", "channels")
+        return _find_column(self.channels, name, "channel")
 
     def list_columns(self) -> list[tuple[str, Tensor]]:
         """Every column that is given, with its name: the fields, then what stands in `named` and `channels`."""
@@ -173,10 +182,10 @@ class Units:
         return self.sum(values) / self.size(values)
 
 
-def _find_column(columns: Mapping[str, Tensor], name: str, what: str, declared: str) -> Tensor:
+def _find_column(columns: Mapping[str, Tensor], name: str, what: str) -> Tensor:
     if name not in columns:
         raise RecordError(
-            f"the loss reads the {what} {name!r}, which it was not given; declare it in `{declared}` of the loss, so "
+            f"the loss reads the {what} {name!r}, which it was not given; declare it in `{what}s` of the loss, so "
             f"that it is handed in. {nearest(name, columns)}"
         )
     return columns[name]
@@ -230,11 +239,7 @@ class TrajectorySums:
         num = len(totals.trajectory_tokens)
         if columns.group is None:
             raise RecordError("column 'group' is missing, which a first pass over groups reads; hand it in")
-        if len(columns) and int(columns.trajectory.max()) >= num:
-            raise RecordError(
-                f"trajectory {int(columns.trajectory.max())} is not among the {num} of the totals; count the totals "
-                "over all samples of the update (Totals.count) and number trajectories from 0"
-            )
+        columns.check_counted(totals)
         ones_T = columns.logp.detach().new_ones(len(columns)).double()
         empty_R = ones_T.new_zeros(num)
         return cls(

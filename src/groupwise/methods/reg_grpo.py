@@ -16,6 +16,7 @@ from groupwise.losses import (
     TokenColumns,
     TrajectorySums,
     Unit,
+    read_declared,
     share_of_step,
     tally_tokens,
 )
@@ -65,12 +66,11 @@ class Regression(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        parts: list[frozenset[str]] = [getattr(penalty, "needs", frozenset()) for penalty in self._list_active()]
-        return frozenset({OLD_LOGP}).union(*parts)
+        return frozenset({OLD_LOGP}) | read_declared(self._list_active(), "needs")
 
     @property
     def columns(self) -> frozenset[str]:
-        return frozenset().union(*(getattr(penalty, "columns", frozenset()) for penalty in self._list_active()))
+        return read_declared(self._list_active(), "columns")
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         columns = columns.select_trained().use_sampler_logps()
@@ -85,7 +85,10 @@ class Regression(Part, slot="loss"):
         for penalty in self._list_active():
             loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
             if isinstance(penalty, MeasuringPenalty):
-                metrics |= tally_tokens(penalty.measure(_select_own(columns)), columns.logp)
+                own = columns  # what is reported is about tokens of the policy that learns
+                if columns.off_policy is not None:
+                    own = replace(columns, mask=~columns.off_policy).select_trained()
+                metrics |= tally_tokens(penalty.measure(own), columns.logp)
         return LossResult(loss=loss, metrics=metrics)
 
     def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
@@ -109,10 +112,3 @@ class Regression(Part, slot="loss"):
 
     def _list_active(self) -> tuple[PenaltyPart, ...]:
         return tuple(penalty for penalty in self.penalties if penalty.weight)
-
-
-def _select_own(columns: TokenColumns) -> TokenColumns:
-    """The tokens that the policy which learns has sampled: what is reported of a loss is about them."""
-    if columns.off_policy is None:
-        return columns
-    return replace(columns, mask=~columns.off_policy).select_trained()

@@ -10,7 +10,7 @@ import numpy as np
 from groupwise.credit import ByState, ReturnToGo
 from groupwise.data.samples import Pair, differ
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PairTerms, refuse_lone_attempts
+from groupwise.losses import PairTerms
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
@@ -80,9 +80,6 @@ class Siblings(Part, slot="pairing"):
     """One pair a state, or every two steps whose values differ."""
     counts: Literal["state", "pair"] = "state"
     """What counts the same: every state that has a pair, or every pair."""
-
-    def check_attempts(self, attempts: int) -> None:
-        refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
         label, value = table.ask_once(self.by), table.ask_once(self.of).tolist()

@@ -10,7 +10,6 @@ from groupwise.credit import ColumnSignal, EpisodeReturn
 from groupwise.data.samples import Pair, differ
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
-from groupwise.losses import refuse_lone_attempts
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
@@ -52,9 +51,6 @@ class ByVerdict(Part, slot="pairing"):
     """What says how an attempt ended, such as `episode_return`."""
     verdict: SignalPart
     """What says how good a step was, from 0 to 1."""
-
-    def check_attempts(self, attempts: int) -> None:
-        refuse_lone_attempts(self, attempts)
 
     def __call__(self, table: StepTable) -> list[Pair]:
         outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()

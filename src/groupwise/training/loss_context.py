@@ -164,7 +164,7 @@ def report_missing_pairs(algorithm: Algorithm, totals: Totals, *, number: int, j
     """Log a line where an update has no pair to learn from, unless the update before had none either.
 
     It is no error: attempts at hard tasks may all fail for a while. Where there never can be a pair, the run is refused
-    before it begins (`check_attempts` of the pairing).
+    before it begins (`check_algorithm`).
     """
     if algorithm.pairing is None or totals.pairs or dict(journal.curve(NUM_PAIRS)).get(number - 1) == 0:
         return

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from groupwise import ConfigError, RecordError, StepTable
+from groupwise import RecordError, StepTable
 from groupwise.credit import ByState, ColumnSignal, EpisodeReturn, ReturnToGo
 from groupwise.data.samples import Pair
-from groupwise.losses import AllPairs, BestAgainstWorst
 from groupwise.methods.step_apo import Siblings
 from groupwise.methods.w_dpo import ByVerdict
 
@@ -112,17 +111,6 @@ def test_a_verdict_beyond_its_range_is_refused() -> None:
     assert str(caught.value) == (
         "task 't', attempt 1, index 0: its verdict is 7, but pairs are weighed by verdicts from 0 to 1; scale what "
         "judges the steps"
-    )
-
-
-@pytest.mark.parametrize("pairing", [BestAgainstWorst(), AllPairs(), siblings(), BY_VERDICT], ids=repr)
-def test_a_run_of_lone_attempts_can_have_no_pair(pairing: Any) -> None:
-    pairing.check_attempts(2)
-    with pytest.raises(ConfigError) as caught:
-        pairing.check_attempts(1)
-    assert str(caught.value).endswith(
-        "holds attempts at one task against each other, and each task gets 1; give rollout.plan.attempts, and at_most "
-        "where it is used, at least 2"
     )
 
 

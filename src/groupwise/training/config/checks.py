@@ -45,8 +45,14 @@ def check_algorithm(config: RunConfig) -> Loss:
     _check_environment_facts(config)
     _check_solved_groups(config)
     at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
+    attempts = min([config.rollout.plan.attempts, *at_most])
+    if config.algorithm.pairing is not None and attempts < 2:
+        raise ConfigError(
+            f"algorithm.pairing: {name_of(config.algorithm.pairing)} holds attempts at one task against each other, "
+            f"and each task gets {attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
+        )
     for part in config.algorithm.parts():
-        part.check_attempts(min([config.rollout.plan.attempts, *at_most]))
+        part.check_attempts(attempts)
     if config.rollout.lag:
         _check_lag(config)
     return loss
