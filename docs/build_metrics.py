@@ -1,4 +1,4 @@
-"""Write docs/metrics.md: every metric of a run, from the table in training/metrics.py.
+"""Write docs/metrics.md: every metric of a run, from the table in training/metrics.toml.
 
 python docs/build_metrics.py [--check]
 """
@@ -39,7 +39,7 @@ def page() -> str:
         section(name, list(names)) for name, names in groupby(METRICS, key=lambda name: name.partition("/")[0])
     )
     return (
-        "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics.py. Do not edit by hand. -->\n"
+        "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics.toml. Do not edit by hand. -->\n"
         "\n"
         "Every update writes these into the run's journal, and hands them to the run's trackers. `groupwise report` "
         "draws\nthem; `groupwise inspect` lists them. A metric that could not be measured is absent, never 0. A part "

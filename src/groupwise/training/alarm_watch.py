@@ -169,7 +169,6 @@ def is_out_of_patience(rows: Sequence[EvaluatedAttempt], settings: EvaluationCon
 
 
 def _list_scores(rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig) -> Sequence[PanelScore]:
-    """The evaluations of the run's panel, by update."""
     if not any(row.split == settings.split for row in rows):
         return ()
     return make_verdict(rows, settings.split).scores

@@ -38,7 +38,6 @@ class Level:
 
     @property
     def over(self) -> str:
-        """Over which updates, in words."""
         return f"update {self.last}" if self.first == self.last else f"updates {self.first} to {self.last}"
 
 
@@ -150,7 +149,6 @@ class EntropyCollapse(AlarmRule):
     """Silent where so many attempts succeed: a policy that is right may be sure."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent, start = history.find_recent(ENTROPY, number), history.find_start(ENTROPY, number)
         if recent is None or start is None or history.is_solved(number, self.solved):
             return None
@@ -177,7 +175,6 @@ class EntropyExplosion(AlarmRule):
     """Silent where success has risen by so much."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent, start = history.find_recent(ENTROPY, number), history.find_start(ENTROPY, number)
         if recent is None or start is None or history.has_gained(number, self.gain):
             return None
@@ -197,7 +194,6 @@ class FarFromReference(AlarmRule):
     """Nats, mean over trained tokens."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent = history.find_recent(TO_REFERENCE, number)
         if recent is None or recent.value <= self.above:
             return None
@@ -215,7 +211,6 @@ class SamplerGap(AlarmRule):
     """Nats, mean distance of a token's log-probs."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent = history.find_recent(MISMATCH, number)
         if recent is None or recent.value <= self.above:
             return None
@@ -238,7 +233,6 @@ class LengthGrowth(AlarmRule):
     """Silent where success has risen by so much: longer thoughts may be what it took."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent, start = history.find_recent(LENGTH, number), history.find_start(LENGTH, number)
         if recent is None or start is None or history.has_gained(number, self.gain):
             return None
@@ -262,7 +256,6 @@ class LengthCollapse(AlarmRule):
     """Silent where success has risen by so much: fewer words may be all that it takes."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent, start = history.find_recent(LENGTH, number), history.find_start(LENGTH, number)
         if recent is None or start is None or history.has_gained(number, self.gain):
             return None
@@ -295,7 +288,6 @@ class CutOff(RisenShare):
     """Many responses come to be cut off by `rollout.max_tokens`."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         risen = self.find_rise(history, CUT_OFF, number)
         if risen is None:
             return None
@@ -312,7 +304,6 @@ class Truncated(RisenShare):
     """Many attempts come to be cut off by the environment's limit on steps."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         risen = self.find_rise(history, TRUNCATED, number)
         if risen is None:
             return None
@@ -334,7 +325,6 @@ class NoSignal(AlarmRule):
     """Silent where so many attempts succeed: then little is left to learn."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an update."""
         recent = history.find_recent(SIGNAL, number, self.updates)
         if recent is None or recent.value > 0 or history.is_solved(number, self.solved, self.updates):
             return None
@@ -359,7 +349,6 @@ class RewardHacking(AlarmRule):
     """By how much more than this the return has risen meanwhile."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        """What is to be said after an evaluation."""
         now = next((score for score in history.scores if score.number == number), None)
         if now is None:
             return None
@@ -383,7 +372,6 @@ class RewardHacking(AlarmRule):
         )
 
     def list_looks(self, history: RunHistory, number: int) -> Sequence[int]:
-        """The last evaluations before."""
         return [score.number for score in history.scores if score.number < number][-history.window :]
 
     def _has_risen(self, then: Level, lately: Level) -> bool:
@@ -420,7 +408,6 @@ class AlarmsConfig(Part):
     """The training reward rises while held-out success falls."""
 
     def list_rules(self) -> Iterator[tuple[str, AlarmRule]]:
-        """The alarms that are not off, by name."""
         for name in type(self).model_fields:
             rule = getattr(self, name)
             if isinstance(rule, AlarmRule) and rule.action != "off":

@@ -246,7 +246,6 @@ def keep_evaluated(run: Run, number: int, *, is_last: bool) -> None:
 
 
 def remove_others(run: Run) -> None:
-    """Remove the checkpoints that the run's settings do not keep."""
     keep = run.config.checkpoints.keep
     if keep == "all":
         return

@@ -71,7 +71,6 @@ class Differences:
 
 
 def compare_runs(first: RunFolder, second: RunFolder) -> Differences:
-    """Compare two runs."""
     common = set(first.updates) & set(second.updates)
     number = max(common) if common else None
     names = sorted(first.metrics.keys() & second.metrics.keys()) if number is not None else []

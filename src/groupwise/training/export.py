@@ -88,7 +88,6 @@ def export_run(
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder is one that `export_run` wrote, and no run."""
     return (folder / SETTINGS).is_file() and not RunPaths(folder).holds_run()
 
 
@@ -198,7 +197,6 @@ def find_best_update(run: RunFolder) -> int:
 
 
 def read_evaluations(run: RunFolder) -> list[Evaluation]:
-    """The evaluations of the run's own panel, by update."""
     split = run.setting("evaluation.split")
     rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
     return [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]

@@ -71,7 +71,6 @@ class HostedRank:
         return content.decode("utf-8", "replace"), status
 
     def stop(self) -> None:
-        """End the process."""
         self._process.end()
 
 

@@ -44,11 +44,9 @@ class LossContext:
     """Which trajectories are held against each other, by their numbers in the update."""
 
     def columns_of(self, row: int) -> dict[str, float]:
-        """The declared columns of one row."""
         return {name: float(column[row]) for name, column in self.columns.items()}
 
     def channels_of(self, row: int) -> dict[str, float]:
-        """The channels' credit of one row."""
         return {name: float(channel[row]) for name, channel in self.channels.items()}
 
     def metrics(self) -> dict[str, float]:

@@ -63,7 +63,6 @@ def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: boo
 
 
 def count_engine_weights(settings: LocalEngine, plan: ModelPlan) -> float:
-    """Count the bytes of the engine's own copy of the weights."""
     if settings.share_weights:
         return 0
     is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
@@ -101,6 +100,5 @@ def count_shares(config: RunConfig) -> int | None:
 
 
 def has_reference(config: RunConfig) -> bool:
-    """Whether the learner keeps the weights that it began with."""
     loss = config.algorithm.loss
     return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)

@@ -115,7 +115,6 @@ class Stopwatch:
         self._current, self._since = "", 0.0
 
     def begin_stage(self, name: str) -> None:
-        """End the stage before and begin one."""
         now = time.perf_counter()
         if self._current:
             self.seconds[f"seconds/{self._current}"] = now - self._since

@@ -120,7 +120,6 @@ def open_run(
 
 
 def read_settings(config: Settings) -> RunConfig:
-    """Settings, decoded, in whichever form they come."""
     if isinstance(config, RunConfig):
         return config
     if isinstance(config, Mapping):
@@ -135,7 +134,6 @@ def read_settings(config: Settings) -> RunConfig:
 
 
 def _name_new_folder(parent: Path) -> Path:
-    """The first numbered folder that is not there yet."""
     return next(parent / str(number) for number in count(1) if not (parent / str(number)).exists())
 
 
@@ -247,7 +245,6 @@ def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: P
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:
-    """Start the run's curriculum over its training tasks."""
     env, seed = config.env, seed_of(config.seed, "curriculum")
     if not isinstance(env, Mixture):
         return _start_curriculum(config, tasks, seed)

@@ -46,7 +46,6 @@ class StartedPart:
 
     @property
     def where(self) -> str:
-        """How messages name it."""
         return f"{self.path} ({self.kind})"
 
 

@@ -52,7 +52,6 @@ class DrawnTasks:
         self._draw_again: dict[int, list[Task]] = {}
 
     def draw(self, number: int, num: int, curriculum: LiveCurriculum) -> list[Task]:
-        """Draw tasks for an update: those that it had before the run stopped, then the curriculum's next."""
         again = self._draw_again.get(number, [])[:num]
         self._draw_again[number] = self._draw_again.get(number, [])[num:]
         tasks = curriculum.next(num - len(again)) if num > len(again) else []
@@ -77,7 +76,6 @@ class DrawnTasks:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw these tasks again."""
         self._drawn.clear()
         self._draw_again = {
             int(number): [Task(**read_fields(task)) for task in tasks] for number, tasks in state.items()
@@ -155,12 +153,10 @@ class Run:
         return make_updates(self, resume=resume, observers=observers)
 
     def draw(self, number: int) -> Draw:
-        """Random generators of an update, by name."""
         return lambda *path: np.random.default_rng(seed_of(self.config.seed, "update", number, "draw", *path))
 
     @property
     def player(self) -> Player:
-        """Plays attempts with the engine's weights."""
         return Player(
             engine=self.engine,
             host=self.host,
@@ -171,12 +167,10 @@ class Run:
 
     @property
     def paths(self) -> RunPaths:
-        """Where the run's files are."""
         return RunPaths(self.folder)
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints go."""
         return self.paths.checkpoints
 
     @property

@@ -56,7 +56,6 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """What the folder is called."""
         return self.path.resolve().name
 
     def find_method(self) -> tuple[str, str]:
@@ -70,7 +69,6 @@ class RunFolder:
         return quote_line(str(written["recipe"]), limit=MAX_NAME), quote_line(note, limit=MAX_NAME)
 
     def describe_method(self) -> str:
-        """What the run's method is called, with its options."""
         name, note = self.find_method()
         return f"{name} ({note})" if note else name
 
@@ -123,7 +121,6 @@ class RunFolder:
 
     @cached_property
     def updates(self) -> list[int]:
-        """Numbers of the updates, in order."""
         return self.journal.update_numbers()
 
     @cached_property
@@ -145,7 +142,6 @@ class RunFolder:
 
 
 def _describe_mistake(path: Path) -> str:
-    """What is wrong with a path that is no run's folder."""
     if not path.exists():
         return "there is no such folder"
     if not path.is_dir():

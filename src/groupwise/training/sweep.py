@@ -65,17 +65,14 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
         return f"{self.arm} seed {self.seed}"
 
     @property
     def file(self) -> Path:
-        """Its run file."""
         return self.folder.with_name(f"{self.folder.name}.toml")
 
     @property
     def log(self) -> Path:
-        """What its process printed."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
@@ -99,7 +96,6 @@ class SweepPlan:
         ]
 
     def load_config(self, run: PlannedRun) -> RunConfig:
-        """The settings of a run."""
         arm = next(arm for arm in self.arms if arm.name == run.arm)
         return RunConfig(**{**arm.settings, "seed": run.seed})
 
@@ -149,7 +145,6 @@ def plan_sweep(
 
 
 def read_plan(folder: Path) -> SweepPlan | None:
-    """The plan of a sweep's folder; None where it is none."""
     path = folder / SWEEP_PLAN
     if not path.is_file():
         return None
@@ -170,7 +165,6 @@ def read_plan(folder: Path) -> SweepPlan | None:
 
 
 def write_plan(plan: SweepPlan, folder: Path) -> None:
-    """Write a plan, whole or not at all."""
     write_json(folder / SWEEP_PLAN, {"schema": SCHEMA, **asdict(plan)})
 
 
@@ -181,7 +175,6 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
-    """Write the run file of a run, beside its folder."""
     import tomli_w  # only who trains needs it
 
     try:
@@ -224,7 +217,6 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
 
 
 def _find_same(arm: Arm, recorded: SweepPlan, wanted: SweepPlan) -> Arm | None:
-    """The arm of another plan that has the same settings."""
     settings = _fill_up(arm, recorded.threads)
     return next((other for other in wanted.arms if not find_setting_differences(settings, other.settings)), None)
 

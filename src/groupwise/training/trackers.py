@@ -87,7 +87,6 @@ class Csv(Part, slot="tracker"):
     """Name of the file in the run's folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> CsvFile:
-        """Go on with the file, or begin one."""
         return CsvFile(folder / self.file, go_on=run_id is not None)
 
 
@@ -104,11 +103,9 @@ class CsvFile:
 
     @property
     def run_id(self) -> str:
-        """The file's name."""
         return self._path.name
 
     def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Add a row, or add to the last one."""
         row = self._rows.setdefault(number, {"update": str(number)})
         is_new = len(row) == 1
         row |= {name: repr(float(value)) for name, value in sorted(metrics.items())}
@@ -135,7 +132,6 @@ class Tensorboard(Part, slot="tracker"):
     """Folder of the event files, in the run's folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
-        """Open another event file beside those that are there; TensorBoard shows them as one."""
         from torch.utils.tensorboard import SummaryWriter
 
         writer: Any = SummaryWriter(str(folder / self.folder))
@@ -179,7 +175,6 @@ class Mlflow(Part, slot="tracker"):
     """Its name there; None = that of the run's folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
-        """Begin or go on."""
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=resolve_references(self.uri))
@@ -221,7 +216,6 @@ class Trackio(Part, slot="tracker"):
     """Its name there; None = that of the run's folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
-        """Begin or go on."""
         import trackio
 
         run = trackio.init(
@@ -252,7 +246,6 @@ class Wandb(Part, slot="tracker"):
     """Whether it is sent at once, or kept in the run's folder for `wandb sync`."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
-        """Begin or go on."""
         import wandb
 
         run = wandb.init(
@@ -321,17 +314,14 @@ class Trackers(RunObserver):
         self._bookmark()
 
     def on_update(self, update: Update) -> None:
-        """Hand on the metrics of an update."""
         self._tell("update", update.number, update.metrics)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """Hand on what an evaluation found."""
         low, high = evaluation.interval
         metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}
         self._tell("evaluation", evaluation.number, {f"evaluation/{name}": value for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """Finish them all."""
         for kind, tracker in list(self._live.items()):
             self._call_tracker(kind, tracker.finish)
         self._live.clear()

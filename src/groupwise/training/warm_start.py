@@ -122,7 +122,6 @@ class _Lesson:
         self._past = list[Exchange]()
 
     def begin(self, shown: Observation | Fault) -> None:
-        """See what the environment shows first."""
         if isinstance(shown, Fault):
             self._fail(shown)
             return
@@ -153,7 +152,6 @@ class _Lesson:
         return action
 
     def take(self, outcome: Outcome | Fault) -> None:
-        """Move on to what the environment shows next."""
         if isinstance(outcome, Fault):
             self._fail(outcome)
         elif outcome.ended:

@@ -58,7 +58,6 @@ class UpdateAttempts:
 
     @property
     def faults(self) -> list[Trajectory]:
-        """The attempts that a fault ended."""
         return [trajectory for trajectory in self.played if not has_survived(trajectory)]
 
 

@@ -102,7 +102,6 @@ class RunTools:
 
     @property
     def temperature(self) -> float:
-        """The temperature that responses were sampled at."""
         return self._run.config.rollout.temperature
 
     @property
@@ -111,7 +110,6 @@ class RunTools:
         return (self._run.prompter.frame.end_id,)
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Responses of the run's engine."""
         self._check_declared("generate")
         generations = self._run.engine.generate(requests)
         self._read += sum(len(request.prompt_ids) for request in requests)
@@ -130,7 +128,6 @@ class RunTools:
         return self._run.learner.logps(pairs, temperature=divisor, weights="reference")
 
     def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """Hidden states by the learner, in float64."""
         self._check_declared("hidden")
         self._count(pairs)
         learner = self._run.learner
@@ -138,7 +135,6 @@ class RunTools:
         return read_hidden_states(learner.hidden_states(pairs), pairs, f"the learner {type(learner).__name__}")
 
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """What the algorithm's judge says."""
         self._check_declared("judge")
         judge = self._run.judge
         if judge is None:
@@ -186,19 +182,15 @@ class RunTools:
             return [_advise_on(trajectory, host) for trajectory in attempts]
 
     def text(self, ids: Sequence[int]) -> str:
-        """What ids say."""
         return self._run.prompter.text(ids)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id says by itself."""
         return self._run.prompter.pieces(ids)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text."""
         return self._run.prompter.encode(text)
 
     def cost(self) -> dict[str, float]:
-        """What was asked, as metrics."""
         judge, counted = self._judge_cost, dict[str, int]()
         if self._run.judge is not None and self._run.judge.is_recorded:
             counted = {"calls": judge.calls, "unreadable": judge.unreadable, "fallbacks": judge.fallbacks}
@@ -221,7 +213,6 @@ class RunTools:
 
 
 def _advise_on(trajectory: Trajectory, host: InProcess) -> list[str | None]:
-    """What the expert would have done in the place of each step."""
     advice: list[str | None] = []
     is_open = not isinstance(host.open({0: trajectory.task})[0], Fault)
     for step in trajectory.steps:

@@ -87,7 +87,6 @@ class _TrajectoryWriter:
         self._place_of_task: dict[str, int] = {}
 
     def write(self, trajectories: Iterable[Trajectory]) -> list[int]:
-        """The places of trajectories, in their order."""
         return [self._write_one(trajectory) for trajectory in trajectories]
 
     def pack_steps(self) -> list[bytes]:

@@ -105,7 +105,6 @@ def _open_past_attempts(run: Run) -> Iterator[PastAttempts]:
 
 
 def _next_requests(run: Run, rounds: PlayedRounds, playground: Playground) -> Sequence[AttemptRequest]:
-    """What the plan wants next, if it can be played."""
     plan: AttemptPlan = run.config.plan
     assert isinstance(plan, Part), "a slot is filled by parts"
     with playground.open_past_attempts() as past_attempts:
@@ -182,7 +181,6 @@ class RunPlanTools:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The whole training panel."""
         return self.run.tasks
 
     def fresh(self, num: int) -> list[Task]:
@@ -200,11 +198,9 @@ class RunPlanTools:
             return self.run.part_states.columns(tasks)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text."""
         return self.prompter.encode(text)
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What a response says."""
         return self.prompter.text(token_ids)
 
     def knows(self, task_id: str) -> bool:

@@ -92,7 +92,6 @@ def load_run(
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
-    """Turn a run file's content into its algorithm."""
     return _decode_section(content)[0]
 
 
@@ -339,7 +338,6 @@ class RunFile:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the two say together."""
         own = {key: value for key, value in self.written.items() if key != EXTENDS}
         if self.base is None:
             return own

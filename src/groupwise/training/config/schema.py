@@ -31,7 +31,6 @@ SLOT = "x-slot"
 
 
 def make_run_schema() -> dict[str, Any]:
-    """The schema of a whole run file."""
     kinds = {(slot, kind): part for slot in CATALOGUES for kind, part in load_catalogue(slot).items()}
     chosen: list[tuple[type[Any], JsonSchemaMode]] = [(RunConfig, "validation")]
     chosen += [(part, "validation") for part in dict.fromkeys(kinds.values())]
@@ -158,7 +157,6 @@ OVER: dict[str, Any] = {
 
 
 def _describe_recipe(name: str) -> dict[str, Any]:
-    """A recipe by name, with its options."""
     function = inspect.unwrap(methods.RECIPES[name])
     hints = get_type_hints(function, include_extras=True)
     options: Any = {key: (hints[key], value.default) for key, value in inspect.signature(function).parameters.items()}

@@ -22,12 +22,10 @@ class Gpu:
 
 
 def count_threads() -> int:
-    """Count the threads that torch computes with."""
     return torch.get_num_threads()
 
 
 def list_gpus() -> list[Gpu]:
-    """List the CUDA devices that torch can use."""
     devices = []
     for number in range(torch.cuda.device_count()):
         free, whole = torch.cuda.mem_get_info(number)

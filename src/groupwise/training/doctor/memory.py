@@ -68,12 +68,10 @@ class RunMemory:
 
     @property
     def peak(self) -> float:
-        """Most at all."""
         return max(self.rollout, self.learn)
 
 
 def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMemory:
-    """Estimate what a run holds."""
     learner = find_local_learner(config) or LearnerConfig()
     context = getattr(plan.config.get_text_config(), "max_position_embeddings", None)
     if is_ours(config.env):

@@ -58,7 +58,6 @@ class PassBytes:
 
     @property
     def peak(self) -> float:
-        """Most at a time."""
         return max(self.there, self.back)
 
 
@@ -183,7 +182,6 @@ class LiveBytes(TorchDispatchMode):
         self._known: set[int] = set()
 
     def count(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that were there before."""
         for tensor in tensors:
             self._count(tensor)
 
@@ -206,7 +204,6 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count what it puts out."""
         outputs = func(*args, **(kwargs or {}))
         self.count(leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor))
         return outputs

@@ -373,7 +373,6 @@ class WatchedHost:
         return answers
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
-        """Act in some environments and return what came of it."""
         sent = {number: action for number, action in actions.items() if number not in self._ends_now}
         outcomes = {
             number: Outcome(observation=self.shown[number][-1], truncated=True)
@@ -383,21 +382,17 @@ class WatchedHost:
         return {number: self._note(number, outcomes[number]) for number in actions}
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
-        """Ask the experts of some environments what they would do next."""
         return self._host.ask_experts(numbers)
 
     def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
-        """Copy an environment under other numbers."""
         answers = self._host.fork(source, into)
         self.shown |= {number: list(self.shown[source]) for number in answers}
         return answers
 
     def close(self, numbers: Sequence[int]) -> None:
-        """Drop environments whose attempts have ended."""
         self._host.close(numbers)
 
     def shutdown(self) -> None:
-        """Let go of everything."""
         self._host.shutdown()
 
     def __enter__(self) -> Self:
@@ -535,7 +530,6 @@ def _count_distinct(attempt: Trajectory, max_steps: int, config: RunConfig) -> f
 
 
 def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
     return next(
         (place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), len(first)
     )

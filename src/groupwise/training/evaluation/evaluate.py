@@ -61,7 +61,6 @@ def evaluate(
 def _play_seed(
     player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int
 ) -> list[Trajectory]:
-    """Play every attempt of one seed."""
     attempts = [
         Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
         for task in tasks

@@ -122,7 +122,6 @@ class Evaluation:
         return [_summarise(tag, rows) for tag, rows in by_tag]
 
     def by_task(self) -> list[TasksSummary]:
-        """Success at each task, in the order of their ids."""
         return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
 
     @property
@@ -163,7 +162,6 @@ def group_rows(
 
 
 def tags_of(row: EvaluatedAttempt) -> list[str]:
-    """The families that a row's task is in."""
     return [tag for tag in row.tags.split(",") if tag]
 
 
@@ -256,12 +254,10 @@ class RunVerdict:
 
     @property
     def after(self) -> PanelScore:
-        """The last evaluation."""
         return self.scores[-1]
 
     @property
     def is_clear(self) -> bool:
-        """Whether the two intervals lie apart."""
         if self.before is None:
             return False
         low, high = sorted((self.before, self.after), key=lambda score: score.value)
@@ -294,7 +290,6 @@ def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
 
 
 def describe_when(score: PanelScore) -> str:
-    """After which update a score was taken, in words."""
     return f"after update {score.number}" if score.number else "before training"
 
 
