@@ -133,7 +133,7 @@ def _measure(
     run: Any, record: dict[str, Any], job: Job, spent: Mapping[str, float], way: Sequence[Mapping[str, float]]
 ) -> None:
     """Play held-out questions and training ones, and write the record down."""
-    from groupwise.training.config.evaluation_settings import EvaluationConfig
+    from groupwise.training.config.run_config import EvaluationConfig
     from groupwise.training.evaluation.evaluate import evaluate_run
 
     limit = run.config.rollout.max_tokens

@@ -15,8 +15,7 @@ pytest.importorskip("torch")
 from groupwise.envs.small.gridworld import Gridworld
 from groupwise.rollout import Flat
 from groupwise.training import ServerEngineConfig
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig
+from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run

@@ -20,8 +20,13 @@ from groupwise.models import TinyModel
 from groupwise.rollout.environment_runner import InProcess
 from groupwise.rollout.worker_pool import Workers
 from groupwise.system.errors import ConfigError, EnvironmentFault, GroupwiseError, TrainingError
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig, WarmStartConfig
+from groupwise.training.config.run_config import (
+    EvaluationConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainingConfig,
+    WarmStartConfig,
+)
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run

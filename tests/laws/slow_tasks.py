@@ -22,8 +22,7 @@ from groupwise.rollout import Flat
 from groupwise.store.journal import Journal
 from groupwise.training.collect.ahead import PlayedNow
 from groupwise.training.collect.collect import UpdateAttempts
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.observer import Stopwatch
 from groupwise.training.run import Run
 

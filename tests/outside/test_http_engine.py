@@ -14,7 +14,7 @@ from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.system.errors import ConfigError, EngineFault
-from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.config.checks import check_engine_gives
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run

@@ -52,7 +52,7 @@ def engine(
     """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
     need_trainer()
     config = load_run_file(file, set_, unset)
-    from groupwise.training.config.check_engine import check_run_engine
+    from groupwise.training.doctor.doctor import check_run_engine
 
     results = check_run_engine(config)
     if as_json:

@@ -18,8 +18,7 @@ from groupwise.cli.live import format_success, tell_progress
 from groupwise.cli.screen import errors, format_plain_percent, output, print_json, print_line
 
 if TYPE_CHECKING:
-    from groupwise.training.config.evaluation_settings import EvaluationConfig
-    from groupwise.training.config.run_config import RunConfig
+    from groupwise.training.config.run_config import EvaluationConfig, RunConfig
     from groupwise.training.evaluation.summary import Evaluation, TasksSummary
 
 

@@ -43,6 +43,7 @@ def train(
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
     from groupwise.training.alarm_watch import is_finished
+    from groupwise.training.config.checks import list_notices
     from groupwise.training.open_run import follow_run, is_follower, open_run
 
     if is_follower(config):
@@ -56,7 +57,8 @@ def train(
     if resume and is_finished(folder, config):
         return _print_finished(folder, config)
     _print_changes(changes)
-    _print_notices(config)
+    for line in list_notices(config):
+        print_note(line)
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
@@ -81,15 +83,6 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
             "another number of threads gives other last digits"
         )
     return config
-
-
-def _print_notices(config: RunConfig) -> None:
-    """Say what is worth a thought about the run's settings; what is refused needs no notices."""
-    from groupwise.training.config.checks import check_algorithm, list_notices
-
-    check_algorithm(config)
-    for line in list_notices(config):
-        print_note(line)
 
 
 def _exit_if_stopped(folder: Path, config: RunConfig) -> None:

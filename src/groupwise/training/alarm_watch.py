@@ -12,8 +12,7 @@ from groupwise.store.journal import Alarm, EvaluatedAttempt, Journal, SettingCha
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import FileError
 from groupwise.training.alarms import AlarmRule, AlarmsConfig, RunHistory
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_config import EvaluationConfig, RunConfig
 from groupwise.training.evaluation.summary import PanelScore, make_verdict
 from groupwise.training.observer import RunObserver, has_handler
 

@@ -19,7 +19,7 @@ from groupwise.system.json_text import to_json
 from groupwise.system.secrets import redact
 from groupwise.system.text import quote_line
 from groupwise.training.alarm_watch import find_best_number
-from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import EvaluationConfig
 from groupwise.training.evaluation.summary import Evaluation, group_rows
 from groupwise.training.run_reader import RunFolder
 

@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from groupwise.data.samples import count_totals
 from groupwise.learner.protocol import check_learned
 from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Update
 from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.secrets import check_no_secret
 from groupwise.training.alarm_watch import RunWatch
 from groupwise.training.checkpoints import keep_evaluated, remove_others, resume_run, save_run
 from groupwise.training.collect.ahead import PlayedNow, open_source
 from groupwise.training.evaluation.evaluate import evaluate_run
+from groupwise.training.loss_context import report_missing_pairs
 from groupwise.training.observer import ObserverList, RunObserver, Stopwatch, check_observers
 from groupwise.training.open_run import Settings, open_run
 from groupwise.training.run import Run
-from groupwise.training.samples import count_update, credit_batch, make_samples
+from groupwise.training.samples import credit_batch, make_samples
 from groupwise.training.trackers import track_run
 from groupwise.training.update_metrics import compute_update_metrics, describe_update
 from groupwise.training.warm_start import warm_start
@@ -61,6 +64,9 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
     run.journal.check_open()
     run.lock.acquire()
     try:
+        settings = run.config.config()
+        with run.lock.release_on_failure():
+            check_no_secret(settings)  # before anything of them is written
         done = resume_run(run) if resume else None  # a resumed run writes into its journal what its settings change
         if done is None and (run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints)):
             raise TrainingError(
@@ -69,7 +75,6 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
             )
         if done is not None and done > run.config.training.updates:
             return
-        settings = run.config.config()
         with ExitStack() as stack:
             with run.lock.release_on_failure():
                 # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
@@ -121,7 +126,8 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
         run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
     )
     samples = make_samples(batch)
-    totals = count_update(run.config, batch, samples, number=number, journal=run.journal)
+    totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
+    report_missing_pairs(run.config.algorithm, totals, number=number, journal=run.journal)
     clock.begin_stage("learn")
     learned: dict[str, float] = {}
     if totals.tokens:

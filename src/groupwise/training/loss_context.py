@@ -6,7 +6,7 @@ Axes: N rows of the table, in the order of the trajectories' steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,8 +74,13 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
             "algorithm.loss: it takes ratios by span, and no part says which tokens belong together; choose a "
             "token_credit that gives spans, or take ratios by step"
         )
-    _check_kept_credit(algorithm, get_declared(loss, "columns") or frozenset(algorithm.channels or {}))
     read, offered = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
+    beside = get_declared(loss, "columns") or offered
+    if beside and getattr(algorithm.replay, "keeps_credit", False):
+        raise ConfigError(
+            f"algorithm.replay: recalled attempts keep the credit that they had, and no {min(beside)!r} was kept with "
+            "it; leave out the replay, or what the loss reads beside credit"
+        )
     for name in sorted(read - offered):
         raise ConfigError(
             f"algorithm.loss: {name_of(loss)} reads the channel {name!r}, which no estimator gives; add "
@@ -88,19 +93,6 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         )
 
 
-def _check_kept_credit(algorithm: Algorithm, names: frozenset[str]) -> None:
-    """Refuse a replay that keeps credit beside names that a loss reads: none of these were kept with it."""
-    if names and getattr(algorithm.replay, "keeps_credit", False):
-        raise _make_refusal(names)
-
-
-def _make_refusal(names: Iterable[str]) -> ConfigError:
-    return ConfigError(
-        f"algorithm.replay: recalled attempts keep the credit that they had, and no {min(names)!r} was kept with it; "
-        "leave out the replay, or what the loss reads beside credit"
-    )
-
-
 def get_declared(loss: object, attribute: str) -> frozenset[str]:
     """The names that a loss declares under this attribute; a loss need not have it."""
     names: frozenset[str] = getattr(loss, attribute, frozenset())
@@ -108,7 +100,7 @@ def get_declared(loss: object, attribute: str) -> frozenset[str]:
 
 
 def make_loss_context(
-    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, keep: BoolArray, num_kept: int
+    algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, keep: BoolArray
 ) -> LossContext:
     """Make what the algorithm's loss is handed of an update.
 
@@ -117,13 +109,10 @@ def make_loss_context(
         table: the steps of the trajectories that are compared.
         trajectories: those, in the order of the table's rows.
         keep: whether each row trains, after every filter (N).
-        num_kept: how many more trajectories train with credit of an earlier update: they are in no table.
     """
     names = get_declared(algorithm.loss, "columns")
     if not names and not algorithm.channels and algorithm.pairing is None:
         return LossContext()
-    if num_kept and (names or algorithm.channels):
-        raise _make_refusal(names or algorithm.channels or {})
     return LossContext(
         columns={name: _read_column(table, name, algorithm.loss) for name in sorted(names)},
         channels={name: credit.values for name, credit in algorithm.channel_credit(table).items()},

@@ -40,17 +40,16 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
 from groupwise.system.files import parse_toml, read_text_file
 from groupwise.system.processes import choose_threads, read_started_rank
-from groupwise.system.secrets import check_no_secret
 from groupwise.system.text import describe_value
 from groupwise.training.config.checks import (
     check_algorithm,
+    check_engine_gives,
     check_journal,
     check_model,
     check_panels,
     check_tasks,
     check_words,
 )
-from groupwise.training.config.engine_needs import check_engine_gives
 from groupwise.training.config.run_config import RunConfig, is_ours
 from groupwise.training.config.run_file import decode_run, load_run
 from groupwise.training.needed_memory import check_memory, count_shares
@@ -91,7 +90,6 @@ def open_run(
     """
     config = read_settings(config)
     if learns and not read_only:
-        check_no_secret(config.config())
         check_trackers(config.trackers)
     place = _name_new_folder(RUNS) if folder is None else Path(folder)
     config, lock = settle_threads(config, place), RunLock(place)

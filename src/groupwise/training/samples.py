@@ -10,15 +10,13 @@ import numpy as np
 from groupwise.data.credit import Comparison, Credit, find_own_rollout_only, find_unearned
 from groupwise.data.past_attempts import RecalledAttempt
 from groupwise.data.records import Step, Trajectory
-from groupwise.data.samples import Sample, Totals, count_totals
+from groupwise.data.samples import Sample
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.stateful import StateBefore, join_columns
-from groupwise.store.journal import Journal
-from groupwise.training.config.run_config import RunConfig
-from groupwise.training.loss_context import LossContext, make_loss_context, report_missing_pairs
+from groupwise.training.loss_context import LossContext, make_loss_context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ class CreditedBatch:
     def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray, BoolArray | None]:
         """Of the steps that were sampled in this update: credit, whether compared, whether it may train, and whether
         it was compared within its own rollout only."""
-        end = sum(len(trajectory.steps) for trajectory in self.trajectories[: self.num_fresh])
+        end = sum([len(trajectory.steps) for trajectory in self.trajectories[: self.num_fresh]])
         own = None if self.own_rollout_only is None else self.own_rollout_only[:end]
         return self.values[:end], self.compared[:end], self.keep[:end], own
 
@@ -108,7 +106,7 @@ def credit_batch(
         logps_now={
             len(chosen) + place: past.logps_now for place, past in enumerate(in_order) if past.ratio == "recomputed"
         },
-        context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep, num_kept=len(kept)),
+        context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep),
         tokens=None
         if algorithm.token_credit is None
         else [
@@ -173,8 +171,13 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
     context, nothing = batch.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(batch.trajectories):
         group, off_policy = groups[trajectory.task.id], trajectory.off_policy
-        for recorded in _list_measured_steps(trajectory, batch.logps_now.get(number)):
-            step, row = move_forced_to_prompt(recorded) if recorded.forced else recorded, len(samples)
+        logps_now = batch.logps_now.get(number)
+        for place, recorded in enumerate(trajectory.steps):
+            step, row = recorded, len(samples)
+            if logps_now is not None:
+                step = replace(step, logp_behaviour=logps_now[place])
+            if step.forced:
+                step = move_forced_to_prompt(step)
             response_ids = step.response_ids
             own = None if tokens is None else tokens[row]
             samples.append(
@@ -198,14 +201,6 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
     return samples
 
 
-def _list_measured_steps(trajectory: Trajectory, logps_now: Sequence[tuple[float, ...]] | None) -> Sequence[Step]:
-    """The steps of an attempt, with the log-probs that their tokens are measured against."""
-    if logps_now is None:
-        return trajectory.steps
-    measured = zip(trajectory.steps, logps_now, strict=True)
-    return [replace(step, logp_behaviour=logps) for step, logps in measured]
-
-
 def move_forced_to_prompt(step: Step) -> Step:
     """Read what was forced on the policy like the prompt: nobody sampled it, so none of it trains."""
     num = step.forced
@@ -218,12 +213,3 @@ def move_forced_to_prompt(step: Step) -> Step:
         forced=0,
         versions=(),  # they count the forced tokens, and no sample says them
     )
-
-
-def count_update(
-    config: RunConfig, batch: CreditedBatch, samples: Sequence[Sample], *, number: int, journal: Journal
-) -> Totals:
-    """Count an update's samples, which losses divide by; where the loss has no pair to learn from, the log says so."""
-    totals = count_totals(samples, max_tokens=config.rollout.max_tokens, pairs=batch.context.pairs)
-    report_missing_pairs(config.algorithm, totals, number=number, journal=journal)
-    return totals

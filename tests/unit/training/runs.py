@@ -10,8 +10,7 @@ from groupwise.envs import Identity
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
 from groupwise.rollout import Flat
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
+from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 

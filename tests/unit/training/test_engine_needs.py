@@ -20,7 +20,7 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs import WorkedSums
 from groupwise.parts.slots import CAPABILITIES, REFUSED_SAMPLING
 from groupwise.training import LocalEngine
-from groupwise.training.config.engine_needs import check_engine_gives
+from groupwise.training.config.checks import check_engine_gives
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import decode_run
 from groupwise.training.loop import train

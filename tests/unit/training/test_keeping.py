@@ -15,8 +15,7 @@ from groupwise.store.checkpoint_files import read_state
 from groupwise.store.run_folder import RunPaths
 from groupwise.training import loop
 from groupwise.training.alarm_watch import find_best_number, is_finished, is_out_of_patience
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import CheckpointsConfig, RunConfig
+from groupwise.training.config.run_config import CheckpointsConfig, EvaluationConfig, RunConfig
 from groupwise.training.doctor.doctor import estimate_sizes
 from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.run import Run

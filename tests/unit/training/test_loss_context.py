@@ -6,14 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from groupwise import Algorithm, ConfigError, Credit, Part, RecordError, Step, StepTable, StopReason, Task, Trajectory
 from groupwise.credit import ByTask, EpisodeReturn, Relative, StepRewardSignal
-from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
 from groupwise.data.samples import Pair
 from groupwise.losses import PolicyLoss
 from groupwise.losses.token_columns import TokenColumns
@@ -233,26 +231,6 @@ def test_the_pieces_of_a_policy_loss_read_what_they_declared() -> None:
     """Credit 0, so that the loss is the penalty alone: the mean of -1 x 0.5 and -2 x 0.25, masked tokens left out."""
     tokens = columns([-1.0, -2.0, -9.0], advantage=0.0, mask=[True, True, False], named={"pass_rate": [0.5, 0.25, 9.0]})
     assert number(PolicyLoss(penalties=(Gated(),))(tokens, totals(2)).loss) == -0.5
-
-
-def test_recalled_attempts_that_keep_their_credit_have_no_columns() -> None:
-    chosen, past = trajectories_of((0.0,), (1.0,)), trajectories_of((1.0,), task="u")[0]
-    nothing = np.zeros(0)
-    source = PastAttempt(
-        task="u",
-        number=0,
-        attempt=0,
-        version=0,
-        origin="fresh",
-        score=1.0,
-        credit=0.5,
-        states=nothing.astype(np.int64),
-        rewards=nothing,
-    )
-    recalled = RecalledAttempt(past=source, task="u", why="", trajectory=past, credit=(0.5,), keeps_credit=True)
-    algorithm = Algorithm(advantage=GRPO, loss=Reading(reads=("tokens",)))
-    with pytest.raises(ConfigError, match="recalled attempts keep the credit that they had, and no 'tokens' was kept"):
-        credit_batch(algorithm, chosen, [recalled], version=0)
 
 
 def test_a_run_with_pairs_says_how_many(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from groupwise.rollout.judges import PhraseJudge
 from groupwise.rollout.measures import JudgeScore, ReferenceScore
 from groupwise.training.collect.collect import collect_update
 from groupwise.training.collect.measuring import RunTools, add_facts
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig
+from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from tests.end_to_end import runs

@@ -6,20 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import methods
 from groupwise.rollout.prompts import AnchoredWindow, Full, Memory, Window
-from groupwise.training.config.checks import count_steps_shown, find_deepest_history, list_notices
+from groupwise.training.config.checks import count_steps_shown, list_notices
 from tests.unit.training.runs import small_config
 
 ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.memory)"
-
-
-@pytest.mark.parametrize(
-    ("recipe", "depth"), [("hgpo", 2), ("r3_hgpo", 2), ("gigpo", None), ("grpo", None), ("salt", None)]
-)
-def test_the_deepest_history_is_that_of_the_deepest_level(recipe: str, depth: int | None) -> None:
-    assert find_deepest_history(methods.build(recipe)) == depth
-    assert find_deepest_history(methods.hgpo(depth=4)) == 4
 
 
 def test_how_much_of_the_past_a_memory_shows() -> None:

@@ -12,8 +12,7 @@ from groupwise import FileError, RecordError
 from groupwise.envs import Boxes, Identity, PanelFile, panel_hash
 from groupwise.store.journal import Journal
 from groupwise.training.config.checks import check_panels
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_config import EvaluationConfig, RunConfig
 from groupwise.training.loop import train as run_loop
 from groupwise.training.open_run import open_run
 from tests.unit.training.runs import small_config

@@ -13,8 +13,7 @@ from groupwise.envs import Gridworld, Identity
 from groupwise.envs.identity import IdentityEnvironment
 from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Flat
-from groupwise.training.config.evaluation_settings import EvaluationConfig
-from groupwise.training.config.run_config import RolloutConfig, RunConfig, WarmStartConfig
+from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, WarmStartConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from tests.end_to_end import runs

@@ -108,8 +108,10 @@ def test_a_tracker_that_is_named_twice_is_refused_and_leaves_no_folder(tmp_path:
 
 def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     config = small_config().model_copy(update={"panel": "https://me:hunter22hunter22@example.org/panel.json"})
+    run = open_run(small_config(), tmp_path / "run")
+    run.config = config
     with pytest.raises(ConfigError, match="panel holds a secret"):
-        open_run(config, tmp_path / "run")
+        train(run)
     assert not (tmp_path / "run").exists()
 
 

@@ -19,8 +19,8 @@ from groupwise.parts.outside import only_reading
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.processes import find_free_port
 from groupwise.training import ServerEngineConfig, VllmServerConfig
+from groupwise.training.config.checks import check_engine_gives
 from groupwise.training.config.engine_config import VARIABLE
-from groupwise.training.config.engine_needs import check_engine_gives
 from groupwise.training.open_run import open_run
 from tests.end_to_end.runs import config
 from tests.fresh_interpreter import fresh

@@ -21,9 +21,9 @@ from groupwise.learner.protocol import hash_weights
 from groupwise.learner.weight_check import TOLERANCES, Canary
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.system.errors import TrainingError
-from groupwise.training.config.check_engine import check_run_engine
 from groupwise.training.config.engine_config import LocalEngine
 from groupwise.training.config.run_config import RunConfig
+from groupwise.training.doctor.doctor import check_run_engine
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run

@@ -20,7 +20,7 @@ from groupwise.losses.corrections import Truncate
 from groupwise.losses.policy_loss import PolicyLoss
 from groupwise.losses.token_columns import OLD_LOGP
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, Slot, load_catalogue, name_of
+from groupwise.parts.part import Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
 from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.rollout.actions import TAGS, ActionRuleSlot, Choice, Tagged, WholeResponse
@@ -28,10 +28,8 @@ from groupwise.rollout.guidance import Guided, plan_words
 from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
 from groupwise.rollout.prompts import MemorySlot, PromptTemplate, TemplateSlot, Window
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
-from groupwise.system.errors import ConfigError
 from groupwise.training.alarms import AlarmsConfig
 from groupwise.training.config.engine_config import LocalEngine
-from groupwise.training.config.evaluation_settings import EvaluationConfig
 from groupwise.training.trackers import TrackerSlot
 
 
@@ -133,6 +131,25 @@ class TrainingConfig(Part):
     """Updates between checkpoints; the last update always has one."""
     min_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of an update's attempts that must end without a fault; below it the run stops."""
+
+
+class EvaluationConfig(Part):
+    """How the policy is evaluated."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+
+    split: str = "test"
+    """Panel of tasks, disjoint from training's."""
+    tasks: Annotated[int, Field(ge=0)] = 200
+    """How many of its tasks, from the first; 0 = no evaluation."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Updates between evaluations; 0 = only before the first update and after the last."""
+    patience: Annotated[int, Field(ge=0)] = 0
+    """Evaluations in a row without a higher success after which the run ends early; 0 = it makes all its updates."""
+    attempts: Annotated[int, Field(ge=1)] = 1
+    """Attempts at each."""
+    temperature: Annotated[float, Field(ge=0)] = 0.4
+    """Divides the logits; 0 = always the likeliest token."""
 
 
 class CheckpointsConfig(Part):
@@ -326,22 +343,9 @@ def undo_correction(algorithm: Algorithm, *, max_ages: Collection[int]) -> Algor
     return algorithm
 
 
-def check_staleness(algorithm: Algorithm, *, max_age: int) -> None:
-    """Refuse a filter on staleness that would drop what a run at a lag asks for: what was asked for is trained."""
-    for part in algorithm.filters:
-        if isinstance(part, Staleness) and part.max_age < max_age:
-            raise ConfigError(
-                f"algorithm.filters: {name_of(part)} drops attempts that weights more than {part.max_age} versions "
-                f"back have sampled, and rollout.lag plays up to {max_age} ahead, so that slow tasks would be trained "
-                "less than they are asked for; raise the one, lower rollout.max_age, or set rollout.lag to 0"
-            )
-
-
 def lacks_correction(algorithm: Algorithm) -> bool:
     """Whether the loss takes its ratio against the learner and leaves the gap to the weights that sampled alone."""
     loss = algorithm.loss
-    return isinstance(loss, PolicyLoss) and loss.old == "learner" and not _reads_old_logps(loss)
-
-
-def _reads_old_logps(loss: PolicyLoss) -> bool:
-    return any(OLD_LOGP in getattr(correction, "needs", frozenset()) for correction in loss.corrections)
+    if not isinstance(loss, PolicyLoss) or loss.old != "learner":
+        return False
+    return not any(OLD_LOGP in getattr(correction, "needs", frozenset()) for correction in loss.corrections)

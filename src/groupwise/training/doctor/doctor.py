@@ -6,22 +6,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from groupwise.data.samples import Sample, count_totals
-from groupwise.engines.engine import Request
+from groupwise.data.seeds import seed_of
+from groupwise.engines.conformance import check_engine
+from groupwise.engines.engine import ClosingEngine, Request
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs.mixture import mean_max_steps
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.protocol import hash_weights
-from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_check import Canary, choose_tolerance
 from groupwise.learner.weight_sync import InMemory
 from groupwise.losses import PolicyLoss
+from groupwise.models.causal_lm import choose_device
 from groupwise.models.outline import ModelPlan, plan_model
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.tiny import TinyModel
 from groupwise.system.errors import TrainingError
+from groupwise.system.quoted_errors import RuleResult
+from groupwise.training.config.checks import check_engine_gives
+from groupwise.training.config.engine_config import LocalEngine
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.doctor.memory import RunMemory, estimate_memory
 from groupwise.training.needed_memory import check_memory, count_moment_bytes, count_shares, find_local_learner
+from groupwise.training.open_run import open_model, open_run_engine
 
 WORDS = ("take", "the", "red", "mug", "from", "a", "shelf")
 TOLERANCE = 1e-5
@@ -113,6 +122,45 @@ class _Bench:
         canary = Canary(self._prompt, self._prompt[:3])
         InMemory().hand_over(self._learner.weights(), self._engine, version=1)
         return f"largest difference {canary.check(self._engine, self._learner, version=1):.1g} nats"
+
+
+# The engine that a run file names, opened for the run's model and put to the rules.
+
+NUDGE = 0.02
+"""By how much of its size each weight is moved for the hand-over; one of nothing, as in a new adapter, by so much."""
+
+
+def check_run_engine(config: RunConfig) -> list[RuleResult]:
+    """Check the engine of a run against every rule, with prompts of the run's own tokens."""
+    device = choose_device(config.device)
+    check_engine_gives(config, device=device.type)
+    model, tokenizer = open_model(config, device, learns=False)
+    if isinstance(config.engine, LocalEngine):  # a copy of the weights: the rules hand over others than the learner's
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"share_weights": False})})
+    engine = open_run_engine(config, model.to(device), tokenizer)
+    special = set(tokenizer.all_special_ids)
+    token_ids = [token for token in range(len(tokenizer)) if token not in special]
+    try:
+        return check_engine(
+            engine,
+            token_ids=token_ids,
+            weights=_nudge_weights(model, seed_of(config.seed, "engine check")),
+            max_gap=choose_tolerance(config.engine.precision, model).gap,
+        )
+    finally:
+        if isinstance(engine, ClosingEngine):
+            engine.close()
+
+
+def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """Make what a learner would hand over after learning a little: the trained weights, each moved by some noise."""
+    draw = torch.Generator().manual_seed(seed % 2**63)
+    return {
+        name: value.detach()
+        + NUDGE * torch.randn(value.shape, generator=draw).to(value) * torch.where(value == 0, 1, value.detach())
+        for name, value in model.named_parameters()
+        if value.requires_grad
+    }
 
 
 # How large a run is, before it is run: tokens of an update, memory, disk. Estimates, made without loading weights.

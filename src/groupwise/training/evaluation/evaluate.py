@@ -13,7 +13,7 @@ from groupwise.envs.part_queries import ask_panel
 from groupwise.rollout.episodes import Attempt, Player
 from groupwise.store.journal import EvaluatedAttempt
 from groupwise.system.errors import ConfigError, TrainingError
-from groupwise.training.config.evaluation_settings import EvaluationConfig
+from groupwise.training.config.run_config import EvaluationConfig
 from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.run import Run
 
