@@ -67,6 +67,7 @@ def _check_environment_facts(config: RunConfig) -> None:
     if not all(hasattr(part, "writes") for part in measures):
         return
     for environment in list_environments(config.env).values():
+        assert isinstance(environment, Part), "a slot is filled by parts"
         if type(environment) not in known.values():
             continue
         written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
