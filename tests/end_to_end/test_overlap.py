@@ -66,7 +66,7 @@ def test_without_overlap_other_weights_sample_from_the_second_update_on(kind: st
     assert chain["0000"] == other["0000"]
     assert chain["0004"] != other["0004"]
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database:
-        assert not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'pending'").fetchone()
+        assert not database.execute("SELECT 1 FROM pending").fetchone()
 
 
 @pytest.mark.few(2)

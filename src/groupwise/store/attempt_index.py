@@ -89,8 +89,6 @@ class PastAttempts:
 
     def list_recalled(self, number: int) -> list[dict[str, Any]]:
         """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
-        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'recalled'").fetchone():
-            return []
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,17 +24,14 @@ from groupwise.parts.stateful import StateBefore
 from groupwise.store.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.store.journal_file import (
     BY_UPDATE,
-    PENDING_TABLE,
     START,
     DigestChain,
-    JournalDatabase,
     check_digest_chain,
     check_schema,
     connect,
     connect_to_read,
     digest_update,
     find_damage,
-    has_pending,
     name_cells,
     pack_blob,
     report_damage,
@@ -44,6 +42,9 @@ from groupwise.system.errors import FileError
 
 PANEL = "panel "
 """What the names of the panels' hashes begin with, in the table `about`."""
+CLOCK = -1
+"""The place of what the clock said about attempts played ahead, which differs between two runs of the same seed and is
+in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,92 @@ class Update:
     """What stateful parts remembered when it began."""
     pending: Mapping[int, PendingAttempts] = field(default_factory=dict)
     """Attempts that were played while it was learnt, by the update that they are for; nothing without overlap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """Something that a run is watched for, and that was seen."""
+
+    number: int
+    """After which update."""
+    name: str
+    """Which alarm: its name in the section [alarms] of a run file."""
+    action: str
+    """What was to be done about it: warn, or stop the run."""
+    sentence: str
+    """What was seen, why it matters, and what to do next."""
+
+    @property
+    def line(self) -> str:
+        """The alarm as a line of its own."""
+        verb = "stopped by" if self.action == "stop" else "alarm"
+        return f"{verb} {self.name} after update {self.number}: {self.sentence}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingChange:
+    """A setting that is another from some update on."""
+
+    number: int
+    """After which update: the next one is the first with the new value."""
+    path: str
+    """Which setting, such as `training.learner.learning_rate`."""
+    before: Any
+    """Its value up to then; None = it was not set."""
+    after: Any
+    """Its value from then on; None = it is not set."""
+
+    @property
+    def line(self) -> str:
+        """The change as a line of its own."""
+        return f"from update {self.number + 1} on: {self.path} was {self.before!r}, is {self.after!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedAttempt:
+    """One attempt of an evaluation, as the journal keeps it."""
+
+    number: int
+    """After which update; 0 = before the first."""
+    split: str
+    """The panel's name."""
+    seed: int
+    """Which repetition of the evaluation."""
+    task: str
+    """The task's id."""
+    attempt: int
+    """Number of the attempt at the task."""
+    panel: str
+    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    tags: str
+    """The task's labels, such as its family, joined by commas."""
+    stop: str
+    """Why the attempt ended."""
+    success: float | None
+    """1 = solved, 0 = not; None where the environment does not say."""
+    outcome: float
+    """The attempt's outcome, or the sum of its rewards."""
+    steps: int
+    """How many steps it took."""
+    tokens: int | None = None
+    """How many tokens it sampled; None = not counted."""
+
+
+# Attempts that were played ahead are written with the update during which they were played, in its transaction, so that
+# a run that goes on from there need not play them again, with weights that nobody has any more. They stay as long as a
+# run may go on from there: for the newest update, and for those that have a checkpoint. They are no part of the chain
+# of digests, since the update that learns from them writes them down again; a digest of their own stands in the
+# checkpoint.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingAttempts:
+    """The attempts for one update that is still to be made, as blobs."""
+
+    contents: Sequence[bytes]
+    """All that two runs of the same seed have alike."""
+    clock: bytes
+    """What playing them took."""
 
 
 class Journal:
@@ -114,58 +201,116 @@ class Journal:
         """Past attempts by task."""
         return PastAttempts(self._database)
 
+    # Writing: each in one transaction.
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[None]:
+        try:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield
+        except (sqlite3.DatabaseError, OSError) as error:
+            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
+                raise
+            raise self._tell_write_failure(what, error) from None
+
+    def _tell_write_failure(self, what: str, error: Exception) -> FileError:
+        return FileError(
+            f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
+            "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
+        )
+
+    def _insert(self, table: str, rows: Iterable[Sequence[Any]], *, how: str = "INSERT") -> None:
+        """Write rows whose values stand in the order of the table's columns."""
+        listed = list(rows)
+        if listed:
+            self._database.executemany(f"{how} INTO {table} VALUES ({', '.join('?' * len(listed[0]))})", listed)
+
     def name_panels(self, hashes: Mapping[str, str]) -> None:
         """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
-        with self._report_write_failure("the panels' hashes"), self._database:
-            self._database.executemany(
-                "INSERT OR IGNORE INTO about VALUES (?, ?)",
-                [(f"{PANEL}{split}", digest) for split, digest in hashes.items()],
-            )
-
-    def panels(self) -> dict[str, str]:
-        """The hash of each split's panel, as the run named it when it began; none in a journal that is older."""
-        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
-        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
+        with self._transaction("the panels' hashes"):
+            panels = ((f"{PANEL}{split}", digest) for split, digest in hashes.items())
+            self._insert("about", panels, how="INSERT OR IGNORE")
 
     def write(self, update: Update, *, checkpoints: Collection[int] = ()) -> None:
         """Write an update whole, or not at all; of what was played ahead, only what `checkpoints` go on with stays."""
         assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
-        with self._report_write_failure(f"update {update.number}"), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            before = self._digest_before(update.number)
-            self._database.execute("INSERT INTO updates VALUES (?, ?, NULL)", (update.number, update.version))
-            self._database.executemany(
-                "INSERT INTO metrics VALUES (?, ?, ?)",
-                [(update.number, name, value) for name, value in sorted(update.metrics.items())],
+        number = update.number
+        with self._transaction(f"update {number}"):
+            before = self._digest_before(number)
+            self._insert("updates", [(number, update.version, None)])
+            self._insert("metrics", ((number, name, value) for name, value in sorted(update.metrics.items())))
+            self._insert(
+                "trajectories",
+                map(_trajectory_values, [number] * len(update.credit), update.trajectories, update.credit),
             )
-            self._database.executemany(
-                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    _trajectory_values(update.number, trajectory, credit)
-                    for trajectory, credit in zip(update.trajectories, update.credit, strict=True)
-                ],
+            self._insert(
+                "faults",
+                ((number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "") for t in update.faults),
             )
-            self._database.executemany(
-                "INSERT INTO faults VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (update.number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "")
-                    for t in update.faults
-                ],
+            write_past_attempts(self._database, number, update.trajectories, update.credit)
+            write_recalled(self._database, number, update.recalled)
+            for attempt in update.set_aside:
+                *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
+                self._insert("set_aside", [(*about, origin, attempt.by, steps)])
+            asked_for = sorted(update.request_words.items())
+            self._insert("asked_for", ((number, *attempt, words) for attempt, words in asked_for))
+            self._insert(
+                "part_states",
+                (
+                    (number, state.path, state.kind, pack_blob(state.state), pack_blob(state.columns))
+                    for state in update.states
+                ),
             )
-            write_past_attempts(self._database, update.number, update.trajectories, update.credit)
-            write_recalled(self._database, update.number, update.recalled)
+            self._write_pending(number, update.pending, checkpoints)
+            digest = digest_update(self._database, number, before)
+            self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, number))
+
+    def _write_pending(self, number: int, pending: Mapping[int, PendingAttempts], checkpoints: Collection[int]) -> None:
+        """Write what was played ahead during an update; what nobody can go on from goes."""
+        self._insert(
+            "pending",
+            (
+                (number, following, place, content)
+                for following, attempts in pending.items()
+                for place, content in enumerate([attempts.clock, *attempts.contents], start=CLOCK)
+            ),
+        )
+        earlier = self._database.execute("SELECT DISTINCT number FROM pending WHERE number < ?", (number,)).fetchall()
+        for (before,) in earlier:
+            if before not in checkpoints:
+                self._database.execute("DELETE FROM pending WHERE number = ?", (before,))
+
+    def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
+        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
+        with self._transaction("the evaluation"):
             self._database.executemany(
-                "INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_set_aside_values(update.number, attempt) for attempt in update.set_aside],
+                "DELETE FROM evaluations WHERE number = ? AND split = ?",
+                {(attempt.number, attempt.split) for attempt in attempts},
             )
-            self._database.executemany(
-                "INSERT INTO asked_for VALUES (?, ?, ?, ?)",
-                [(update.number, *attempt, words) for attempt, words in sorted(update.request_words.items())],
+            self._insert("evaluations", map(astuple, attempts))
+
+    def write_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Write alarms that were raised."""
+        with self._transaction("an alarm"):
+            self._insert("alarms", map(astuple, alarms), how="INSERT OR REPLACE")
+
+    def write_changes(self, number: int, changes: Sequence[SettingChange]) -> None:
+        """Write which settings are others after an update; what was written for it before goes."""
+        with self._transaction("what changed in the settings"):
+            self._database.execute("DELETE FROM changes WHERE number = ?", (number,))
+            self._insert(
+                "changes",
+                ((number, change.path, json.dumps(change.before), json.dumps(change.after)) for change in changes),
             )
-            write_states(self._database, update.number, update.states)
-            write_pending(self._database, update.number, update.pending, checkpoints=checkpoints)
-            digest = digest_update(self._database, update.number, before)
-            self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, update.number))
+
+    def forget_after(self, number: int) -> None:
+        """Drop the updates after one: those that a resumed run will make again."""
+        with self._transaction(f"what came after update {number}"):
+            for table in (*BY_UPDATE, "pending"):
+                self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
+
+    # The chain of digests, and damage.
 
     def _digest_before(self, number: int) -> str:
         """The end of the chain before an update."""
@@ -182,118 +327,30 @@ class Journal:
         """How far the updates up to one, or all of them, are as they were written."""
         return check_digest_chain(self._database, last)
 
-    @contextmanager
-    def _report_write_failure(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.DatabaseError, OSError) as error:
-            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
-                raise
-            raise FileError(
-                f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
-                "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
-            ) from None
-
-    def faults(self, number: int) -> list[dict[str, Any]]:
-        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
-        if not self._has("faults"):
-            return []
-        names = ("task", "attempt", "stop", "steps", "error")
-        rows = self._database.execute(f"SELECT {', '.join(names)} FROM faults WHERE number = ?", (number,))
-        with report_damage(self._path):
-            return [name_cells(names, row) for row in rows]
-
-    def set_aside(self, number: int) -> list[dict[str, Any]]:
-        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
-        if not self._has("set_aside"):
-            return []
-        cursor = self._database.execute("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", (number,))
-        names = [column[0] for column in cursor.description]
-        with report_damage(self._path):
-            rows = [name_cells(names, row) for row in cursor]
-            return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
-
-    def request_words(self, number: int) -> dict[tuple[str, int], str]:
-        """What the plan asked for the attempts at an update with, by task and attempt."""
-        if not self._has("asked_for"):
-            return {}
-        names = ("task", "attempt", "words")
-        rows = self._database.execute(f"SELECT {', '.join(names)} FROM asked_for WHERE number = ?", (number,))
-        with report_damage(self._path):
-            cells = [name_cells(names, row) for row in rows]
-        return {(cell["task"], cell["attempt"]): cell["words"] for cell in cells}
-
-    def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
-        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
-        with self._report_write_failure("the evaluation"), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            write_evaluations(self._database, attempts)
-
-    def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
-        """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
-        if not self._has("evaluations"):
-            return []
-        with report_damage(self._path):
-            return read_evaluations(self._database, number)
-
-    def write_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Write alarms that were raised."""
-        with self._report_write_failure("an alarm"), self._database:
-            write_alarms(self._database, alarms)
-
-    def alarms(self) -> list[Alarm]:
-        """Every alarm that was raised, by update and name."""
-        with report_damage(self._path):
-            return read_alarms(self._database) if self._has("alarms") else []
-
-    def write_changes(self, number: int, changes: Sequence[SettingChange]) -> None:
-        """Write which settings are others after an update; what was written for it before goes."""
-        with self._report_write_failure("what changed in the settings"), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            write_changes(self._database, number, changes)
-
-    def changes(self) -> list[SettingChange]:
-        """Every setting that changed when the run went on, by update and path."""
-        with report_damage(self._path):
-            return read_changes(self._database) if self._has("changes") else []
-
-    def states_before(self, number: int) -> list[StateBefore]:
-        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
-        with report_damage(self._path):
-            return read_states(self._database, number)
-
-    def read_pending(self, number: int) -> dict[int, PendingAttempts]:
-        """What was played ahead while an update was learnt, by the update that it is for."""
-        with report_damage(self._path):
-            return read_pending(self._database, number)
-
-    def list_pending(self, number: int) -> list[int]:
-        """The updates that something was played ahead for while an update was learnt."""
-        return list_pending(self._database, number)
-
-    def digest_pending(self, number: int) -> str | None:
-        """The digest of what was played ahead while an update was learnt; None where there is nothing."""
-        return digest_pending(self._database, number)
-
-    def _has(self, table: str) -> bool:
-        """Whether a journal that is only read was written when there was such a table."""
-        return bool(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
-
-    def forget_after(self, number: int) -> None:
-        """Drop the updates after one: those that a resumed run will make again."""
-        with self._report_write_failure(f"what came after update {number}"), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            for table in (*BY_UPDATE, *(["pending"] if has_pending(self._database) else [])):
-                self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
-
     def find_damage(self) -> str | None:
         """What SQLite finds wrong with the file, in words; None where it finds nothing."""
         return find_damage(self._database)
 
     def rewrite_up_to(self, number: int) -> None:
         """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
-        with self._report_write_failure(f"the updates up to {number}"):
+        try:
             self._database = rewrite_up_to(self._database, number)
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise self._tell_write_failure(f"the updates up to {number}", error) from None
+
+    # Reading.
+
+    def _read(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows by the names of their columns; a FileError where a cell holds what its column never does."""
+        cursor = self._database.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        with report_damage(self._path):
+            return [name_cells(names, row) for row in cursor]
+
+    def panels(self) -> dict[str, str]:
+        """The hash of each split's panel, as the run named it when it began."""
+        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
+        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
 
     def last_number(self) -> int:
         """Number of the last update; -1 where there is none."""
@@ -322,10 +379,10 @@ class Journal:
 
     def attempts(self) -> list[dict[str, Any]]:
         """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
-        names = ("number", "task", "attempt", "stop", "outcome", "success", "origin", "error")
-        rows = self._database.execute(f"SELECT {', '.join(names)} FROM trajectories ORDER BY number, task, attempt")
-        with report_damage(self._path):
-            return [name_cells(names, row) for row in rows]
+        return self._read(
+            "SELECT number, task, attempt, stop, outcome, success, origin, error FROM trajectories "
+            "ORDER BY number, task, attempt"
+        )
 
     def trajectories(self, number: int, *, task: str | None = None) -> Iterator[dict[str, Any]]:
         """What was sampled for an update, or for one task of it: ids, outcome, the rows of its steps, their credit."""
@@ -340,9 +397,85 @@ class Journal:
                 cells["steps"], cells["credit"] = unpack_blob(cells["steps"]), unpack_blob(cells["credit"])
             yield cells
 
+    def faults(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
+        return self._read("SELECT task, attempt, stop, steps, error FROM faults WHERE number = ?", number)
+
+    def set_aside(self, number: int) -> list[dict[str, Any]]:
+        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
+        rows = self._read("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", number)
+        with report_damage(self._path):
+            return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
+
+    def request_words(self, number: int) -> dict[tuple[str, int], str]:
+        """What the plan asked for the attempts at an update with, by task and attempt."""
+        rows = self._read("SELECT task, attempt, words FROM asked_for WHERE number = ?", number)
+        return {(row["task"], row["attempt"]): row["words"] for row in rows}
+
+    def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
+        """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
+        rows = self._read(
+            "SELECT * FROM evaluations WHERE number = COALESCE(?, number) ORDER BY number, split, seed, task, attempt",
+            number,
+        )
+        return [EvaluatedAttempt(**row) for row in rows]
+
+    def alarms(self) -> list[Alarm]:
+        """Every alarm that was raised, by update and name."""
+        return [Alarm(**row) for row in self._read("SELECT * FROM alarms ORDER BY number, name")]
+
+    def changes(self) -> list[SettingChange]:
+        """Every setting that changed when the run went on, by update and path."""
+        rows = self._read("SELECT * FROM changes ORDER BY number, path")
+        with report_damage(self._path):
+            return [
+                SettingChange(**{**row, "before": json.loads(row["before"]), "after": json.loads(row["after"])})
+                for row in rows
+            ]
+
+    def states_before(self, number: int) -> list[StateBefore]:
+        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
+        rows = self._read("SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path", number)
+        with report_damage(self._path):
+            return [
+                StateBefore(
+                    **{**row, "state": _unpack_object(row["state"]), "columns": _unpack_columns(row["columns"])}
+                )
+                for row in rows
+            ]
+
+    def read_pending(self, number: int) -> dict[int, PendingAttempts]:
+        """What was played ahead while an update was learnt, by the update that it is for."""
+        contents: dict[int, list[bytes]] = {}
+        for row in self._read(
+            "SELECT following, content FROM pending WHERE number = ? ORDER BY following, place", number
+        ):
+            contents.setdefault(row["following"], []).append(row["content"])
+        return {
+            following: PendingAttempts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()
+        }
+
+    def list_pending(self, number: int) -> list[int]:
+        """The updates that something was played ahead for while an update was learnt."""
+        query = "SELECT DISTINCT following FROM pending WHERE number = ? ORDER BY following"
+        return [int(following) for (following,) in self._database.execute(query, (number,))]
+
+    def digest_pending(self, number: int) -> str | None:
+        """The digest of what was played ahead while an update was learnt; None where there is nothing."""
+        rows = self._database.execute(
+            "SELECT following, place, content FROM pending WHERE number = ? AND place > ? ORDER BY following, place",
+            (number, CLOCK),
+        ).fetchall()
+        digest = hashlib.sha256(b"groupwise pending")
+        for following, place, content in rows:
+            is_blob = isinstance(content, bytes)
+            digest.update(f"\0{following} {place} {len(content) if is_blob else repr(content)}\0".encode())
+            digest.update(content if is_blob else b"")
+        return digest.hexdigest() if rows else None
+
 
 def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[float]) -> tuple[Any, ...]:
-    total = sum([step.reward for step in trajectory.steps])
+    total = sum(map(attrgetter("reward"), trajectory.steps))
     return (
         number,
         trajectory.task.id,
@@ -358,297 +491,18 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
     )
 
 
-def _set_aside_values(number: int, attempt: SetAside) -> tuple[Any, ...]:
-    *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
-    return (*about, origin, attempt.by, steps)
-
-
-# Alarms of a run, as the journal keeps them: which one was raised after which update, and what it said.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alarm:
-    """Something that a run is watched for, and that was seen."""
-
-    number: int
-    """After which update."""
-    name: str
-    """Which alarm: its name in the section [alarms] of a run file."""
-    action: str
-    """What was to be done about it: warn, or stop the run."""
-    sentence: str
-    """What was seen, why it matters, and what to do next."""
-
-    @property
-    def line(self) -> str:
-        """The alarm as a line of its own."""
-        verb = "stopped by" if self.action == "stop" else "alarm"
-        return f"{verb} {self.name} after update {self.number}: {self.sentence}"
-
-
-ALARM_COLUMNS = ", ".join(field.name for field in fields(Alarm))
-
-
-def write_alarms(database: JournalDatabase, alarms: Sequence[Alarm]) -> None:
-    """Write alarms, in a transaction of their own; one that stands there already is written over."""
-    database.executemany(
-        f"INSERT OR REPLACE INTO alarms ({ALARM_COLUMNS}) VALUES (?, ?, ?, ?)", [astuple(alarm) for alarm in alarms]
-    )
-
-
-def read_alarms(database: JournalDatabase) -> list[Alarm]:
-    """Every alarm, by update and name; TypeError where a row is none."""
-    alarms = [
-        Alarm(number=number, name=name, action=action, sentence=sentence)
-        for number, name, action, sentence in database.execute(
-            f"SELECT {ALARM_COLUMNS} FROM alarms ORDER BY number, name"
-        )
-    ]
-    for alarm in alarms:
-        if type(alarm.number) is not int or not all(
-            isinstance(text, str) for text in (alarm.name, alarm.action, alarm.sentence)
-        ):
-            raise TypeError(f"a row of the alarms is {alarm!r}")
-    return alarms
-
-
-# Settings that changed when a run went on, as the journal keeps them: which, after which update, from what to what.
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingChange:
-    """A setting that is another from some update on."""
-
-    number: int
-    """After which update: the next one is the first with the new value."""
-    path: str
-    """Which setting, such as `training.learner.learning_rate`."""
-    before: Any
-    """Its value up to then; None = it was not set."""
-    after: Any
-    """Its value from then on; None = it is not set."""
-
-    @property
-    def line(self) -> str:
-        """The change as a line of its own."""
-        return f"from update {self.number + 1} on: {self.path} was {self.before!r}, is {self.after!r}"
-
-
-def write_changes(database: JournalDatabase, number: int, changes: Sequence[SettingChange]) -> None:
-    """Write all that changed after an update, in the place of what was written for it before."""
-    database.execute("DELETE FROM changes WHERE number = ?", (number,))
-    database.executemany(
-        "INSERT INTO changes (number, path, before, after) VALUES (?, ?, ?, ?)",
-        [(number, change.path, json.dumps(change.before), json.dumps(change.after)) for change in changes],
-    )
-
-
-def read_changes(database: JournalDatabase) -> list[SettingChange]:
-    """Every change, by update and path; TypeError or ValueError where a row is none."""
-    changes = []
-    for number, path, before, after in database.execute(
-        "SELECT number, path, before, after FROM changes ORDER BY number, path"
-    ):
-        if type(number) is not int or not isinstance(path, str):
-            raise TypeError(f"a row of the changes is for {path!r} after update {number!r}")
-        changes.append(SettingChange(number=number, path=path, before=json.loads(before), after=json.loads(after)))
-    return changes
-
-
-# Evaluations of a run, as the journal keeps them: a row an attempt.
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedAttempt:
-    """One attempt of an evaluation, as the journal keeps it."""
-
-    number: int
-    """After which update; 0 = before the first."""
-    split: str
-    """The panel's name."""
-    seed: int
-    """Which repetition of the evaluation."""
-    task: str
-    """The task's id."""
-    attempt: int
-    """Number of the attempt at the task."""
-    panel: str
-    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
-    tags: str
-    """The task's labels, such as its family, joined by commas."""
-    stop: str
-    """Why the attempt ended."""
-    success: float | None
-    """1 = solved, 0 = not; None where the environment does not say."""
-    outcome: float
-    """The attempt's outcome, or the sum of its rewards."""
-    steps: int
-    """How many steps it took."""
-    tokens: int | None = None
-    """How many tokens it sampled; None in a journal that was written before they were counted."""
-
-
-EVALUATION_COLUMNS = [field.name for field in fields(EvaluatedAttempt)]
-
-
-def write_evaluations(database: JournalDatabase, attempts: Sequence[EvaluatedAttempt]) -> None:
-    """Write the attempts of evaluations, in a transaction of the caller's; those of an update and a split go before."""
-    database.executemany(
-        "DELETE FROM evaluations WHERE number = ? AND split = ?",
-        {(attempt.number, attempt.split) for attempt in attempts},
-    )
-    database.executemany(
-        f"INSERT INTO evaluations ({', '.join(EVALUATION_COLUMNS)})"
-        f" VALUES ({', '.join('?' * len(EVALUATION_COLUMNS))})",
-        [astuple(attempt) for attempt in attempts],
-    )
-
-
-def read_evaluations(database: JournalDatabase, number: int | None = None) -> list[EvaluatedAttempt]:
-    """The attempts of the evaluations after an update (None = of all), by update, split, seed and task."""
-    which, values = ("", ()) if number is None else ("WHERE number = ? ", (number,))
-    order = "ORDER BY number, split, seed, task, attempt"
-    cursor = database.execute(f"SELECT * FROM evaluations {which}{order}", values)
-    names = [column[0] for column in cursor.description]
-    return [EvaluatedAttempt(**name_cells(names, row)) for row in cursor]
-
-
-# What stateful parts remembered when an update began, as the journal keeps it beside the update's attempts.
-
-
-def has_states(database: JournalDatabase) -> bool:
-    """Whether a journal that is only read was written when parts could have a state."""
-    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'part_states'").fetchone())
-
-
-def write_states(database: JournalDatabase, number: int, states: Sequence[StateBefore]) -> None:
-    """Write what parts remembered when an update began, within the update's transaction."""
-    database.executemany(
-        "INSERT INTO part_states VALUES (?, ?, ?, ?, ?)",
-        [(number, state.path, state.kind, pack_blob(state.state), pack_blob(state.columns)) for state in states],
-    )
-
-
-def read_states(database: JournalDatabase, number: int) -> list[StateBefore]:
-    """What parts remembered when an update began, by path; TypeError or ValueError where that is not what it says."""
-    if not has_states(database):
-        return []
-    rows = database.execute(
-        "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path", (number,)
-    )
-    return [
-        StateBefore(path=_text(path), kind=_text(kind), state=_object(state), columns=_read_columns(columns))
-        for path, kind, state, columns in rows
-    ]
-
-
-def _read_columns(blob: Any) -> dict[str, dict[str, Remembered]]:
-    columns = _object(blob)
-    for name, by_task in columns.items():
-        if not isinstance(by_task, dict) or not all(_is_remembered(value) for value in by_task.values()):
-            raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
-    return columns
-
-
-def _is_remembered(value: Any) -> bool:
-    numbers = value if isinstance(value, list) and value else [value]
-    return all(type(number) in (int, float) for number in numbers)
-
-
-def _object(blob: Any) -> dict[str, Any]:
+def _unpack_object(blob: bytes) -> dict[str, Any]:
     value = unpack_blob(blob)
     if not isinstance(value, dict):
         raise TypeError(f"a part's state is a {type(value).__name__}")
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a part's path is {value!r}")
-    return value
-
-
-# Attempts that were played ahead, for an update that is still to be made, as the journal keeps them.
-#
-# They are written with the update during which they were played, in its transaction, so that a run that goes on from
-# there need not play them again, with weights that nobody has any more. They stay as long as a run may go on from
-# there: for the newest update, and for those that have a checkpoint. They are no part of the chain of digests, since
-# the update that learns from them writes them down again; a digest of their own stands in the checkpoint.
-
-CLOCK = -1
-"""The place of what the clock said, which differs between two runs of the same seed and is in no digest."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PendingAttempts:
-    """The attempts for one update that is still to be made, as blobs."""
-
-    contents: Sequence[bytes]
-    """All that two runs of the same seed have alike."""
-    clock: bytes
-    """What playing them took."""
-
-
-def write_pending(
-    database: JournalDatabase,
-    number: int,
-    pending: Mapping[int, PendingAttempts],
-    *,
-    checkpoints: Collection[int],
-) -> None:
-    """Write what was played ahead during an update, within its transaction; what nobody can go on from goes."""
-    if pending:
-        database.execute(PENDING_TABLE)
-    elif not has_pending(database):
-        return
-    database.executemany(
-        "INSERT INTO pending VALUES (?, ?, ?, ?)",
-        [
-            (number, following, place, content)
-            for following, attempts in pending.items()
-            for place, content in enumerate([attempts.clock, *attempts.contents], start=CLOCK)
-        ],
-    )
-    earlier = database.execute("SELECT DISTINCT number FROM pending WHERE number < ?", (number,)).fetchall()
-    database.executemany(
-        "DELETE FROM pending WHERE number = ?", [(before,) for (before,) in earlier if before not in checkpoints]
-    )
-
-
-def read_pending(database: JournalDatabase, number: int) -> dict[int, PendingAttempts]:
-    """What was played ahead during an update, by the update that it is for; TypeError where a row is none of those."""
-    if not has_pending(database):
-        return {}
-    contents: dict[int, list[bytes]] = {}
-    rows = database.execute(
-        "SELECT following, content FROM pending WHERE number = ? ORDER BY following, place", (number,)
-    )
-    for following, content in rows:
-        if type(following) is not int or not isinstance(content, bytes):
-            raise TypeError(f"a row of what is pending is for update {following!r}")
-        contents.setdefault(following, []).append(content)
-    return {following: PendingAttempts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()}
-
-
-def list_pending(database: JournalDatabase, number: int) -> list[int]:
-    """The updates that something was played ahead for while an update was learnt."""
-    if not has_pending(database):
-        return []
-    query = "SELECT DISTINCT following FROM pending WHERE number = ? ORDER BY following"
-    return [int(following) for (following,) in database.execute(query, (number,))]
-
-
-def digest_pending(database: JournalDatabase, number: int) -> str | None:
-    """The digest of what was played ahead during an update, from the rows as they stand; None where there are none."""
-    if not has_pending(database):
-        return None
-    rows = database.execute(
-        "SELECT following, place, content FROM pending WHERE number = ? AND place > ? ORDER BY following, place",
-        (number, CLOCK),
-    ).fetchall()
-    digest = hashlib.sha256(b"groupwise pending")
-    for following, place, content in rows:
-        is_blob = isinstance(content, bytes)
-        digest.update(f"\0{following} {place} {len(content) if is_blob else repr(content)}\0".encode())
-        digest.update(content if is_blob else b"")
-    return digest.hexdigest() if rows else None
+def _unpack_columns(blob: bytes) -> dict[str, dict[str, Remembered]]:
+    columns = _unpack_object(blob)
+    for name, by_task in columns.items():
+        for value in by_task.values():
+            numbers = value if isinstance(value, list) and value else [value]
+            if not all(type(number) in (int, float) for number in numbers):
+                raise TypeError(f"the column {name!r} of a part's state holds something else than numbers")
+    return columns

@@ -72,15 +72,13 @@ CREATE TABLE IF NOT EXISTS changes (
     number INTEGER NOT NULL, path TEXT NOT NULL, before TEXT NOT NULL, after TEXT NOT NULL,
     PRIMARY KEY (number, path)
 ) WITHOUT ROWID;
-"""
-PENDING_TABLE = """
 CREATE TABLE IF NOT EXISTS pending (
     number INTEGER NOT NULL, following INTEGER NOT NULL, place INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (number, following, place)
-) WITHOUT ROWID
+) WITHOUT ROWID;
 """
-"""What was played ahead: `number` is the update that it was written with, `following` the one that it is for. The table
-is made when there is something to write, so that the journal of a run without overlap has none."""
+"""Of `pending`, what was played ahead, `number` is the update that it was written with, `following` the one that it is
+for."""
 BY_UPDATE = (
     "updates",
     "metrics",
@@ -98,18 +96,17 @@ BY_UPDATE = (
 """The tables whose rows belong to an update."""
 BESIDE_UPDATES = ("evaluations", "alarms", "changes")
 """Those that are written after the update, before the first one too, and are no part of the chain of digests."""
-ADDED = (("evaluations", "tokens", "INTEGER"), ("trajectories", "parent", "TEXT"), ("updates", "digest", "TEXT"))
-"""Columns that a journal may lack which was written before there were any; they stand last in their tables."""
 _MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
 CELLS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("number", "attempt", "seed"), int),
+    **dict.fromkeys(("number", "attempt", "seed", "following"), int),
     **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags", "set_aside_by", "words"), str),
+    **dict.fromkeys(("name", "action", "sentence", "path", "before", "after", "kind"), str),
     **dict.fromkeys(("error", "parent"), _MAYBE_TEXT),
     "outcome": _NUMBER,
     "success": _MAYBE_NUMBER,
     "tokens": (int, type(None)),
     "steps": (bytes, int),  # the steps of an attempt, or how many there were
-    "credit": bytes,
+    **dict.fromkeys(("credit", "state", "columns", "content"), bytes),
 }
 """What the columns hold that reports read, whichever table they stand in."""
 UNREADABLE = {
@@ -236,9 +233,6 @@ def connect(path: Path) -> JournalDatabase:
         database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
         database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
-        for table, column, kind in ADDED:
-            if not any(cells[1] == column for cells in database.execute(f"PRAGMA table_info({table})")):
-                database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     except Exception:
         database.close()
         raise
@@ -331,7 +325,10 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
                 for update in range(1, number + 1):  # one by one, as they were found to be sound
                     rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
                     _copy(copy, table, rows)
-        _copy_pending(copy, database, number)
+        for update in range(number + 1):  # as far as it can be read: whoever goes on compares its digest
+            with suppress(FileError):
+                rows = database.execute("SELECT * FROM pending WHERE number = ?", (update,)).fetchall()
+                _copy(copy, "pending", rows)
         for table in BESIDE_UPDATES:
             with suppress(FileError):
                 rows = database.execute(f"SELECT * FROM {table} WHERE number <= ?", (number,)).fetchall()
@@ -346,22 +343,6 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
             there.rename(here)
     draft.rename(path)
     return connect(path)
-
-
-def has_pending(database: JournalDatabase) -> bool:
-    """Whether anything was ever played ahead."""
-    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'pending'").fetchone())
-
-
-def _copy_pending(target: JournalDatabase, database: JournalDatabase, number: int) -> None:
-    """Copy what was played ahead, as far as it can be read: whoever goes on from there compares its digest."""
-    if not has_pending(database):
-        return
-    target.execute(PENDING_TABLE)
-    for update in range(number + 1):
-        with suppress(FileError):
-            rows = database.execute("SELECT * FROM pending WHERE number = ?", (update,)).fetchall()
-            _copy(target, "pending", rows)
 
 
 def _logs(path: Path) -> tuple[Path, Path, Path]:
@@ -436,15 +417,12 @@ LINKED = (
     "ORDER BY task, attempt",
     "SELECT task, attempt, from_task, from_number, from_attempt, why, log_ratio, keeps_credit, credit FROM recalled "
     "WHERE number = ? ORDER BY task, attempt",
+    "SELECT task, attempt, stop, outcome, success, origin, set_aside_by, steps FROM set_aside WHERE number = ? "
+    "ORDER BY task, attempt",
+    "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
+    "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path",
 )
 """What a link is made of. Columns are named: one that a later version adds must not change the digests of old rows."""
-LINKED_WHERE_ANY = {
-    "set_aside": "SELECT task, attempt, stop, outcome, success, origin, set_aside_by, steps FROM set_aside "
-    "WHERE number = ? ORDER BY task, attempt",
-    "asked_for": "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
-    "part_states": "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path",
-}
-"""Tables that came later, by name: an update without rows in them has the digest that it had before there were any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,23 +445,11 @@ def digest_update(database: JournalDatabase, number: int, previous: str) -> str:
     for query in LINKED:
         digest.update(b"\0")
         for row in database.execute(query, (number,)):
-            _add_row(digest, row)
-    for table, query in LINKED_WHERE_ANY.items():
-        there_is = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        for place, row in enumerate(database.execute(query, (number,)) if there_is else ()):
-            if not place:
-                digest.update(f"\0{table}".encode())
-            _add_row(digest, row)
+            # The bytes of a blob by themselves: written out as text they would cost several times the digest.
+            blobs = [value for value in row if isinstance(value, bytes)]
+            plain = [(len(value),) if isinstance(value, bytes) else value for value in row] if blobs else list(row)
+            digest.update(repr(plain).encode() + b"".join(blobs))
     return digest.hexdigest()
-
-
-def _add_row(digest: hashlib._Hash, row: Sequence[Any]) -> None:
-    # The bytes of a blob by themselves: written out as text they would cost several times the digest.
-    plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
-    digest.update(repr(plain).encode())
-    for value in row:
-        if isinstance(value, bytes):
-            digest.update(value)
 
 
 def check_digest_chain(database: JournalDatabase, last: int | None = None) -> DigestChain:
@@ -491,32 +457,17 @@ def check_digest_chain(database: JournalDatabase, last: int | None = None) -> Di
     digests, fault = [START], None
     try:
         while fault is None and (last is None or len(digests) <= last):
-            stored = _read_digest(database, len(digests))
-            if stored is None and last is None and not _has_after(database, len(digests)):
-                break
-            fault = _find_fault(database, len(digests), digests[-1], stored)
-            digests += [] if fault or stored is None else [stored]
+            number = len(digests)
+            row = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
+            if row is None:
+                query = "SELECT 1 FROM updates WHERE number > ? LIMIT 1"
+                if last is None and database.execute(query, (number,)).fetchone() is None:
+                    break
+                fault = f"update {number} is missing"
+            elif digest_update(database, number, digests[-1]) != row[0]:
+                fault = f"update {number} is not as it was written"
+            else:
+                digests.append(row[0])
     except FileError:
         fault = f"update {len(digests)} cannot be read"
     return DigestChain(digests=tuple(digests), fault=fault)
-
-
-def _find_fault(database: JournalDatabase, number: int, previous: str, stored: str | None) -> str | None:
-    """What is wrong with an update, in words."""
-    if stored is None:
-        return f"update {number} is missing"
-    if not stored:
-        return f"update {number} was written by a version without digests"
-    if digest_update(database, number, previous) != stored:
-        return f"update {number} is not as it was written"
-    return None
-
-
-def _read_digest(database: JournalDatabase, number: int) -> str | None:
-    """The digest that stands with an update; empty where none does, None where there is no such update."""
-    row = database.execute("SELECT digest FROM updates WHERE number = ?", (number,)).fetchone()
-    return None if row is None else str(row[0] or "")
-
-
-def _has_after(database: JournalDatabase, number: int) -> bool:
-    return database.execute("SELECT 1 FROM updates WHERE number > ? LIMIT 1", (number,)).fetchone() is not None

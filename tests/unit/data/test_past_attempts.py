@@ -175,18 +175,6 @@ def test_an_index_that_disagrees_with_the_journal_is_refused(tmp_path: Path, tab
             assert str(caught.value) == message
 
 
-def test_a_journal_from_before_there_was_an_index_is_refused_for_replay_and_read_otherwise(tmp_path: Path) -> None:
-    journal(tmp_path, update(1, attempt(0))).close()
-    path = tmp_path / "journal.sqlite"
-    with sqlite3.connect(path) as database:
-        database.executescript("DROP TABLE history; DROP TABLE recalled")
-    with Journal(path, read_only=True) as old:
-        assert old.past_attempts.list_recalled(1) == []
-        assert len(list(old.trajectories(1))) == 1
-    with Journal(path) as again, pytest.raises(FileError, match="disagree on attempt 0 at 't' in update 1"):
-        again.past_attempts.check({"t"})
-
-
 def test_a_past_of_tasks_that_are_no_more_is_refused(tmp_path: Path) -> None:
     guided = attempt(0, task="t~help", origin=Origin.REFLECTED)
     made = journal(tmp_path, update(1, attempt(0), guided))

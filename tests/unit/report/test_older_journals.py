@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ from tests.unit.report.run_folders import play_update, write_run
 WITHOUT = methods.hgpo(invalid_penalty=0.0)
 
 
-def rows_of_before(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """Rows as the version before wrote them: `valid`, always, and nothing finer."""
-    for row in make_rows(trajectory):
-        finer = {"well_formed", "accepted"}
-        yield {name: row[name] for name in row if name not in finer} | {"valid": all(row[name] for name in finer)}
+def rows_of_before(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """Rows as another recorder may write them: `valid`, always, and nothing finer."""
+    finer = {"well_formed", "accepted"}
+    return [
+        {name: row[name] for name in row if name not in finer} | {"valid": all(row[name] for name in finer)}
+        for row in make_rows(trajectory)
+    ]
 
 
 @pytest.fixture

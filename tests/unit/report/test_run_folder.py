@@ -131,16 +131,6 @@ def test_a_reader_cannot_write(run: RunFolder) -> None:
         run.journal._database.execute("DELETE FROM updates")
 
 
-def test_a_journal_from_before_there_were_evaluations_has_none(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
-    database = sqlite3.connect(folder / "journal.sqlite")
-    database.execute("DROP TABLE evaluations")
-    database.close()
-    with RunFolder(folder) as run:
-        assert run.journal.evaluations() == []
-        assert run.updates == [1]
-
-
 def test_a_folder_that_is_read_only_can_be_read(tmp_path: Path) -> None:
     source = write_run(tmp_path / "run", updates=2, tasks=1, attempts=2)
     with read_only(source) as copy:

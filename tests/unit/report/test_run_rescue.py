@@ -31,7 +31,6 @@ from groupwise.report.rescue import (
     has_rescues,
     rescue_of,
 )
-from groupwise.store.journal import Journal
 from groupwise.training.run_reader import RunFolder
 from tests.unit.report.rescue_runs import FAILED, RECALLED, write_buffer_run, write_rescue_run
 
@@ -220,24 +219,6 @@ def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run
         assert f"<h3>{title}</h3>" in section
     assert "Distance of what was recalled" not in section
     assert 'id="rescued"' not in render_page(run, method="hgpo")
-
-
-# journals of other times
-
-
-def test_a_journal_from_before_parents_were_kept_is_read_and_written_on(tmp_path: Path) -> None:
-    folder = write_rescue_run(tmp_path / "run")
-    database = sqlite3.connect(folder / "journal.sqlite")
-    database.execute("ALTER TABLE trajectories DROP COLUMN parent")
-    database.commit()
-    database.close()
-    with RunFolder(folder) as run:
-        rescues = {group.task: rescue_of(group) for group in read_groups(run, 2)}
-    guided = rescues["t~beef"]
-    assert guided is not None
-    assert (guided.has_guidance, guided.guidance, describe_guidance(guided)) == (True, None, "with guidance")
-    with Journal(folder / "journal.sqlite") as journal:
-        assert [row["parent"] for row in journal.trajectories(1)] == [None] * 8
 
 
 def test_a_recalled_attempt_that_the_journal_lost_is_named(tmp_path: Path) -> None:

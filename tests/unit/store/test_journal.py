@@ -10,7 +10,6 @@ import pytest
 
 from groupwise import FileError, StopReason
 from groupwise.store.journal import Journal, Update
-from tests.unit.evaluations import make_evaluated
 from tests.unit.store.journal_updates import TASK, trajectory, update
 
 
@@ -91,20 +90,3 @@ def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(t
         assert len(list(journal.trajectories(1))) == 2, "they take part in nothing"
         journal.forget_after(0)
         assert journal.faults(1) == []
-
-
-def test_a_journal_from_before_tokens_were_counted_is_read_and_written_on(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    row = make_evaluated(tokens=7)
-    with Journal(path) as journal:
-        journal.write_evaluation([row])
-    database = sqlite3.connect(path)
-    database.execute("ALTER TABLE evaluations DROP COLUMN tokens")
-    database.commit()
-    database.close()
-    with Journal(path, read_only=True) as journal:
-        assert journal.evaluations() == [replace(row, tokens=None)]
-    with Journal(path) as journal:
-        assert journal.evaluations() == [replace(row, tokens=None)]
-        journal.write_evaluation([replace(row, number=2)])
-        assert journal.evaluations() == [replace(row, tokens=None), replace(row, number=2)]

@@ -90,21 +90,6 @@ def test_a_memory_that_was_changed_breaks_the_chain(path: Path, change: str) -> 
         assert journal.check_digest_chain().fault == "update 1 is not as it was written"
 
 
-def test_a_journal_from_before_parts_had_a_memory_is_read_and_gone_on_with(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    with Journal(path) as journal:
-        journal.write(update(1))
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE part_states")
-    with Journal(path, read_only=True) as journal:
-        assert journal.states_before(1) == []
-        assert journal.check_digest_chain().fault is None
-    with Journal(path) as journal:
-        journal.write(replace(update(2), states=[state(0.5)]))
-        assert journal.states_before(2) == [state(0.5)]
-        assert journal.check_digest_chain().fault is None
-
-
 @pytest.mark.parametrize("column", ["state", "columns", "path"])
 def test_a_forged_memory_is_a_damaged_journal(path: Path, column: str) -> None:
     with sqlite3.connect(path) as database:

@@ -215,20 +215,6 @@ def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -
     assert run.journal.check_digest_chain().fault == "update 2 is not as it was written"
 
 
-def test_an_update_without_any_of_it_has_the_digest_that_it_always_had(tmp_path: Path) -> None:
-    """The two tables came later: a journal that lacks them is checked as before."""
-    run = open_planned_run(tmp_path, once())
-    train(run)
-    digest = run.journal.digest()
-    with run.journal._database as database:
-        database.execute("DROP TABLE set_aside")
-        database.execute("DROP TABLE asked_for")
-    assert run.journal.check_digest_chain().fault is None
-    assert run.journal.digest() == digest
-    assert run.journal.set_aside(1) == []
-    assert run.journal.request_words(1) == {}
-
-
 FOREIGN = Task(id="elsewhere")
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from tools.fresh or"),
