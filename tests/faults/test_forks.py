@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.rollout.environment_runner import Fault
-from groupwise.rollout.worker_messages import MAX_ANSWER_BYTES, read_answer
+from groupwise.rollout.worker import MAX_ANSWER_BYTES, read_answer
 from groupwise.rollout.worker_pool import Workers
 from tests.faults.bad_teachers import Forking
 

@@ -22,8 +22,6 @@ class Schedule(Protocol):
 
 
 Warmup = Annotated[int, Field(ge=0)]
-Floor = Annotated[float, Field(ge=0, le=1)]
-Length = Annotated[int, Field(ge=1)]
 
 
 class Constant(Part, slot="schedule"):
@@ -48,24 +46,32 @@ class Linear(Part, slot="schedule"):
     share(n) = floor + (1 - floor) * (steps - n) / (steps - warmup_steps)      after the warm-up
     """
 
-    steps: Length
+    steps: Annotated[int, Field(ge=1)]
     """Optimiser steps until the floor is reached, warm-up included; fixed, so that a run made longer keeps its past."""
     warmup_steps: Warmup = 0
     """Optimiser steps over which the share first grows to 1."""
-    floor: Floor = 0.0
+    floor: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share that is left at the end, and from then on."""
 
     @model_validator(mode="after")
     def _falls(self) -> Linear:
-        _check_length(self.warmup_steps, self.steps)
+        if self.warmup_steps >= self.steps:
+            raise ValueError(
+                f"warmup_steps is {self.warmup_steps}, but the schedule has {self.steps} steps; leave some for the way "
+                "down"
+            )
         return self
 
     def __call__(self, step: int) -> float:
-        left = 1 - _progress(step, self.warmup_steps, self.steps)
-        return _warmth(step, self.warmup_steps) * (self.floor + (1 - self.floor) * left)
+        progress = min(max((step - self.warmup_steps) / (self.steps - self.warmup_steps), 0.0), 1.0)
+        return _warmth(step, self.warmup_steps) * (self.floor + (1 - self.floor) * self._left(progress))
+
+    def _left(self, progress: float) -> float:
+        """What is left of the way down, from 1 at the warm-up's end to 0 at the last update."""
+        return 1 - progress
 
 
-class Cosine(Part, slot="schedule"):
+class Cosine(Linear, slot="schedule"):
     """Half a cosine from the whole learning rate down to a floor: slow at both ends.
 
         share(n) = floor + (1 - floor) * (1 + cos(pi * p)) / 2,   p = (n - warmup_steps) / (steps - warmup_steps)
@@ -73,35 +79,12 @@ class Cosine(Part, slot="schedule"):
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
     """
 
-    steps: Length
-    """Optimiser steps until the floor is reached, warm-up included; fixed, so that a run made longer keeps its past."""
-    warmup_steps: Warmup = 0
-    """Optimiser steps over which the share first grows to 1."""
-    floor: Floor = 0.0
-    """Share that is left at the end, and from then on."""
-
-    @model_validator(mode="after")
-    def _falls(self) -> Cosine:
-        _check_length(self.warmup_steps, self.steps)
-        return self
-
-    def __call__(self, step: int) -> float:
-        left = (1 + math.cos(math.pi * _progress(step, self.warmup_steps, self.steps))) / 2
-        return _warmth(step, self.warmup_steps) * (self.floor + (1 - self.floor) * left)
+    def _left(self, progress: float) -> float:
+        return (1 + math.cos(math.pi * progress)) / 2
 
 
 ScheduleSlot = Annotated[Schedule, Slot("schedule")]
 
 
-def _check_length(warmup: int, steps: int) -> None:
-    if warmup >= steps:
-        raise ValueError(f"warmup_steps is {warmup}, but the schedule has {steps} steps; leave some for the way down")
-
-
 def _warmth(step: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) if warmup else 1.0
-
-
-def _progress(step: int, warmup: int, steps: int) -> float:
-    """How far a step is on the way from the warm-up's end (0) to the last update (1)."""
-    return min(max((step - warmup) / (steps - warmup), 0.0), 1.0)

@@ -39,7 +39,13 @@ class CausalLM:
     @classmethod
     def of(cls, model: nn.Module) -> CausalLM:
         """Find the halves of a model; refuse one whose output is not head(body(tokens))."""
-        inner = _unwrap_adapters(model)
+        inner: Any = model
+        if hasattr(model, "get_base_model"):  # a peft wrapper; its adapters stay in the layers
+            if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+                raise ConfigError(
+                    "the adapter puts virtual tokens before the prompt, which shared prefixes do not hold; use LoRA"
+                )
+            inner = model.get_base_model()  # type: ignore[operator]
         name = type(inner).__name__
         body = inner.get_decoder() if hasattr(inner, "get_decoder") else inner
         if body is inner:  # older classes answer with themselves
@@ -47,9 +53,25 @@ class CausalLM:
         layer = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is inner or body is None or layer is None:
             raise ConfigError(f"{name} is not a causal language model with a body and an output layer; load one")
-        return cls(
-            name=name, body=body, head=_read_head(_find_layer_in_use(layer), body.config, name), config=body.config
+        copies = getattr(layer, "modules_to_save", None)  # where peft keeps a trained copy beside the original
+        if copies is not None:
+            is_copied = not layer.disable_adapters and layer.active_adapters[0] in copies
+            layer = copies[layer.active_adapters[0]] if is_copied else layer.original_module
+        if not isinstance(layer, nn.Linear) or not layer.weight.is_floating_point():
+            kind = f"{type(layer).__module__}.{type(layer).__name__}"
+            raise ConfigError(
+                f"the output layer of {name} is a {kind}, not a plain linear layer; leave it out of LoRA's target "
+                "modules and of quantisation"
+            )
+        config: Any = body.config
+        scale = getattr(config, "logit_scale", None) or 1.0  # Cohere multiplies, Granite divides
+        head = Head(
+            weight=layer.weight,
+            bias=layer.bias,
+            scale=float(scale) / float(getattr(config, "logits_scaling", None) or 1.0),
+            softcap=getattr(config, "final_logit_softcapping", None),
         )
+        return cls(name=name, body=body, head=head, config=config)
 
     @property
     def attention(self) -> str:
@@ -107,69 +129,22 @@ class CausalLM:
                 f"{self.name} takes no {' and no '.join(missing)}, so that its tokens cannot be packed; "
                 "use padded rows, one a sample"
             )
-        window = _find_window(self.config)
-        if window is not None and longest > window:
+        kinds = getattr(self.config, "layer_types", None)
+        window = getattr(self.config, "sliding_window", None)  # the shortest stretch of tokens that some layer sees
+        is_used = getattr(self.config, "use_sliding_window", True) is not False
+        if kinds is not None:
+            is_used = "sliding_attention" in kinds
+        if is_used and window is not None and longest > window:
             raise ConfigError(
                 f"{self.name} has layers with an attention window of {window} tokens, and the longest sequence has "
                 f"{longest}; use padded rows, one a sample, or shorten the sequences"
             )
-        others = sorted(set(getattr(self.config, "layer_types", None) or ()) - set(TREE_LAYERS))
+        others = sorted(set(kinds or ()) - set(TREE_LAYERS))
         if others:
             raise ConfigError(
                 f"{self.name} has layers of kind {', '.join(others)}, which a mask of ancestors does not govern; "
                 "use padded rows, one a sample"
             )
-
-
-def _unwrap_adapters(model: nn.Module) -> Any:
-    """The model inside a peft wrapper; its adapters stay in the layers."""
-    if not hasattr(model, "get_base_model"):
-        return model
-    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
-        raise ConfigError(
-            "the adapter puts virtual tokens before the prompt, which shared prefixes do not hold; use LoRA"
-        )
-    return model.get_base_model()  # type: ignore[operator]
-
-
-def _find_layer_in_use(layer: Any) -> Any:
-    """The output layer that runs, where peft keeps a trained copy beside the original."""
-    copies = getattr(layer, "modules_to_save", None)
-    if copies is None:
-        return layer
-    if layer.disable_adapters or layer.active_adapters[0] not in copies:
-        return layer.original_module
-    return copies[layer.active_adapters[0]]
-
-
-def _read_head(layer: Any, config: Any, name: str) -> Head:
-    if not isinstance(layer, nn.Linear) or not layer.weight.is_floating_point():
-        kind = f"{type(layer).__module__}.{type(layer).__name__}"
-        raise ConfigError(
-            f"the output layer of {name} is a {kind}, not a plain linear layer; "
-            "leave it out of LoRA's target modules and of quantisation"
-        )
-    scale = getattr(config, "logit_scale", None) or 1.0  # Cohere multiplies, Granite divides
-    return Head(
-        weight=layer.weight,
-        bias=layer.bias,
-        scale=float(scale) / float(getattr(config, "logits_scaling", None) or 1.0),
-        softcap=getattr(config, "final_logit_softcapping", None),
-    )
-
-
-def _find_window(config: Any) -> int | None:
-    """The shortest stretch of tokens that some layer sees; None = all see everything."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None and "sliding_attention" not in kinds:
-        return None
-    if kinds is None and getattr(config, "use_sliding_window", True) is False:
-        return None
-    window: int | None = getattr(config, "sliding_window", None)
-    return window
-
-
-# What a model computes on, by name.
 
 
 def choose_device(name: str) -> torch.device:

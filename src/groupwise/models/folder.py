@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +42,7 @@ NOT_LOADED = (BASE, "peft_type", "task_type", "inference_mode", "auto_mapping", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapter:
+class StoredAdapter:
     """A LoRA adapter in a folder, as its adapter_config.json describes it."""
 
     folder: Path
@@ -93,8 +94,17 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
         )
     if not _must_be_folder(path, folder):
         return None
-    models = [beside.name for beside in folder.parent.glob("*/") if _holds_model(beside, may_be_adapter)]
-    raise ConfigError(f"model.path: there is no folder {path!r}; {_offer_models(folder, models)}")
+    models = [
+        beside.name
+        for beside in folder.parent.glob("*/")
+        if (may_be_adapter if (beside / ADAPTER_CONFIG).is_file() else (beside / CONFIG).is_file())
+    ]
+    offer = "give a local folder or a hub name"
+    if models:
+        near = find_near(folder.name, models)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        offer = f"in {str(folder.parent)!r} there are: {list_names(sorted(models))}{hint}"
+    raise ConfigError(f"model.path: there is no folder {path!r}; {offer}")
 
 
 def _must_be_folder(path: str, folder: Path) -> bool:
@@ -102,28 +112,16 @@ def _must_be_folder(path: str, folder: Path) -> bool:
     return path.startswith((".", "~", "/")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir())
 
 
-def _holds_model(folder: Path, may_be_adapter: bool) -> bool:
-    if (folder / ADAPTER_CONFIG).is_file():
-        return may_be_adapter
-    return (folder / CONFIG).is_file()
-
-
-def _offer_models(folder: Path, models: Sequence[str]) -> str:
-    """Finish the message about a folder that is not there: what lies beside it."""
-    if not models:
-        return "give a local folder or a hub name"
-    near = find_near(folder.name, models)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"in {str(folder.parent)!r} there are: {list_names(sorted(models))}{hint}"
-
-
 def check_reachable(path: str) -> None:
     """Ask the hub once for what is neither a folder nor cached: transformers would ask for a minute, and be loud."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
-    if Path(path).expanduser().is_dir() or _is_cached(path):
+    if Path(path).expanduser().is_dir():
         return
+    with suppress(ValueError):  # no name that the hub could have
+        if isinstance(try_to_load_from_cache(path, CONFIG), str):
+            return
     try:
         get_hf_file_metadata(hf_hub_url(path, CONFIG))
     except (HfHubHTTPError, OfflineModeIsEnabled):  # an answer, which transformers puts into words at once
@@ -140,16 +138,7 @@ def check_reachable(path: str) -> None:
         ) from None
 
 
-def _is_cached(path: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        return isinstance(try_to_load_from_cache(path, CONFIG), str)
-    except ValueError:  # no name that the hub could have
-        return False
-
-
-def find_adapter(path: str) -> Adapter | None:
+def find_adapter(path: str) -> StoredAdapter | None:
     """The adapter that a folder holds; None where it holds a whole model, or is a name of the hub."""
     folder = Path(path).expanduser()
     if not (folder / ADAPTER_CONFIG).is_file():
@@ -168,7 +157,7 @@ def find_adapter(path: str) -> Adapter | None:
     root = math.sqrt(rank) if content.get("use_rslora") else rank
     settings = {name: content[name] for name in ADAPTER_SETTINGS if name in content}
     others = {name: value for name, value in content.items() if name not in (*ADAPTER_SETTINGS, *NOT_LOADED)}
-    return Adapter(
+    return StoredAdapter(
         folder=folder,
         rank=rank,
         scale=alpha / root,
@@ -254,7 +243,7 @@ def name_as_stored(name: str) -> str:
     return name.replace(".default.", ".")
 
 
-def load_adapter(adapter: Adapter, model: Any) -> Any:
+def load_adapter(adapter: StoredAdapter, model: Any) -> Any:
     """A model with an adapter on it, which goes on training."""
     from peft import LoraConfig, PeftModel
     from safetensors import safe_open

@@ -10,16 +10,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.models.folder import Adapter, ModelPath, explain_unloadable, read_config
+from groupwise.models.folder import ModelPath, StoredAdapter, explain_unloadable, read_config
 from groupwise.models.quietly import quietly
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError
 from groupwise.system.text import quote_line
-
-# Which layers of a model a LoRA adapter sits on, by name, and whether an adapter is the one that is asked for.
-#
-# Both are checked before any weight is read.
 
 ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output layer, in peft's words."""
@@ -67,27 +63,27 @@ def find_layers(layers: Iterable[str], targets: object) -> set[str]:
     return {layer for layer in layers if any(layer == end or layer.endswith(f".{end}") for end in ends)}
 
 
-def check_same_adapter(adapter: Adapter, rank: int, scale: float, targets: str | Sequence[str]) -> None:
+def check_same_adapter(adapter: StoredAdapter, rank: int, scale: float, targets: str | Sequence[str]) -> None:
     """Refuse settings of an adapter that are not those of the one in a folder."""
-    for name, asked, stored in (("lora_rank", rank, adapter.rank), ("lora_scale", scale, adapter.scale)):
-        if not math.isclose(asked, stored):
-            raise _refuse(adapter, name, f"{stored:g}", f"{asked:g}")
-    for name in NARROWING:
-        if adapter.settings.get(name):
-            raise _refuse(adapter, "lora_rank", f"{name} = {quote_line(repr(adapter.settings[name]))}", "none")
-    layers = list_linear_layers(adapter.base)
-    of_asked, of_stored = (find_layers(layers, some) for some in (targets, adapter.settings.get("target_modules")))
-    if of_asked != of_stored:
-        other = min(of_asked ^ of_stored)
-        has = (f"none on {other}", "one there") if other in of_asked else (f"one on {other}", "none there")
-        raise _refuse(adapter, "lora_targets", *has)
-
-
-def _refuse(adapter: Adapter, name: str, stored: str, asked: str) -> ConfigError:
-    return ConfigError(
-        f"model.{name}: the adapter in {adapter.folder} has {stored}, but {asked} is asked for; leave lora_rank out to "
-        "go on with that adapter, or give the folder of a whole model"
-    )
+    unlike = [
+        (name, f"{stored:g}", f"{asked:g}")
+        for name, asked, stored in (("lora_rank", rank, adapter.rank), ("lora_scale", scale, adapter.scale))
+        if not math.isclose(asked, stored)
+    ]
+    narrowed = [name for name in NARROWING if adapter.settings.get(name)]
+    unlike += [("lora_rank", f"{name} = {quote_line(repr(adapter.settings[name]))}", "none") for name in narrowed]
+    if not unlike:
+        layers = list_linear_layers(adapter.base)
+        of_asked, of_stored = (find_layers(layers, some) for some in (targets, adapter.settings.get("target_modules")))
+        if of_asked != of_stored:
+            other = min(of_asked ^ of_stored)
+            has = (f"none on {other}", "one there") if other in of_asked else (f"one on {other}", "none there")
+            unlike = [("lora_targets", *has)]
+    for name, stored, asked in unlike:
+        raise ConfigError(
+            f"model.{name}: the adapter in {adapter.folder} has {stored}, but {asked} is asked for; leave lora_rank "
+            "out to go on with that adapter, or give the folder of a whole model"
+        )
 
 
 class PretrainedModel(Part, slot="model"):

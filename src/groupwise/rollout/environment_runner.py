@@ -146,11 +146,11 @@ class InProcess:
         return answers
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
-        def ask(environment: Environment) -> str | NoExpert | None:
+        def ask(number: int) -> str | NoExpert | None:
+            environment = self._environments[number]
             return to_plain_advice(environment.expert()) if isinstance(environment, Expert) else NoExpert()
 
-        chosen = {number: self._environments[number] for number in numbers}
-        return self._drop_faulty({number: call_guarded(ask, chosen[number]) for number in numbers})
+        return self._ask_each(ask, numbers)
 
     def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
         environment = self._environments[source]
@@ -164,7 +164,7 @@ class InProcess:
             twin = self._environments[number] = environment.fork()
             return to_plain_observation(twin.observe())
 
-        return self._drop_faulty({number: call_guarded(copy, number) for number in into})
+        return self._ask_each(copy, into)
 
     def observe(self, number: int) -> Observation | Fault:
         return call_guarded(lambda: to_plain_observation(self._environments[number].observe()))
@@ -182,7 +182,8 @@ class InProcess:
     def __exit__(self, *raised: object) -> None:
         self.shutdown()
 
-    def _drop_faulty(self, answers: dict[int, Answer]) -> dict[int, Answer]:
+    def _ask_each(self, ask: Callable[[int], Answer], numbers: Sequence[int]) -> dict[int, Answer | Fault]:
+        answers = {number: call_guarded(ask, number) for number in numbers}
         self.close([number for number, answer in answers.items() if isinstance(answer, Fault)])
         return answers
 

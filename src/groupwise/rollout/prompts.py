@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 MAX_NUMBERS = 40
 """How many actions a tokenizer made from scratch can number."""
-
+MAX_NUMBERED_STEPS = 50
+"""Steps that a tokenizer made from scratch can number."""
+KEPT_TEXTS = 4096
+"""Texts whose ids are kept: the attempts of a group see the same ones."""
 
 PastStep = tuple[str, str]
 """A past step in words: what was shown, and the action that was sent."""
@@ -102,9 +105,6 @@ class PromptTemplate(Part, slot="template"):
 TemplateSlot = Annotated[Template, Slot("template")]
 """A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
 
-KEPT_TEXTS = 4096
-"""Texts whose ids are kept: the attempts of a group see the same ones."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
@@ -138,9 +138,9 @@ class Prompter:
         self.instruction = instruction
         self.system = system
         self._instruct = instruct
-        self.encode = lru_cache(KEPT_TEXTS)(self._tokenize)
+        self.encode = lru_cache(KEPT_TEXTS)(partial(_encode, tokenizer))
         """Ids of a text, without special tokens."""
-        self._encode_seen = lru_cache(KEPT_TEXTS)(self._write_and_tokenize)
+        self._encode_seen = lru_cache(KEPT_TEXTS)(lambda seen: self.encode(template.write_observation(seen)))
         self._first_shown: dict[int, int] = {}
         self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
 
@@ -212,9 +212,7 @@ class Prompter:
                 continue
             ids = list(opening)
             for exchange in shown:
-                ids += exchange.observation_ids
-                ids += before_response
-                ids += exchange.response_ids
+                ids += exchange.observation_ids + before_response + exchange.response_ids
                 if not exchange.response_ids or exchange.response_ids[-1] != end_id:
                     ids.append(end_id)  # a response that was cut off is closed for it
                 ids += between
@@ -243,12 +241,6 @@ class Prompter:
             "" if token == self.frame.end_id else str(self.tokenizer.decode([token], skip_special_tokens=False))
             for token in response_ids
         ]
-
-    def _tokenize(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
-
-    def _write_and_tokenize(self, seen: Observation) -> tuple[int, ...]:
-        return self.encode(self.template.write_observation(seen))
 
 
 # Memory: how much of an attempt's past its next prompt shows.
@@ -306,12 +298,6 @@ class AnchoredWindow(Part, slot="memory"):
 MemorySlot = Annotated[Memory, Slot("memory")]
 
 
-# The prompt template of the published agents: one message a step, with the task, the last steps, what is possible.
-
-MAX_NUMBERED_STEPS = 50
-"""Steps that a tokenizer made from scratch can number."""
-
-
 class PublishedTemplate(Part, slot="template"):
     """The prompt that GiGPO and HGPO put ALFWorld and WebShop in (Feng et al. 2025, arXiv:2505.10978, appendix).
 
@@ -333,10 +319,11 @@ class PublishedTemplate(Part, slot="template"):
     """Whether the model is asked to think first, between think tags."""
 
     def words(self) -> tuple[str, ...]:
-        empty = self._write_message([("", "")], num_past=1, text="", admissible=("",))
-        return vocabulary_of(
-            [self.write_opening("", ""), empty, *(str(number) for number in range(1, MAX_NUMBERED_STEPS + 1))]
-        )
+        from groupwise.envs.environment import Observation
+
+        empty = self.write_step([("", "")], Observation(text="", admissible=("",)), num_past=1)
+        numbers = [str(number) for number in range(1, MAX_NUMBERED_STEPS + 1)]
+        return vocabulary_of([self.write_opening("", ""), empty, *numbers])
 
     def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
         head = f"You act in {self.world}."
@@ -347,19 +334,14 @@ class PublishedTemplate(Part, slot="template"):
         return seen.text
 
     def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
-        return self._write_message(past, num_past=num_past, text=seen.text, admissible=seen.admissible)
-
-    def _write_message(
-        self, past: Sequence[PastStep], *, num_past: int, text: str, admissible: Sequence[str] | None
-    ) -> str:
         lines = []
         if past:
             first = num_past - len(past) + 1
             lines.append(f"Steps taken: {num_past}. The last {len(past)}:")
-            lines += [f"{n}. Seen: {seen} Done: {sent}" for n, (seen, sent) in enumerate(past, first)]
-        lines.append(f"Now, at step {num_past + 1}, you see: {text}")
-        if admissible:
-            lines.append(f"Possible actions: {', '.join(admissible)}.")
+            lines += [f"{n}. Seen: {shown} Done: {sent}" for n, (shown, sent) in enumerate(past, first)]
+        lines.append(f"Now, at step {num_past + 1}, you see: {seen.text}")
+        if seen.admissible:
+            lines.append(f"Possible actions: {', '.join(seen.admissible)}.")
         think = "Think first, between <think> and </think>. Then choose" if self.thoughts else "Choose"
         return "\n".join([*lines, f"{think} one action, and write it between <action> and </action>."])
 
@@ -395,10 +377,8 @@ class DialogueFrame:
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, *, system: str = "") -> DialogueFrame:
         """Read the frame off a tokenizer's chat template; plain text where it has none.
 
-        Args:
-            tokenizer: Whose template.
-            system: The system prompt: a system message of the template, or a first line of plain text; empty = none but
-                what the template says by itself.
+        The system prompt is a system message of the template, or a first line of plain text; empty = none but what the
+        template says by itself.
         """
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
@@ -411,13 +391,17 @@ class DialogueFrame:
                 end_id=_find_end_of_sequence(tokenizer),
             )
         opening, before_response, between = _read_chat_template(tokenizer, system)
-        end_id, rest = _find_end_of_turn(tokenizer, between)
+        # A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the
+        # model then says that one, and would never stop at the other.
+        ids = _encode(tokenizer, between)
+        special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        ends_turn = bool(ids) and ids[0] in special.union(tokenizer.all_special_ids)
         return cls(
             opening=_encode(tokenizer, opening),
             opening_text=opening,
             before_response=_encode(tokenizer, before_response),
-            between=rest,
-            end_id=end_id,
+            between=ids[1:] if ends_turn else ids,
+            end_id=ids[0] if ends_turn else _find_end_of_sequence(tokenizer),
         )
 
 
@@ -450,19 +434,6 @@ def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str]:
             "before; use a template that treats them alike"
         )
     return opening, before_response, between
-
-
-def _find_end_of_turn(tokenizer: Any, between: str) -> tuple[int, tuple[int, ...]]:
-    """Find the token that ends a response, and what follows it before the next observation.
-
-    A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the model
-    then says that one, and would never stop at the other.
-    """
-    ids = _encode(tokenizer, between)
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if ids and ids[0] in special.union(tokenizer.all_special_ids):
-        return ids[0], ids[1:]
-    return _find_end_of_sequence(tokenizer), ids
 
 
 def _find_end_of_sequence(tokenizer: Any) -> int:

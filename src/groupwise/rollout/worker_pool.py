@@ -19,12 +19,12 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -33,7 +33,7 @@ from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
 from groupwise.parts.part import Part, Slot
 from groupwise.rollout import worker_supervisor
 from groupwise.rollout.environment_runner import Advice, Fault, NoExpert, call_guarded
-from groupwise.rollout.worker_messages import (
+from groupwise.rollout.worker import (
     ASK,
     CLOSE,
     MAX_ANSWER_BYTES,
@@ -53,8 +53,6 @@ from groupwise.system.processes import drop_torchrun_variables
 
 SHUTDOWN_TIMEOUT = 2.0
 """How long workers may take to end by themselves, so that environments can clean up."""
-
-
 REHEARSAL_SECONDS = 600.0
 """How long a worker may take to make an environment's panels before it is ready."""
 ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
@@ -64,6 +62,12 @@ ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
     "ask": (str, type(None), NoExpert),
 }
 """What each call is answered with, faults aside."""
+LAST_WORDS_SECONDS = 1.0
+"""How long a process whose connection has ended may take to end by itself, so that its exit code can be told."""
+ENDING_SECONDS = 2.0
+"""How long the supervisor may take to end all that the worker started, before it is ended too."""
+NUMBER_BITS = 52
+"""Calls are numbered from where nobody can guess, so that no answer can be prepared for one that is yet to come."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,15 +91,7 @@ class _WorkerSlot:
     def make_copy(self, key: int) -> _WorkerSlot:
         """A seat for a copy of this environment: in a new worker, the same calls lead to where it was copied."""
         done = len(self.calls)
-        return _WorkerSlot(
-            key=key,
-            place=self.place,
-            task=self.task,
-            calls=[*self.calls, SHOW_FORK],
-            shown=self.shown,
-            num_shown=done,
-            num_done=done,
-        )
+        return replace(self, key=key, calls=[*self.calls, SHOW_FORK], num_shown=done, num_done=done)
 
     def take(self, answer: Answer) -> None:
         """Take the answer to the next call: news, or a replay that must end where the environment was."""
@@ -159,7 +155,7 @@ class Workers:
             raise ConfigError(f"found {num} workers with a time-out of {timeout:g} seconds; both must be above 0")
         self._name, self._config = type(env).__name__, _check_config(env)
         self._timeout, self._start_timeout = timeout, start_timeout
-        self._workers: list[Worker[_WorkerSlot]] = []
+        self._workers: list[Worker] = []
         self._seats: dict[int, _WorkerSlot] = {}
         self._begun: dict[int, None] = {}
         self._keys = count()
@@ -270,7 +266,7 @@ class Workers:
                 del self._seats[number]
         return {number: seat.fault or seat.shown for number, seat in seats.items()}
 
-    def _settle(self, is_awaited: Callable[[Worker[_WorkerSlot]], bool], *, ear: socket.socket | None = None) -> None:
+    def _settle(self, is_awaited: Callable[[Worker], bool], *, ear: socket.socket | None = None) -> None:
         """Listen to all awaited workers together, until none is; replace those that hang or die.
 
         With an ear, only until some action that was begun is done, or the ear hears something.
@@ -287,11 +283,14 @@ class Workers:
                     continue
                 # Looked at once more: an answer may have come while the others were heard.
                 if worker.seconds_left == 0 and (is_readable or not wait([worker.connection], 0)):
-                    self._lose(place, StopReason.TIMEOUT, self._describe_lateness(worker))
+                    late = f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
+                    if not worker.is_ready:
+                        late = f"no sign of life within {worker.start_timeout:g} seconds"
+                    self._lose(place, StopReason.TIMEOUT, late)
             if ear in readable:
                 return
 
-    def _hear(self, place: int, worker: Worker[_WorkerSlot]) -> bool:
+    def _hear(self, place: int, worker: Worker) -> bool:
         """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""
         try:
             answers = worker.read_answers()
@@ -308,11 +307,6 @@ class Workers:
                 self._lose(place, StopReason.ERROR, why)
                 return True
         return bool(answers)
-
-    def _describe_lateness(self, worker: Worker[_WorkerSlot]) -> str:
-        if not worker.is_ready:
-            return f"no sign of life within {worker.start_timeout:g} seconds"
-        return f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
 
     def _lose(self, place: int, reason: StopReason, what: str) -> None:
         """A worker hung or died: blame the environment that was being worked on and bring back the others."""
@@ -339,7 +333,7 @@ class Workers:
     def _seats_alive(self, place: int) -> list[_WorkerSlot]:
         return [seat for seat in self._seats.values() if seat.place == place and seat.fault is None]
 
-    def _start(self, rehearsed: Sequence[str] = ()) -> Worker[_WorkerSlot]:
+    def _start(self, rehearsed: Sequence[str] = ()) -> Worker:
         patience = max(self._start_timeout, REHEARSAL_SECONDS) if rehearsed else self._start_timeout
         return Worker(self._config, timeout=self._timeout, start_timeout=patience, splits=rehearsed)
 
@@ -376,7 +370,7 @@ def _group_by_place(seats: Iterable[_WorkerSlot]) -> dict[int, list[_WorkerSlot]
     return by_place
 
 
-def _end_all(workers: list[Worker[_WorkerSlot]], owner: int) -> None:
+def _end_all(workers: list[Worker], owner: int) -> None:
     if os.getpid() != owner:  # a fork of the parent, whose workers these are not
         return
     for worker in workers:
@@ -387,20 +381,10 @@ def _end_all(workers: list[Worker[_WorkerSlot]], owner: int) -> None:
     workers.clear()
 
 
-# The run's end of a worker: its process, the connection to it, and the calls it has not answered yet.
+class Worker:
+    """The run's end of a worker: its process, the connection to it, and the calls it has not answered yet.
 
-LAST_WORDS_SECONDS = 1.0
-"""How long a process whose connection has ended may take to end by itself, so that its exit code can be told."""
-ENDING_SECONDS = 2.0
-"""How long the supervisor may take to end all that the worker started, before it is ended too."""
-NUMBER_BITS = 52
-"""Calls are numbered from where nobody can guess, so that no answer can be prepared for one that is yet to come."""
-
-Seat = TypeVar("Seat")
-
-
-class Worker(Generic[Seat]):
-    """A worker process; calls are sent once it is ready and answered in order, one `Seat` a call.
+    Calls are sent once it is ready and answered in order.
 
     The process is a fresh interpreter. Forking would copy torch with its locks and threads; multiprocessing's spawn
     would run the parent's main module again, and with it whatever that imports. Between it and this process stands a
@@ -412,7 +396,7 @@ class Worker(Generic[Seat]):
     ) -> None:
         self.connection, theirs = socket.socketpair()
         self.connection.settimeout(timeout)  # also for sending: a worker that reads nothing must not hold up the run
-        self.waiting: deque[Seat] = deque()
+        self.waiting: deque[_WorkerSlot] = deque()
         """Who waits for an answer, in order; the first is being worked on."""
         self.pid: int | None = None
         """Its process id, once it is ready."""
@@ -426,8 +410,22 @@ class Worker(Generic[Seat]):
         self._numbers: deque[int] = deque([secrets.randbits(NUMBER_BITS)])
         self._received = bytearray()
         reading, self._lifeline = os.pipe()
+        arguments = [
+            str(os.getpid()),
+            str(reading),
+            str(theirs.fileno()),
+            json.dumps([str(entry) for entry in sys.path]),
+        ]
         with theirs:
-            self._popen = _start(theirs.fileno(), reading)
+            self._popen = subprocess.Popen(
+                [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *arguments],
+                pass_fds=[theirs.fileno(), reading],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what environments print must not mix with what a command prints
+                # One order of sets in all workers, so that a replay meets the same one.
+                env={"PYTHONHASHSEED": "0"} | drop_torchrun_variables(os.environ),
+                start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
+            )
         os.close(reading)
         with suppress(OSError):  # a process that died already is noticed when it is read from
             self.connection.sendall(write_line([self._numbers[0], config, list(splits)]))
@@ -444,7 +442,7 @@ class Worker(Generic[Seat]):
     def seconds_left(self) -> float:
         return max(self._deadline - monotonic(), 0.0)
 
-    def ask(self, calls: Sequence[tuple[Seat, int, EncodedCall]]) -> bool:
+    def ask(self, calls: Sequence[tuple[_WorkerSlot, int, EncodedCall]]) -> bool:
         """Send calls (who waits for the answer, the environment's key, the call); False if the worker is gone."""
         is_idle, first = not self.waiting, secrets.randbits(NUMBER_BITS)
         numbered = [(first + place, key, call) for place, (_, key, call) in enumerate(calls)]
@@ -524,20 +522,6 @@ class Worker(Generic[Seat]):
         except OSError:
             return False
         return True
-
-
-def _start(connection: int, lifeline: int) -> subprocess.Popen[bytes]:
-    path = [str(entry) for entry in sys.path]
-    arguments = [str(os.getpid()), str(lifeline), str(connection), json.dumps(path)]
-    return subprocess.Popen(
-        [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *arguments],
-        pass_fds=[connection, lifeline],
-        stdin=subprocess.DEVNULL,
-        stdout=2,  # what environments print must not mix with what a command prints
-        # One order of sets in all workers, so that a replay meets the same one.
-        env={"PYTHONHASHSEED": "0"} | drop_torchrun_variables(os.environ),
-        start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
-    )
 
 
 def _name_signal(number: int) -> str:

@@ -33,7 +33,7 @@ def supervise(parent: int, lifeline: int, descriptor: int, path: list[str]) -> N
     if worker == 0:
         os.close(lifeline)
         sys.path[:] = path
-        from groupwise.rollout.worker_loop import serve  # the first import of anything heavy
+        from groupwise.rollout.worker import serve  # the first import of anything heavy
 
         serve(descriptor)
         return

@@ -13,7 +13,7 @@ from groupwise.envs.small.worked_sums import WorkedSums
 from groupwise.rollout.judges import CheckedLines, CheckedSteps, JudgeQuestion
 from groupwise.rollout.measures import JudgedSegments
 from groupwise.rollout.measures.tools import check_measures
-from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.errors import ConfigError
 
 WORDS = ["", "a", "b", ";", "1", "2", "3", "+", "=", "answer", "6", "5"]
 
@@ -75,12 +75,6 @@ def test_segments_end_with_separators_and_know_what_was_said_before() -> None:
 def test_where_nothing_was_said_nobody_is_asked() -> None:
     tools = Asking(lambda questions: pytest.fail("asked"))
     assert measure(JudgedSegments(), [[attempt(step(""))]], tools) == [[[{"judged_ends": [], "judged_scores": []}]]]
-
-
-@pytest.mark.parametrize("num", [0, 2])
-def test_a_judge_that_gives_another_number_of_numbers_is_refused(num: int) -> None:
-    with pytest.raises(TrainingError, match=rf"the judge gave {num} numbers for 1 questions; give one for each"):
-        measure(JudgedSegments(), [[attempt(step("a"))]], Asking(lambda questions: [1.0] * num))
 
 
 def test_a_method_that_asks_a_judge_is_refused_without_one() -> None:

@@ -183,7 +183,24 @@ class EndpointJudge(Part, slot="judge"):
 
     @model_validator(mode="after")
     def _can_be_meant(self) -> EndpointJudge:
-        _check_settings(self)
+        try:
+            read_url(self.url, SETTING)
+            groups = re.compile(self.pattern).groups
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix(f"{SETTING}: ")) from None
+        except re.error as error:
+            raise ValueError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"pattern {self.pattern!r} has {groups} groups; put the score alone into ( )")
+        if self.lowest is not None and self.highest is not None and self.lowest >= self.highest:
+            raise ValueError(
+                f"lowest {self.lowest:g} is not below highest {self.highest:g}; no number would be a score"
+            )
+        if self.samples > 1 and (self.temperature == 0 or self.seed is None):
+            raise ValueError(
+                "several samples at temperature 0, or without a seed, are one; raise temperature, give a seed"
+            )
+        check_prompt(self.prompt)
         return self
 
     @field_validator("api_key")
@@ -207,21 +224,49 @@ class EndpointJudge(Part, slot="judge"):
     def check(self, *, is_new: bool) -> None:
         """Look the key up and, where nobody has asked yet, see that a server listens."""
         self._make_headers()
-        if is_new and self.fallback is None:
-            with self._open_client() as client:
-                self._make_calls(client).check_server()
+        if not is_new or self.fallback is not None:
+            return
+        with self._open_client() as client:
+            try:  # which models there are is the server's own affair
+                client.get("/models", what="say which models it has", timeout=CHECK_SECONDS)
+            except ServerFault as fault:
+                if fault.status is None:
+                    raise EngineFault(f"algorithm.judge: {fault}") from None
+                if fault.status in (401, 403):
+                    raise EngineFault(f"algorithm.judge: {fault}: {WRONG_SETTINGS[fault.status]}") from None
+            except RequestRefusedFault:
+                pass
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
-        return _write_requests(self, question)
+        messages = [{"role": "system", "content": self.system}] if self.system else []
+        filled = fill_prompt(self.prompt, question, max_characters=MAX_PLACE_CHARACTERS)
+        request: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": filled}]}
+        request["max_tokens"] = self.max_tokens
+        if self.temperature is not None:
+            request["temperature"] = self.temperature
+        how: dict[str, Any] = {"pattern": self.pattern, "lowest": self.lowest, "highest": self.highest}
+        if self.choices:
+            how = {"choices": [list(choice) for choice in self.choices]}
+        seeds = [{} if self.seed is None else {"seed": self.seed + sample} for sample in range(self.samples)]
+        return [{"request": request | seed | dict(self.body), **how} for seed in seeds]
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
         if asked:
             with self._open_client() as client:
-                requests = [sample["request"] for sample in asked]
-                yield from self._make_calls(client).settle_all(requests, concurrency=self.concurrency)
+                yield from _Asking(self, client).settle_all([sample["request"] for sample in asked])
 
     def explain(self, judgement: Judgement) -> str:
-        return explain_failure(judgement, self.url)
+        last, num = judgement.calls[-1], len(judgement.calls)
+        times = "once" if num == 1 else f"{num} times"
+        if last.answered is not None:
+            said = quote_line(last.answered, limit=120)
+            return (
+                f"the model at {self.url} was asked {times} and gave {last.fault} (it said: {said!r}); have the prompt "
+                "ask for what is read, read what it says with `pattern` or `choices`, or declare a `fallback`"
+            )
+        if _has_wrong_setting(last.fault):
+            return last.fault
+        return f"{last.fault} (asked {times}), then go on with --resume, or declare a `fallback`"
 
     def read_score(self, text: str) -> float | str:
         if self.choices:
@@ -231,65 +276,17 @@ class EndpointJudge(Part, slot="judge"):
     def _open_client(self) -> ServerClient:
         return ServerClient(self.url, setting=SETTING, headers=self._make_headers)
 
-    def _make_calls(self, client: ServerClient) -> EndpointCalls:
-        return EndpointCalls(
-            client=client,
-            read_score=self.read_score,
-            timeout=self.timeout,
-            retries=self.retries,
-            retry_seconds=self.retry_seconds,
-            seeds=self.samples,
-            fallback=self.fallback,
-        )
-
     def _make_headers(self) -> dict[str, str]:
-        return _write_headers(self.api_key)
-
-
-def _write_headers(api_key: str | None) -> dict[str, str]:
-    """The headers that show a key; one that no header may hold is refused, since http.client would show it."""
-    if not api_key:
-        return {}
-    key = resolve_references(api_key).strip()
-    if not key.isascii() or not key.isprintable():
-        raise ConfigError(
-            "algorithm.judge.api_key: the key holds a character that no header may; look at the variable that it comes "
-            "from, where a line end in the middle is the usual one"
-        )
-    return {"Authorization": f"Bearer {key}"}
-
-
-def _check_settings(judge: EndpointJudge) -> None:
-    """Refuse a URL, a pattern, bounds, samples or a prompt that cannot be meant."""
-    try:
-        read_url(judge.url, SETTING)
-        groups = re.compile(judge.pattern).groups
-    except ConfigError as error:
-        raise ValueError(str(error).removeprefix(f"{SETTING}: ")) from None
-    except re.error as error:
-        raise ValueError(f"pattern {judge.pattern!r} is no regular expression: {error}") from None
-    if groups != 1:
-        raise ValueError(f"pattern {judge.pattern!r} has {groups} groups; put the score alone into ( )")
-    if judge.lowest is not None and judge.highest is not None and judge.lowest >= judge.highest:
-        raise ValueError(f"lowest {judge.lowest:g} is not below highest {judge.highest:g}; no number would be a score")
-    if judge.samples > 1 and (judge.temperature == 0 or judge.seed is None):
-        raise ValueError("several samples at temperature 0, or without a seed, are one; raise temperature, give a seed")
-    check_prompt(judge.prompt)
-
-
-def _write_requests(judge: EndpointJudge, question: JudgeQuestion) -> list[Mapping[str, Any]]:
-    messages = [{"role": "system", "content": judge.system}] if judge.system else []
-    filled = fill_prompt(judge.prompt, question, max_characters=MAX_PLACE_CHARACTERS)
-    request: dict[str, Any] = {"model": judge.model, "messages": [*messages, {"role": "user", "content": filled}]}
-    request["max_tokens"] = judge.max_tokens
-    if judge.temperature is not None:
-        request["temperature"] = judge.temperature
-    reading = {"pattern": judge.pattern, "lowest": judge.lowest, "highest": judge.highest}
-    how = {"choices": [list(choice) for choice in judge.choices]} if judge.choices else reading
-    return [
-        {"request": request | ({} if judge.seed is None else {"seed": judge.seed + sample}) | dict(judge.body), **how}
-        for sample in range(judge.samples)
-    ]
+        """The headers that show the key; one that no header may hold is refused, since http.client would show it."""
+        if not self.api_key:
+            return {}
+        key = resolve_references(self.api_key).strip()
+        if not key.isascii() or not key.isprintable():
+            raise ConfigError(
+                "algorithm.judge.api_key: the key holds a character that no header may; look at the variable that it "
+                "comes from, where a line end in the middle is the usual one"
+            )
+        return {"Authorization": f"Bearer {key}"}
 
 
 # Calls of an OpenAI-compatible server: one question, asked until an answer has a score or the retries are spent.
@@ -309,36 +306,17 @@ UNREADABLE = "an answer without a score"
 """What the fault of a call begins with whose answer came and could not be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndpointCalls:
-    """How one server is asked."""
+@dataclass(frozen=True)
+class _Asking:
+    """A judge's server being asked."""
 
+    judge: EndpointJudge
     client: ServerClient
-    read_score: Callable[[str], float | str]
-    timeout: float
-    retries: int
-    retry_seconds: float
-    """How long to wait after a failure; twice as long each time."""
-    seeds: int
-    """How far the seeds of two tries are apart, so that those of samples never meet."""
-    fallback: float | None
 
-    def check_server(self) -> None:
-        """Raise where nobody listens, or the key is not taken; which models there are is the server's own affair."""
-        try:
-            self.client.get("/models", what="say which models it has", timeout=CHECK_SECONDS)
-        except ServerFault as fault:
-            if fault.status is None:
-                raise EngineFault(f"algorithm.judge: {fault}") from None
-            if fault.status in (401, 403):
-                raise EngineFault(f"algorithm.judge: {fault}: {WRONG_SETTINGS[fault.status]}") from None
-        except RequestRefusedFault:
-            pass
-
-    def settle_all(self, requests: Sequence[Mapping[str, Any]], *, concurrency: int) -> Iterator[tuple[int, Judgement]]:
+    def settle_all(self, requests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
         """Ask several at a time; after one without a score, nothing is begun that is not under way."""
         stop = Event()
-        with ThreadPoolExecutor(min(concurrency, len(requests))) as pool:
+        with ThreadPoolExecutor(min(self.judge.concurrency, len(requests))) as pool:
             futures = {pool.submit(self.settle, request, stop): place for place, request in enumerate(requests)}
             try:
                 for future in as_completed(futures):
@@ -360,27 +338,25 @@ class EndpointCalls:
     def settle(self, request: Mapping[str, Any], stop: Event) -> Judgement:
         """Ask until an answer has a score; once `stop` is set, nothing is asked any more."""
         calls: list[JudgeCall] = []
-        for _ in range(1 + self.retries):
-            if stop.is_set() or (calls and self._wait(calls, stop)):
+        judge = self.judge
+        for number in range(1 + judge.retries):
+            if number and calls[-1].answered is None:  # a server that failed is given a while
+                stop.wait(min(judge.retry_seconds * 2 ** (number - 1), MAX_WAIT_SECONDS))
+            if stop.is_set():
                 return Judgement(score=None, calls=tuple(calls))
             # Another seed for another answer; where none came, the same is asked: luck with a network moves no score.
             num_answers = sum(call.answered is not None for call in calls)
-            seed = {"seed": request["seed"] + num_answers * self.seeds} if isinstance(request.get("seed"), int) else {}
+            seed = (
+                {"seed": request["seed"] + num_answers * judge.samples} if isinstance(request.get("seed"), int) else {}
+            )
             call, score, is_final = self._call({**request, **seed})
             calls.append(call)
             if score is not None:
                 return Judgement(score=score, calls=tuple(calls))
             if is_final:
                 break
-        is_setting_wrong = _find_wrong_setting(calls[-1].fault) is not None
-        score = None if is_setting_wrong else self.fallback
+        score = None if _has_wrong_setting(calls[-1].fault) else judge.fallback
         return Judgement(score=score, calls=tuple(calls), is_fallback=score is not None)
-
-    def _wait(self, calls: list[JudgeCall], stop: Event) -> bool:
-        """Wait before a server is asked again that failed; whether it shall not be asked any more."""
-        if calls[-1].answered is not None:
-            return False
-        return stop.wait(min(self.retry_seconds * 2 ** (len(calls) - 1), MAX_WAIT_SECONDS))
 
     def _call(self, request: Mapping[str, Any]) -> tuple[JudgeCall, float | None, bool]:
         """One call: what came of it, the score, and whether another one would come to the same."""
@@ -390,44 +366,24 @@ class EndpointCalls:
             return JudgeCall(answered=answered, fault=fault, seconds=round(time.monotonic() - began, 4))
 
         try:
-            answer = self.client.post(ROUTE, request, what="judge an answer", timeout=self.timeout)
+            answer = self.client.post(ROUTE, request, what="judge an answer", timeout=self.judge.timeout)
         except RequestRefusedFault as fault:
             return end(None, str(fault)), None, True
         except ServerFault as fault:
             if fault.status in WRONG_SETTINGS:
                 return end(None, f"{fault}: {WRONG_SETTINGS[fault.status]}"), None, True
             return end(None, str(fault)), None, False
-        text = _find_text(answer)
-        if text is None:
+        try:
+            text = answer["choices"][0]["message"]["content"]
+        except (TypeError, KeyError, IndexError):
+            text = None
+        if not isinstance(text, str):
             return end(None, "the server answered with no message of a model"), None, False
-        score = self.read_score(text)
+        score = self.judge.read_score(text)
         if isinstance(score, str):
             return end(text, f"{UNREADABLE}: {score}"), None, False
         return end(text, ""), score, False
 
 
-def explain_failure(judgement: Judgement, url: str) -> str:
-    last, num = judgement.calls[-1], len(judgement.calls)
-    times = "once" if num == 1 else f"{num} times"
-    if last.answered is not None:
-        said = quote_line(last.answered, limit=120)
-        return (
-            f"the model at {url} was asked {times} and gave {last.fault} (it said: {said!r}); have the prompt ask for "
-            "what is read, read what it says with `pattern` or `choices`, or declare a `fallback`"
-        )
-    if _find_wrong_setting(last.fault) is not None:
-        return last.fault
-    return f"{last.fault} (asked {times}), then go on with --resume, or declare a `fallback`"
-
-
-def _find_wrong_setting(fault: str) -> str | None:
-    return next((advice for advice in WRONG_SETTINGS.values() if fault.endswith(advice)), None)
-
-
-def _find_text(answer: Any) -> str | None:
-    """The text of the first choice of a completion; None where there is none."""
-    try:
-        text = answer["choices"][0]["message"]["content"]
-    except (TypeError, KeyError, IndexError):
-        return None
-    return text if isinstance(text, str) else None
+def _has_wrong_setting(fault: str) -> bool:
+    return any(fault.endswith(advice) for advice in WRONG_SETTINGS.values())

@@ -73,7 +73,17 @@ class LiveJudge:
         }
         if unsettled:
             self._settle(self._part, self._record, unsettled, update)
-        return [self._average(self._record, of_question, cost, update) for of_question in digests]
+        averages = []
+        for of_question in digests:
+            scores = []
+            for digest in of_question:
+                settled = self._record.find(digest)
+                assert settled is not None, "everything that was asked is settled by now"
+                assert settled.judgement.score is not None, "what is settled has a score"
+                cost.count(digest, settled, update)
+                scores.append(settled.judgement.score)
+            averages.append(scores[0] if len(scores) == 1 else math.fsum(scores) / len(scores))
+        return averages
 
     def _settle(self, part: RecordedJudge, record: JudgeRecord, unsettled: dict[str, Any], update: int) -> None:
         """Ask what has no answer yet; whatever comes back is written down before anything else happens."""
@@ -91,16 +101,6 @@ class LiveJudge:
                     trouble = part.explain(judgement)
         if trouble:
             raise EngineFault(f"{where}: {trouble}")
-
-    def _average(self, record: JudgeRecord, digests: Sequence[str], cost: JudgeCost, update: int) -> float:
-        scores = []
-        for digest in digests:
-            settled = record.find(digest)
-            assert settled is not None, "everything that was asked is settled by now"
-            assert settled.judgement.score is not None, "what is settled has a score"
-            cost.count(digest, settled, update)
-            scores.append(settled.judgement.score)
-        return scores[0] if len(scores) == 1 else math.fsum(scores) / len(scores)
 
 
 # The record of a judge: a line of JSON for everything that it was asked, in the run's folder.

@@ -16,7 +16,6 @@ from groupwise.parts.slots import Draw
 from groupwise.rollout.judges.protocol import JudgeQuestion
 from groupwise.rollout.measures.segment_cuts import cut_after_separators, take_sampled
 from groupwise.rollout.measures.tools import Tools
-from groupwise.system.errors import TrainingError
 
 
 class JudgeScore(Part, slot="measure"):
@@ -110,27 +109,25 @@ class JudgedSegments(Part, slot="measure"):
     """Segments that a response has at most."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        attempts = [trajectory for group in groups for trajectory in group]
-        ends = [[self._cut(step, tools) for step in trajectory.steps] for trajectory in attempts]
-        questions = [
-            question
-            for trajectory, ends_of_attempt in zip(attempts, ends, strict=True)
-            for step, ends_of_step in zip(trajectory.steps, ends_of_attempt, strict=True)
-            for question in _write_questions(trajectory, step, ends_of_step, tools)
-        ]
-        answers = tools.judge(questions) if questions else []
-        if len(answers) != len(questions):
-            raise TrainingError(
-                f"the judge gave {len(answers)} numbers for {len(questions)} questions; give one for each"
-            )
-        scores, of_attempt = iter(answers), iter(ends)
-        return [
-            [
-                [{"judged_ends": own, "judged_scores": [float(next(scores)) for _ in own]} for own in next(of_attempt)]
-                for _ in group
-            ]
-            for group in groups
-        ]
+        questions, facts = list[JudgeQuestion](), list[list[list[dict[str, Any]]]]()
+        for group in groups:
+            facts.append([])
+            for trajectory in group:
+                facts[-1].append([{"judged_ends": self._cut(step, tools)} for step in trajectory.steps])
+                for step, told in zip(trajectory.steps, facts[-1][-1], strict=True):
+                    for begin, end in zip([0, *told["judged_ends"]], told["judged_ends"], strict=False):
+                        question = JudgeQuestion(
+                            task=trajectory.task,
+                            context=step.observation or "",
+                            answer=tools.text(step.response_ids[step.forced + begin : step.forced + end]),
+                            said=tools.text(step.response_ids[: step.forced + begin]),
+                            facts=step.facts,
+                        )
+                        questions.append(question)
+        scores = iter(tools.judge(questions) if questions else [])
+        for told in [told for group in facts for attempt in group for told in attempt]:
+            told["judged_scores"] = [float(next(scores)) for _ in told["judged_ends"]]
+        return facts
 
     def _cut(self, step: Step, tools: Tools) -> list[int]:
         sampled = take_sampled(step)
@@ -141,17 +138,6 @@ class JudgedSegments(Part, slot="measure"):
             separators=self.separators,
             min_tokens=self.min_tokens,
             max_segments=self.max_segments,
-        )
-
-
-def _write_questions(trajectory: Trajectory, step: Step, ends: Sequence[int], tools: Tools) -> Iterator[JudgeQuestion]:
-    for begin, end in zip([0, *ends], ends, strict=False):
-        yield JudgeQuestion(
-            task=trajectory.task,
-            context=step.observation or "",
-            answer=tools.text(step.response_ids[step.forced + begin : step.forced + end]),
-            said=tools.text(step.response_ids[: step.forced + begin]),
-            facts=step.facts,
         )
 
 

@@ -1,0 +1,254 @@
+"""What runs inside a worker, and what a run and its workers say to one another.
+
+They speak in lines of JSON, which run nothing where they are read. A line of calls is a list of
+`[number, environment, what, ...]`, answered one by one, in order. A line of answer is `[number, what, ...]` with the
+number of its call, so that nothing but the answer that is due is taken for it: not an answer to an earlier call, and
+not what a copy of the worker says, which an environment forked.
+
+This module imports no torch: a worker is an interpreter of its own that holds environments and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import to_json
+
+from groupwise.data.records import StopReason, Task
+from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
+from groupwise.envs.mixture import has_vocabulary
+from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
+from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
+from groupwise.parts.part import Slot
+from groupwise.rollout.environment_runner import Advice, Fault, InProcess, NoExpert, call_guarded, fault_of
+from groupwise.system.errors import EnvironmentFault
+from groupwise.system.sandbox import die_with_parent
+
+MAX_ANSWER_BYTES = 2**23
+"""Of one answer: above what an observation, its key and a step's facts can take, however they are written."""
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has made its environment part and waits for calls."""
+
+    pid: int
+
+
+Answer = Observation | Outcome | Advice | Ready
+
+
+def serve(descriptor: int) -> None:
+    """Answer calls until told to stop (null) or the connection ends.
+
+    The first line is `[number, config, splits]`; its answer, ready or a fault, says whether the worker is. Where splits
+    are named, the environment's tasks and words are asked for first: what ends a process then ends this one.
+    """
+    os.set_inheritable(descriptor, False)  # programs that an environment starts must not hold the connection open
+    die_with_parent(os.getppid())
+    owner = os.getpid()
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as lines:
+        number, config, splits = json.loads(lines.readline())
+        host = _open_host(config, splits)
+        _send(connection, owner, write_answer(number, host if isinstance(host, Fault) else Ready(owner)))
+        while isinstance(host, InProcess) and (calls := json.loads(lines.readline() or b"null")) is not None:
+            for number, key, what, *words in calls:
+                if what == "close":
+                    host.close([key])
+                    continue
+                try:  # an answer that cannot be written is a fault of its environment
+                    answer = write_answer(number, _make_call(host, key, what, words))
+                except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the run
+                    host.close([key])
+                    answer = write_answer(number, fault_of(error))
+                # Sent at once, so that the run knows which environment is being worked on.
+                _send(connection, owner, answer)
+
+
+def _send(connection: socket.socket, owner: int, line: bytes) -> None:
+    if os.getpid() != owner:  # a copy of the worker, which an environment forked and let return
+        os._exit(1)
+    try:
+        connection.sendall(line)
+    except OSError:  # the run is gone, or an environment has closed what leads to it
+        os._exit(1)
+
+
+def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
+    # Importing somebody's module may raise anything, and the run should hear of it.
+    try:
+        env = cast(EnvironmentPart, Slot("env").fill(config))
+        for split in splits:
+            ask_panel(env, split)
+        if splits and has_vocabulary(env):
+            ask_vocabulary(env)
+        if splits:
+            ask_instruction(env)
+        return InProcess(env)
+    except BaseException as error:
+        return fault_of(error)
+
+
+def _make_call(host: InProcess, key: int, what: str, words: Sequence[Any]) -> Answer:
+    if what == "act":
+        return host.act({key: words[0]})[key]
+    if what == "open":
+        name, env, split, seed, payload, tags = words
+        task = Task(id=name, env=env, split=split, seed=seed, payload=read_payload(payload), tags=tuple(tags))
+        return host.open({key: task})[key]
+    if what == "fork":
+        return host.observe(key) if words[0] is None else host.fork(words[0], [key])[key]
+    return host.ask_experts([key])[key]
+
+
+# Calls, as the run writes them.
+
+
+class EncodedCall(NamedTuple):
+    """A call as JSON, encoded once, however often it is sent: open an environment, copy or drop it, act, ask."""
+
+    what: str
+    """open, fork, act, ask or close; a close is not answered."""
+    words: str
+    """The call as JSON, without what tells it from other calls."""
+
+
+CLOSE = EncodedCall("close", '"close"')
+ASK = EncodedCall("ask", '"ask"')
+SHOW_FORK = EncodedCall("fork", '"fork",null')
+"""In place of the copying, where a copy is brought back: its source's actions lead there, and it shows where it is."""
+
+
+def write_open(task: Task) -> EncodedCall:
+    """The call that opens an environment; EnvironmentFault where the task cannot be written."""
+    payload = write_payload(task.payload)
+    words = ("open", task.id, task.env, task.split, task.seed, payload, task.tags)
+    return EncodedCall("open", json.dumps(words)[1:-1])
+
+
+def write_act(action: str) -> EncodedCall:
+    return EncodedCall("act", f'"act",{json.dumps(action)}')
+
+
+def write_fork(source: int) -> EncodedCall:
+    """The call that copies the environment of a key."""
+    return EncodedCall("fork", f'"fork",{source}')
+
+
+def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
+    """A line of calls: the number of each, the environment's key, and the call."""
+    listed = ",".join([f"[{number},{key},{call.words}]" for number, key, call in calls])
+    return f"[{listed}]\n".encode()
+
+
+def write_line(value: object) -> bytes:
+    """Any JSON value as a line; halves of characters survive it."""
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def write_payload(value: object) -> Any:
+    """A task's payload, so written that it comes back equal: JSON has no tuples, and only text names things."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is list:
+        return [write_payload(entry) for entry in value]  # type: ignore[attr-defined]
+    if kind is tuple:
+        return {"tuple": [write_payload(entry) for entry in value]}  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return {"pairs": [[write_payload(name), write_payload(entry)] for name, entry in value.items()]}
+    raise EnvironmentFault(f"the task's payload holds {show_value(value)}; give JSON values alone")
+
+
+def read_payload(value: Any) -> Any:
+    """What `write_payload` wrote."""
+    if type(value) is list:
+        return [read_payload(entry) for entry in value]
+    if type(value) is dict and "tuple" in value:
+        return tuple(read_payload(entry) for entry in value["tuple"])
+    if type(value) is dict:
+        return {read_payload(name): read_payload(entry) for name, entry in value["pairs"]}
+    return value
+
+
+# Answers: written in the worker, and read in the run, where every field is checked once more, since a worker is where
+# somebody else's code runs.
+
+
+def write_answer(number: int, answer: Answer) -> bytes:
+    """An answer to the call of a number, as a line."""
+    words: tuple[Any, ...]
+    if isinstance(answer, Outcome):
+        ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
+        seen = _observation_words(answer.observation)
+        words = ("outcome", seen, answer.reward, ending, answer.note, answer.facts)
+    elif isinstance(answer, Observation):
+        words = ("observation", *_observation_words(answer))
+    elif isinstance(answer, Fault):
+        words = ("fault", answer.reason.value, answer.message)
+    elif isinstance(answer, Ready):
+        words = ("ready", answer.pid)
+    else:
+        words = ("no expert",) if isinstance(answer, NoExpert) else ("advice", answer)
+    return to_json((number, *words), inf_nan_mode="constants") + b"\n"
+
+
+def read_answer(line: bytes) -> tuple[int, Answer]:
+    """The call's number and the answer; ValueError for what is no answer at all."""
+    try:
+        number, what, *words = json.loads(line)
+        read = _READ[what]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError("no answer") from None
+    if type(number) is not int:
+        raise ValueError("no answer")
+    return number, call_guarded(read, *words)
+
+
+def _observation_words(seen: Observation) -> tuple[Any, ...]:
+    return (seen.text, seen.state_key, seen.admissible, seen.goal)
+
+
+def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observation:
+    listed = tuple(admissible) if type(admissible) is list else admissible
+    return to_plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
+
+
+def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) -> Outcome:
+    terminated, truncated, accepted, success = ending
+    outcome = Outcome(
+        observation=_read_observation(*seen),
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        accepted=accepted,
+        success=success,
+        note=note,
+        facts=facts,
+    )
+    return to_plain_outcome(outcome)
+
+
+def _read_fault(reason: Any, message: Any) -> Fault:
+    return Fault(reason=StopReason(reason), message=str(message))
+
+
+def _tuples(key: Any) -> Any:
+    """A key as it was: what JSON writes as a list was a tuple."""
+    return tuple(map(_tuples, key)) if type(key) is list else key
+
+
+_READ: Mapping[str, Callable[..., Answer]] = {
+    "observation": _read_observation,
+    "outcome": _read_outcome,
+    "advice": to_plain_advice,
+    "no expert": NoExpert,
+    "fault": _read_fault,
+    "ready": lambda pid: Ready(int(pid)),
+}
