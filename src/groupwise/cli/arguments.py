@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.screen import errors
+from groupwise.cli.screen import errors, print_line
 from groupwise.methods import build
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.outside import only_reading
@@ -60,7 +60,7 @@ def load_run_file(file: Path, set_: list[str] | None, unset: list[str] | None) -
 
 def print_note(line: str) -> None:
     """Print a note on standard error."""
-    errors().print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
+    print_line(f"note: {line}", to=errors())
 
 
 # Algorithms as the command line names them: by name, by name with options, or as a TOML file.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +15,7 @@ from rich.text import Text
 from groupwise.cli import screen
 from groupwise.report.prompts import RecordedPrompt
 
+Colours = TypeVar("Colours")
 RESPONSE = "response"
 
 # Colour and ground are both given, so that a text can be read on a terminal of any ground.
@@ -39,11 +41,16 @@ SIXTEEN_STYLES = {
 }
 
 
-def choose_styles(console: Console) -> dict[str, str] | None:
-    """The colour of each origin that a console can show; None where it shows none: names take their place."""
+def choose_colours(console: Console, many: Colours, sixteen: Colours) -> Colours | None:
+    """What a console can show of colours; None where it shows none: words or numbers take their place."""
     if not console.is_terminal or console.color_system is None or console.no_color:
         return None
-    return STYLES if console.color_system in ("256", "truecolor") else SIXTEEN_STYLES
+    return many if console.color_system in ("256", "truecolor") else sixteen
+
+
+def choose_styles(console: Console) -> dict[str, str] | None:
+    """The colour of each origin that a console can show."""
+    return choose_colours(console, STYLES, SIXTEEN_STYLES)
 
 
 def describe_colours(origins: Sequence[str], styles: dict[str, str] | None) -> Text:
@@ -88,7 +95,7 @@ def count_origins(origins: Sequence[str]) -> str:
 def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: str) -> None:
     """Print a recorded prompt and the response to it, coloured by origin, then every token."""
     styles, responses = choose_styles(console), [RESPONSE] * len(recorded.response_ids)
-    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", soft_wrap=True)
     console.print(describe_colours([*recorded.origins, RESPONSE], styles))
     console.print(lay_out_text(recorded.prompt_texts, recorded.origins, styles), soft_wrap=True)
     console.print(lay_out_text(recorded.response_texts, responses, styles), soft_wrap=True)
@@ -98,9 +105,7 @@ def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: 
 
 def make_token_table(ids: Sequence[int], texts: Sequence[str], origins: Sequence[str]) -> Table:
     """Tokens one a line, with id, text and origin."""
-    table = Table(box=None, pad_edge=False)
-    for name, side in (("place", "right"), ("id", "right"), ("token", "left"), ("origin", "left")):
-        table.add_column(name, justify="right" if side == "right" else "left")
+    table = screen.make_table("place", "id", "token", "origin", align="rrl")
     for place, (number, shown, origin) in enumerate(zip(ids, texts, origins, strict=True)):
         table.add_row(str(place), str(number), Text(repr(screen.escape_recorded(shown))), str(origin))
     return table

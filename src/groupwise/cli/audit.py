@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,7 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
-from groupwise.cli.screen import errors, file_progress, format_share, output, print_json, shorten
+from groupwise.cli.screen import (
+    errors,
+    file_progress,
+    format_share,
+    make_table,
+    output,
+    print_json,
+    print_line,
+    shorten,
+)
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
@@ -21,7 +31,6 @@ from groupwise.report.audit import Audit, Census, HistoryLevel, Mover, RecipeCol
 from groupwise.report.audit_tokens import TokenColumn
 from groupwise.report.explained_step import AGREEMENT
 from groupwise.report.groups import find_underived
-from groupwise.store import RolloutsChunk
 from groupwise.store.formats import is_run, open_rollouts
 from groupwise.store.run_folder import CONFIG
 from groupwise.system.errors import ConfigError
@@ -53,40 +62,24 @@ def audit(
         algorithms |= _load_own_algorithm(file)
     rollouts = open_rollouts(file, format=format, columns=read_column_map(map_))
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
-        chunks = ChunkTables(rollouts.chunks(progress=progress, keeps_tokens=gives_token_credit(algorithms)))
         comparison = JournalComparison(file, algorithms) if is_run(file) else None
-        tables = chunks if comparison is None else comparison.compare(chunks)
-        result = audit_tables(
-            tables,
-            algorithms,
-            depth=depth,
-            gamma=gamma,
-            read_tokens=chunks.read_tokens,
-        )
+        token_rows: list[dict[str, Any]] = []
+
+        def make_tables() -> Iterator[StepTable]:
+            for chunk in rollouts.chunks(progress=progress, keeps_tokens=gives_token_credit(algorithms)):
+                token_rows[:], table = chunk.tokens, chunk.table()
+                if comparison is not None:
+                    comparison.note_differing(table)
+                yield table
+
+        read_tokens = partial(TokenTable.from_rows, rows=token_rows)  # of the table that was handed over last
+        result = audit_tables(make_tables(), algorithms, depth=depth, gamma=gamma, read_tokens=read_tokens)
     if comparison is not None and (words := comparison.describe()):
-        errors().print(escape(words), highlight=False, soft_wrap=True)
+        print_line(words, to=errors())
     if as_json:
         print_json(result.as_json())
     else:
         _print_audit(result, file)
-
-
-class ChunkTables:
-    """The chunks of a file as tables, one at a time, with the tokens of the one that was handed over last."""
-
-    def __init__(self, chunks: Iterable[RolloutsChunk]) -> None:
-        self._chunks = chunks
-        self._last: RolloutsChunk | None = None
-
-    def __iter__(self) -> Iterator[StepTable]:
-        for chunk in self._chunks:
-            self._last = chunk
-            yield chunk.table()
-
-    def read_tokens(self, table: StepTable) -> TokenTable:
-        """The sampled tokens of the last table; none where the chunks do not keep them."""
-        assert self._last is not None, "a table was handed over"
-        return TokenTable.from_rows(table, self._last.tokens)
 
 
 def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
@@ -96,7 +89,7 @@ def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
     try:
         return {OWN: load_algorithm(folder / CONFIG)}
     except ConfigError as error:
-        errors().print(f"without {OWN} recipe: {escape(str(error))}", highlight=False, soft_wrap=True)
+        print_line(f"without {OWN} recipe: {error}", to=errors())
         return {}
 
 
@@ -111,7 +104,7 @@ def _describe_flaws(census: Census) -> str:
 
 def _print_audit(result: Audit, file: Path) -> None:
     console, census = output(), result.census
-    console.print(f"[bold]Audit of {escape(str(file))}[/]", highlight=False)
+    console.print(f"[bold]Audit of {escape(str(file))}[/]")
     console.print(
         f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
         f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
@@ -128,14 +121,13 @@ def _print_audit(result: Audit, file: Path) -> None:
         _print_token_movers(console, f"Tokens that change most from {escape(first)} to {escape(last)}", result)
     console.print("[bold]Findings[/]")
     for number, finding in enumerate(result.findings, start=1):
-        console.print(f" {number}. {escape(finding)}", highlight=False)
+        console.print(f" {number}. {escape(finding)}")
 
 
 def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
-    table = Table(title="Groups by depth of history (shares of all steps)", title_justify="left", box=None)
     headings = ("depth", "groups", "mean size", "compared", "own only", "alone", "too early", "all equal")
-    for heading in (*headings, "hide histories", "baseline moves", "sign flips"):
-        table.add_column(heading, justify="right")
+    more = ("hide histories", "baseline moves", "sign flips")
+    table = make_table(*headings, *more, align="r", title="Groups by depth of history (shares of all steps)")
     for level in levels:
         table.add_row(
             str(level.depth),
@@ -154,12 +146,9 @@ def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
 
 
 def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
-    table = Table(title="Credit under each recipe", title_justify="left", box=None)
-    table.add_column("recipe", style="bold")
-    for heading in ("compared", "own\nonly", "exactly 0", "mean |A|", "max |A|"):
-        table.add_column(heading, justify="right")
-    for other in recipes:
-        table.add_column(f"flips / r against\n{escape(other.name)}", justify="right")
+    headings = ("recipe", "compared", "own\nonly", "exactly 0", "mean |A|", "max |A|")
+    others = [f"flips / r against\n{escape(other.name)}" for other in recipes]
+    table = make_table(*headings, *others, title="Credit under each recipe", bold=True)
     for column in recipes:
         own = column.own_rollout_steps
         against = [_compare_columns(column, other) for other in recipes]
@@ -178,12 +167,9 @@ def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
 def _make_tokens_table(recipes: list[TokenColumn]) -> Table:
     num = f"{recipes[0].tokens:,}"
     title = f"Credit of {num} sampled tokens under each recipe (recipes without token credit: that of their step)"
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column("recipe", style="bold")
-    for heading in ("train", "exactly 0", "mean |A|", "max |A|", "inside steps"):
-        table.add_column(heading, justify="right")
-    for other in recipes:
-        table.add_column(f"flips / r against {escape(other.name)}", justify="right")
+    headings = ("recipe", "train", "exactly 0", "mean |A|", "max |A|", "inside steps")
+    others = [f"flips / r against {escape(other.name)}" for other in recipes]
+    table = make_table(*headings, *others, title=title, bold=True)
     for column in recipes:
         table.add_row(
             escape(column.name),
@@ -208,9 +194,8 @@ def _compare_columns(column: RecipeColumn | TokenColumn, other: RecipeColumn | T
 def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
     if not movers:
         return
-    table = Table(title=title, title_justify="left", box=None)
-    for heading in ("task", "attempt", "step", "before", "after", "state", "action"):
-        table.add_column(heading, justify="right" if heading in ("before", "after", "step") else "left")
+    headings = ("task", "attempt", "step", "before", "after", "state", "action")
+    table = make_table(*headings, align="llrrrl", title=title)
     for mover in movers:
         table.add_row(
             escape(shorten(str(mover.task), 34)),
@@ -227,9 +212,8 @@ def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
 def _print_token_movers(console: Console, title: str, result: Audit) -> None:
     if not result.token_movers:
         return
-    table = Table(title=title, title_justify="left", box=None)
-    for heading in ("task", "attempt", "step", "token", "id", "before", "after"):
-        table.add_column(heading, justify="left" if heading in ("task", "attempt") else "right")
+    headings = ("task", "attempt", "step", "token", "id", "before", "after")
+    table = make_table(*headings, align="llr", title=title)
     for mover in result.token_movers:
         place = (str(mover.index), str(mover.position), str(mover.token))
         names = escape(shorten(str(mover.task), 34)), escape(str(mover.attempt))
@@ -245,9 +229,6 @@ READ_APART = (
     "`groupwise explain` derives a step as it trained"
 )
 
-_Name = tuple[str, Hashable, int]
-"""A step of a run: TASK@UPDATE, attempt, index."""
-
 
 class JournalComparison:
     """Holds the credit of a run's own recipe, as an audit computes it, against the journal's."""
@@ -258,15 +239,24 @@ class JournalComparison:
             is_compared = own is not None and any(other.config() == own.config() for other in algorithms.values())
             self._own = own if is_compared else None
             self._underived = find_underived(folder) if is_compared else {}
-            self._recorded = _read_credit(folder) if is_compared else {}
+            self._recorded: dict[tuple[str, Hashable, int], float] = {}
+            for number in folder.updates if is_compared else ():
+                for record in folder.journal.trajectories(number):
+                    for row, value in zip(record["steps"], record["credit"], strict=True):
+                        self._recorded[f"{record['task']}@{number}", record["attempt"], row["index"]] = value
         self._differing: set[int] = set(self._underived)
 
-    def compare(self, tables: Iterable[StepTable]) -> Iterator[StepTable]:
-        """Pass the tables on, and note the updates in which the credit is another than the journal's."""
-        for table in tables:
-            if self._own is not None:
-                self._note_differing(table, self._own)
-            yield table
+    def note_differing(self, table: StepTable) -> None:
+        """Note the updates in which the credit of the table's steps is another than the journal's."""
+        if self._own is None:
+            return
+        values = self._own.credit(table).trace.values
+        tasks = [str(table.task_ids[task]) for task in table.task.tolist()]
+        attempts = [table.attempt_ids[attempt] for attempt in table.attempt.tolist()]
+        names = zip(tasks, attempts, table.index.tolist(), strict=True)
+        recorded = np.array([self._recorded.get(name, np.nan) for name in names])
+        for step in np.flatnonzero(~np.isclose(values, recorded, rtol=AGREEMENT, atol=AGREEMENT)).tolist():
+            self._differing.add(int(tasks[step].rpartition("@")[2]))
 
     def describe(self) -> str:
         """In which updates the run's own recipe gives other credit than it trained on, and why; empty = in none."""
@@ -279,23 +269,3 @@ class JournalComparison:
             f"{OWN} recipe does not give the credit that the journal holds in {num} update{'s' if num > 1 else ''}, "
             f"the first of them {first} ({reason}): below stands what it would give the recorded attempts by themselves"
         )
-
-    def _note_differing(self, table: StepTable, own: Algorithm) -> None:
-        values = own.credit(table).trace.values
-        recorded = np.array([self._recorded.get(_name_step(table, step), np.nan) for step in range(len(table))])
-        for step in np.flatnonzero(~np.isclose(values, recorded, rtol=AGREEMENT, atol=AGREEMENT)).tolist():
-            self._differing.add(int(_name_step(table, step)[0].rpartition("@")[2]))
-
-
-def _read_credit(folder: RunFolder) -> dict[_Name, float]:
-    return {
-        (f"{record['task']}@{number}", record["attempt"], row["index"]): value
-        for number in folder.updates
-        for record in folder.journal.trajectories(number)
-        for row, value in zip(record["steps"], record["credit"], strict=True)
-    }
-
-
-def _name_step(table: StepTable, step: int) -> _Name:
-    task, attempt = table.task_ids[table.task[step]], table.attempt_ids[table.attempt[step]]
-    return str(task), attempt, int(table.index[step])

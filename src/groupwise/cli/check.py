@@ -102,17 +102,17 @@ def _faults_as_json(tally: FaultTally, rows: int) -> dict[str, object]:
 
 def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
     console = output()
-    console.print(f"[bold]{escape(str(file))}[/]: {rows} rows, {len(CHECKS)} checks", highlight=False)
+    console.print(f"[bold]{escape(str(file))}[/]: {rows} rows, {len(CHECKS)} checks")
     for check in CHECKS:
         count = tally.counts[check.kind]
         if not count:
-            console.print(f" [green]ok[/]       {check.kind}", highlight=False)
+            console.print(f" [green]ok[/]       {check.kind}")
             continue
         colour = "red" if check.severity == "error" else "yellow"
-        console.print(f" [{colour}]{check.severity:<8}[/] {check.kind}: {count}. {check.meaning}", highlight=False)
+        console.print(f" [{colour}]{check.severity:<8}[/] {check.kind}: {count}. {check.meaning}")
         for fault in tally.examples[check.kind]:
             lines = ", ".join(str(line) for line in fault.lines)
-            console.print(f"          line {lines}: {escape(fault.found)}", highlight=False)
+            console.print(f"          line {lines}: {escape(fault.found)}")
 
 
 @app.command("env")
@@ -174,9 +174,9 @@ def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
     broken = sum(result.status == "broken" for result in results)
     untested = sum(result.status == "not tested" for result in results)
     counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
-    console.print(f"[bold]{escape(name)}[/]: {counts}", highlight=False)
+    console.print(f"[bold]{escape(name)}[/]: {counts}")
     for result in results:
         word, colour = RULE_WORDS[result.status]
-        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}", highlight=False)
+        console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}")
         if result.status == "broken":
-            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]", highlight=False)
+            console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]")

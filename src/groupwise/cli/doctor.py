@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments import Set, Trust, Unset, load_run_file
-from groupwise.cli.screen import output
+from groupwise.cli.screen import print_line
 from groupwise.parts.outside import WITHOUT_TRUST
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import ConfigError
@@ -65,18 +65,17 @@ def doctor(
     trust: Trust = False,
 ) -> None:
     """Look at this machine, test the trainer on it, and say what to mend; exit with status 1 if something is broken."""
-    console = output()
     has_trainer = find_version("torch") is not None and find_version("transformers") is not None
     broken = False
     for finding in _examine(file, out, set_, unset, has_trainer=has_trainer):
         broken |= finding.status == "broken"
         colour = COLOURS[finding.status]
         line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
-        console.print(line, highlight=False, soft_wrap=True)
+        print_line(line, markup=True)
         for row in finding.lines:
-            console.print(f"          {escape(row)}", highlight=False, soft_wrap=True)
+            print_line(f"          {row}")
         if finding.fix:
-            console.print(f"          [bold]Fix:[/] {escape(finding.fix)}", highlight=False, soft_wrap=True)
+            print_line(f"          [bold]Fix:[/] {escape(finding.fix)}", markup=True)
     if broken:
         raise typer.Exit(1)
 

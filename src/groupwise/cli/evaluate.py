@@ -15,10 +15,10 @@ from rich.table import Table
 
 from groupwise.cli.arguments import Set, Trust, Unset, load_run_config, need_trainer
 from groupwise.cli.live import format_success, tell_progress
-from groupwise.cli.screen import errors, format_plain_percent, output, print_json, print_line
+from groupwise.cli.screen import errors, format_plain_percent, make_table, output, print_json, print_line
 
 if TYPE_CHECKING:
-    from groupwise.training.config.run_config import EvaluationConfig, RunConfig
+    from groupwise.training.config.run_config import EvaluationConfig
     from groupwise.training.evaluation.summary import Evaluation, TasksSummary
 
 
@@ -41,7 +41,8 @@ def evaluate(
     need_trainer()
     config = load_run_config(run, set_, unset)
     overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
-    settings = _merge_settings(config, {name: value for name, value in overrides.items() if value is not None})
+    given = {name: value for name, value in overrides.items() if value is not None}
+    settings = type(config.evaluation)(**{**config.evaluation.config(), **given})
     from groupwise.training.checkpoints import open_run_at
     from groupwise.training.evaluation.evaluate import evaluate_run
 
@@ -49,20 +50,14 @@ def evaluate(
         # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
         is_own = not set_ and not unset and settings == config.evaluation.model_copy(update={"split": settings.split})
         keeps = is_own and not dry
-        opened = open_run_at(config, run, checkpoint, read_only=not keeps)
-        with opened:
+        with open_run_at(config, run, checkpoint, read_only=not keeps) as opened:
             evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
-        errors().print("not kept in the journal: the settings are not those of the run", highlight=False)
+        print_line("not kept in the journal: the settings are not those of the run", to=errors())
     if as_json:
         print_json(_evaluation_as_json(evaluation, per_task=per_task))
     else:
         _print_evaluation(output(), run, evaluation, settings, per_task=per_task)
-
-
-def _merge_settings(config: RunConfig, overrides: dict[str, Any]) -> EvaluationConfig:
-    """The run's own settings of an evaluation, with what the command line says on top; both are checked alike."""
-    return type(config.evaluation)(**{**config.evaluation.config(), **overrides})
 
 
 def _show_status(text: str) -> Any:
@@ -80,41 +75,29 @@ def _print_evaluation(
         f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.attempts} "
         f"attempt{'s' if settings.attempts > 1 else ''} each, "
         f"temperature {settings.temperature:g}",
-        highlight=False,
     )
-    console.print(
-        f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)", highlight=False
-    )
+    console.print(f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)")
     by_seed = "  ".join(f"seed {seed}: {format_plain_percent(share)}" for seed, share in evaluation.by_seed.items())
-    console.print(f"         {by_seed}", highlight=False)
+    console.print(f"         {by_seed}")
     if evaluation.attempts_per_task > 1:
-        _print_pass_at(console, evaluation)
-    console.print(f"return   {evaluation.outcome:.3f}\nsteps    {evaluation.steps:.2f}", highlight=False)
+        console.print(f"{f'mean@{evaluation.attempts_per_task}':<9}{format_success(evaluation)}")
+        for line in evaluation.pass_at():
+            fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < evaluation.tasks else ""
+            console.print(f"{f'pass@{line.k}':<9}{format_success(line)}{fewer}")
+    console.print(f"return   {evaluation.outcome:.3f}\nsteps    {evaluation.steps:.2f}")
     if evaluation.tokens is not None:
-        console.print(f"tokens   {evaluation.tokens:.1f}", highlight=False)
-    console.print(f"panel    {evaluation.panel[:12]}", highlight=False)
+        console.print(f"tokens   {evaluation.tokens:.1f}")
+    console.print(f"panel    {evaluation.panel[:12]}")
     if evaluation.faults:
-        console.print(
-            f"[yellow]faults   {evaluation.faults} attempts ended with an error and are not counted[/]", highlight=False
-        )
+        console.print(f"[yellow]faults   {evaluation.faults} attempts ended with an error and are not counted[/]")
     for title, lines in (("family", evaluation.by_tag()), ("task", evaluation.by_task() if per_task else [])):
         if lines:
             console.print()
             console.print(_make_table(title, lines))
 
 
-def _print_pass_at(console: Console, evaluation: Evaluation) -> None:
-    console.print(f"{f'mean@{evaluation.attempts_per_task}':<9}{format_success(evaluation)}", highlight=False)
-    for line in evaluation.pass_at():
-        fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < evaluation.tasks else ""
-        console.print(f"{f'pass@{line.k}':<9}{format_success(line)}{fewer}", highlight=False)
-
-
 def _make_table(title: str, lines: Sequence[TasksSummary]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(title, style="bold")
-    for name in ("tasks", "attempts", "success", "95 % interval", "steps"):
-        table.add_column(name, justify="right")
+    table = make_table(title, "tasks", "attempts", "success", "95 % interval", "steps", bold=True)
     for line in lines:
         low, high = line.interval
         interval = f"{100 * low:.1f} to {100 * high:.1f}" if line.tasks > 1 else ""

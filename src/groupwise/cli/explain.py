@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
-from groupwise.cli.screen import escape_recorded, file_progress, output, print_finite_json, print_line, shorten
+from groupwise.cli.screen import escape_recorded, file_progress, output, print_json, print_line, shorten
 from groupwise.data.task_ids import rank_match
 from groupwise.parts.algorithm import Algorithm
 from groupwise.report.derived_credit import RunStepExplanation, explain_run_step
@@ -160,7 +160,7 @@ def print_step(step: ExplainedStep, *, recipe: str, as_json: bool, method: str =
     `method` is what a run trained with, where the step is of a run.
     """
     if as_json:
-        print_finite_json(step.as_json())
+        print_json(step.as_json())
     else:
         _print_explanation(step, recipe)
         if isinstance(step, RunStepExplanation):
@@ -272,7 +272,7 @@ def _print_dropped(step: ExplainedStep) -> None:
 
 
 def _draw_tree(explanation: Explanation) -> Tree:
-    tree = Tree(f"[bold]{escape(explanation.what)}[/]: {escape(explanation.formula)}", highlight=False)
+    tree = Tree(f"[bold]{escape(explanation.what)}[/]: {escape(explanation.formula)}")
     for member in explanation.members[:MAX_MEMBERS]:
         tree.add(_describe_member(member))
     if len(explanation.members) > MAX_MEMBERS:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from groupwise.cli.arguments import need_trainer
-from groupwise.cli.screen import output, print_json
+from groupwise.cli.screen import print_json, print_line
 from groupwise.system.errors import ConfigError
 
 
@@ -31,7 +31,7 @@ def export(
     if is_exported(run):
         if not push or update is not None or best or merge or out is not None:
             raise ConfigError(f"{run} was exported already; all that is left to do is to send it: --push ACCOUNT/NAME")
-        _print_address(push_folder(run, push, private=not public))
+        print_line(f"pushed to {push_folder(run, push, private=not public)}")
         return
     exported = export_run(run, out, update=update, best=best, merge=merge)
     address = push_folder(exported.folder, push, private=not public) if push else None
@@ -40,18 +40,8 @@ def export(
         print_json(facts | {"pushed_to": address})
         return
     what = "the adapter" if exported.is_adapter else "the model"
-    console = output()
-    console.print(
-        f"{exported.folder}: {what} after update {exported.update}, with its tokenizer and a card",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    print_line(f"{exported.folder}: {what} after update {exported.update}, with its tokenizer and a card")
     if address:
-        _print_address(address)
+        print_line(f"pushed to {address}")
     elif exported.is_adapter:
-        console.print("--merge writes a whole model, which needs no other folder", highlight=False, markup=False)
-
-
-def _print_address(address: str) -> None:
-    output().print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)
+        print_line("--merge writes a whole model, which needs no other folder")

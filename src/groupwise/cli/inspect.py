@@ -2,28 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
-from groupwise.cli import inspect_views as views
 from groupwise.cli.arguments import Trust
-from groupwise.cli.attributed_tokens import print_recorded_prompt
+from groupwise.cli.attributed_tokens import choose_colours, print_recorded_prompt
 from groupwise.cli.explain import print_step
-from groupwise.cli.inspect_views import attempt_as_json, list_joined
-from groupwise.cli.screen import errors, output, print_finite_json
+from groupwise.cli.screen import errors, escape_recorded, make_table, output, print_json, print_line, shorten
 from groupwise.data.task_ids import find_task
-from groupwise.report.derived_credit import explain_run_step
-from groupwise.report.groups import PlayedGroup, describe_underived, find_attempt, read_groups
-from groupwise.report.overview import list_verdicts, read_update_lines
+from groupwise.report.derived_credit import (
+    choose_shade,
+    describe_company,
+    explain_run_step,
+    find_reach,
+    shade_tokens,
+)
+from groupwise.report.explained_step import choose_pairs
+from groupwise.report.groups import (
+    PlayedAttempt,
+    PlayedGroup,
+    PlayedStep,
+    describe_missing_details,
+    describe_requests,
+    describe_set_aside,
+    describe_underived,
+    find_attempt,
+    read_groups,
+)
+from groupwise.report.number_format import (
+    NO_NUMBER,
+    format_compact,
+    format_count,
+    format_number,
+    format_percent,
+    format_points,
+    format_seconds,
+    format_signed,
+    shorten_hash,
+)
+from groupwise.report.overview import (
+    describe_lag,
+    describe_penalties,
+    find_penalised_updates,
+    list_verdicts,
+    read_update_lines,
+)
 from groupwise.report.prompts import GoalLookup, TokenTexts, read_prompt
-from groupwise.report.rescue import rescue_of
+from groupwise.report.rescue import (
+    describe_guidance,
+    describe_origin,
+    describe_recalled,
+    describe_shaping,
+    format_sizes,
+    rescue_of,
+)
 from groupwise.system.errors import ConfigError
 from groupwise.training.differences import compare_runs
+from groupwise.training.evaluation.summary import PanelScore, describe_when
 from groupwise.training.run_reader import RunFolder
+
+PLUS, MINUS = "bright_blue", "dark_orange"
+STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"
+HALF = 8
+"""Characters on either side of the middle of a bar."""
 
 
 def inspect(
@@ -60,7 +110,7 @@ def inspect(
             _show_overview(folder, as_json=as_json)
             return
         for reason in folder.list_untrusted(with_env=task is not None):  # an attempt is shown with its goal
-            errors().print(f"[dim]{escape(reason)}[/]", highlight=False, soft_wrap=True)
+            print_line(f"[dim]{escape(reason)}[/]", markup=True, to=errors())
         groups = read_groups(folder, update)
         if task is None:
             _show_groups(folder, update, groups, as_json=as_json)
@@ -99,47 +149,388 @@ def _check_options(
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
-    lines, verdicts = read_update_lines(folder), list_verdicts(folder)
+    """The updates of a run, one a line."""
+    lines, verdicts, console = read_update_lines(folder), list_verdicts(folder), output()
+    alarms, changes = folder.journal.alarms(), folder.journal.changes()
     if as_json:
-        events = {"alarms": folder.journal.alarms(), "changes": folder.journal.changes()}
-        print_finite_json({"panels": folder.panels, "updates": lines, "evaluations": verdicts} | events)
+        updates = {"panels": folder.panels, "updates": lines, "evaluations": verdicts}
+        print_json(updates | {"alarms": alarms, "changes": changes})
+        return
+    env = (folder.setting("env") or {}).get("kind", "")
+    console.print(
+        f"[bold]{escape(folder.name)}[/]: {escape(folder.describe_method())}{escape(f' on {env}' if env else '')}"
+    )
+    if folder.panels:
+        named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.panels.items())
+        console.print(f"[dim]panels: {named}[/]")
+    if lag := describe_lag(folder):
+        print_line(f"attempts played {lag}")
+    if not lines:
+        console.print("no update yet")
     else:
-        views.print_overview(folder, folder.describe_method(), lines, verdicts)
+        has_rescued = any(line.rescued for line in lines)
+        rescued = ["rescued"] if has_rescued else []
+        table = make_table("update", "success", "return", "steps", "compared", *rescued, "loss", "time", align="r")
+        for line in lines:
+            table.add_row(
+                str(line.number),
+                format_percent(line.success),
+                format_number(line.returned, 3),
+                format_number(line.steps, 1),
+                format_percent(line.compared),
+                *([format_percent(line.rescued)] if has_rescued else []),
+                format_number(line.loss, 4),
+                format_seconds(line.seconds),
+            )
+        console.print(table)
+    if penalised := describe_penalties(find_penalised_updates(folder), len(lines)):
+        print_line(f"[{MINUS}]{escape(penalised)}[/]", markup=True)
+    for said in [*(alarm.line for alarm in alarms), *(change.line for change in changes)]:
+        print_line(f"[{MINUS}]{escape(said)}[/]", markup=True)
+    for verdict in verdicts:
+        for score in verdict.scores:
+            words = _format_score(score, verdict.measure)
+            played = f"[dim](panel {shorten_hash(score.panel)})[/]"
+            console.print(f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}")
 
 
-def _show_groups(folder: RunFolder, number: int, groups: list[PlayedGroup], *, as_json: bool) -> None:
+def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], *, as_json: bool) -> None:
+    """The groups of an update, one a line."""
+    console, faults = output(), folder.journal.faults(number)
     if as_json:
-        summaries = [views.summarise_group(group) for group in groups]
-        more = {"faults": folder.journal.faults(number), "underived": describe_underived(groups)}
-        print_finite_json({"update": number, "groups": summaries} | more)
-    else:
-        views.print_groups(folder, number, groups)
+        data = {"update": number, "groups": [_summarise_group(group) for group in groups], "faults": faults}
+        print_json(data | {"underived": describe_underived(groups)})
+        return
+    num_silent, has_pairs = sum(not group.teaches for group in groups), any(group.pairs is not None for group in groups)
+    rescues = {group.task: rescue for group in groups if (rescue := rescue_of(group))}
+    rescued = sum(rescue.is_rescued for rescue in rescues.values())
+    console.print(
+        f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(groups), 'group')}, "
+        f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}",
+    )
+    for fault in faults:
+        place = f"{fault['task']}, attempt {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
+        console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}")
+    if not groups:
+        return
+    _print_underived(groups)
+    names = ("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|")
+    table = make_table(*names, *(["pairs"] if has_pairs else []), "", align="lrrrrrrrrl" if has_pairs else "lrrrrrrrl")
+    for group in groups:
+        summary, rescue = _summarise_group(group), rescues.get(group.task)
+        mark = "rescued" if rescue and rescue.is_rescued else ""
+        table.add_row(
+            escape(group.task),
+            str(summary["attempts"]),
+            NO_NUMBER if summary["solved"] is None else str(summary["solved"]),
+            " ".join(format_compact(outcome) for outcome in group.outcomes[:8])
+            + (" …" if len(group.outcomes) > 8 else ""),
+            format_number(group.spread, 3),
+            str(summary["steps"]),
+            NO_NUMBER if group.num_compared is None else str(group.num_compared),
+            format_number(summary["mean_credit_size"], 3),
+            *([format_compact(len(group.pairs or ()))] if has_pairs else []),
+            mark if group.teaches else "[dark_orange]teaches nothing[/]",
+        )
+    console.print(table)
+    for group in groups:
+        if group.set_aside:
+            console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}")
+    if rescues:
+        console.print("\nwhat was done for them")
+        headings = ("task", "recalled", "shaped", "guidance", "|credit| without", "with")
+        table = make_table(*headings, align="llllr")
+        for rescue in rescues.values():
+            done = (describe_recalled(rescue), describe_shaping(rescue), describe_guidance(rescue))
+            table.add_row(escape(rescue.task), *done, *format_sizes(rescue))
+        console.print(table)
+
+
+def _print_underived(groups: Sequence[PlayedGroup]) -> None:
+    for words in (describe_underived(groups), describe_missing_details(groups)):
+        if words:
+            output().print(f"[{MINUS}]{escape(words)}[/]")
 
 
 def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
-    played = find_attempt(group, attempt, where="")
+    """An attempt as a dialogue, after its group at a glance."""
+    played, console = find_attempt(group, attempt, where=""), output()
     goal, texts = GoalLookup(folder.find_env()).find(group.task), TokenTexts(folder.path)
     if as_json:
-        data = {"update": number, "goal": goal.text, "tags": goal.tags} | attempt_as_json(group, played, texts)
-        more = {"rescue": rescue_of(group), "joined": list_joined(group), "underived": group.underived}
-        print_finite_json(data | more)
-    else:
-        views.print_attempt(number, group, played, goal, texts)
+        print_json({"update": number, "goal": goal.text, "tags": goal.tags} | _attempt_as_json(group, played, texts))
+        return
+    about = f" ({', '.join(goal.tags)})" if goal.tags else ""
+    console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}")
+    if goal.text:
+        console.print(f"goal: {escape(goal.text)}")
+    for line in filter(None, [*_describe_rescue(group), describe_set_aside(group), *describe_requests(group)]):
+        console.print(escape(line))
+    _print_underived([group])
+    reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
+    console.print(_make_attempts_table(group, played, reach))
+    for line in _describe_pairs(group, played):
+        print_line(line)
+    palette = choose_colours(console, MANY_COLOURS, SIXTEEN_COLOURS)
+    token_reach = find_reach(step.tokens for member in group.members for step in member.steps if step.tokens)
+    if any(step.tokens for step in played.steps):
+        console.print(_describe_shades(token_reach, palette))
+    console.print()
+    dialogue = Table.grid(padding=(0, 2, 0, 0))
+    dialogue.add_column(justify="right", style="dim")
+    for step in played.steps:
+        tokens = lay_out_tokens(step, texts, token_reach, palette)
+        dialogue.add_row(str(step.index), _lay_out_step(step, reach, tokens))
+    console.print(dialogue)
+    if played.error:
+        console.print(f"[bold red]error[/] {escape(played.error)}")
+    console.print(f"{escape(played.stop)}; outcome {format_compact(played.outcome)}")
 
 
 def _show_prompt(folder: RunFolder, number: int, task: str, attempt: int, step: int, *, as_json: bool) -> None:
     recorded = read_prompt(folder, number=number, task=task, attempt=attempt, step=step)
     if as_json:
         place = {"update": number, "task": task, "attempt": attempt, "step": step}
-        print_finite_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
+        print_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
     else:
         print_recorded_prompt(output(), recorded, title=f"update {number}, task {task}, attempt {attempt}, step {step}")
 
 
 def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
+    """Two runs side by side."""
     with RunFolder(first) as first_run, RunFolder(second) as second_run:
         differences = compare_runs(first_run, second_run)
     if as_json:
-        print_finite_json(differences)
+        print_json(differences)
+        return
+    console = output()
+    console.print(f"[bold]A[/] {escape(str(first))}\n[bold]B[/] {escape(str(second))}\n")
+    if differences.settings:
+        table = make_table("setting", "A", "B")
+        for setting in differences.settings:
+            values = (setting.first, setting.second)
+            cells = [NO_NUMBER if value is None else escape(shorten(str(value), 50)) for value in values]
+            table.add_row(escape(setting.path), *cells)
+        console.print(table, "")
     else:
-        views.print_differences(differences, str(first), str(second))
+        console.print("no setting differs\n")
+    if differences.number is None:
+        console.print("there is no update that both have made")
+    else:
+        table = make_table(f"metric at update {differences.number}", "A", "B", "B less A")
+        for metric in differences.metrics:
+            change = format_compact(metric.change)
+            shown = f"+{change}" if metric.change > 0 else change
+            table.add_row(escape(metric.name), format_compact(metric.first), format_compact(metric.second), shown)
+        console.print(table, "")
+    if differences.scores:
+        table = make_table("last evaluation", "A", "B", "B less A")
+        for score in differences.scores:
+            gain = score.second.value - score.first.value
+            shown = format_points(gain) if score.measure == "success" else format_signed(gain)
+            sides = [
+                f"{_format_score(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
+            ]
+            table.add_row(escape(score.split), *sides, shown if score.is_one_panel else "other tasks")
+        console.print(table)
+    else:
+        console.print("no split was evaluated in both")
+
+
+def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
+    """A group as plain data, without its steps."""
+    pairs = {} if group.pairs is None else {"pairs": [asdict(pair) for pair in group.pairs]}
+    successes = [attempt.success for attempt in group.attempts if attempt.success is not None]
+    steps = group.steps
+    return {
+        "task": group.task,
+        "attempts": len(group.attempts),
+        "solved": sum(map(bool, successes)) if successes else None,
+        "outcomes": group.outcomes,
+        "spread": group.spread,
+        "steps": len(steps),
+        "compared": group.num_compared,
+        "mean_credit_size": group.credit_size,
+        "teaches": group.teaches,
+        "rescue": rescue_of(group),
+        "set_aside": [
+            {"attempt": attempt.attempt, "outcome": attempt.outcome, "stop": attempt.stop, "by": attempt.set_aside_by}
+            for attempt in group.set_aside
+        ],
+    } | pairs
+
+
+def _format_score(score: PanelScore, measure: str) -> str:
+    """A score with its interval and how many tasks it is over."""
+    low, high = score.interval
+    tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'attempt')}"
+    over = f"over {format_count(score.tasks, 'task')}{tries}"
+    if measure == "success":
+        bounds = f"[{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
+        return f"{format_percent(score.value)} {escape(bounds)} {over}"
+    return f"{format_compact(score.value)} {escape(f'[{format_compact(low)}, {format_compact(high)}]')} {over}"
+
+
+def _format_credit_bar(credit: float, reach: float) -> Text:
+    """A bar to the right of the middle for positive credit, to the left for negative."""
+    size = abs(credit) / reach if reach and math.isfinite(credit) else 0.0
+    filled = max(round(HALF * min(size, 1.0)), 1 if credit else 0)
+    left = "█" * filled if credit < 0 else ""
+    right = "█" * filled if credit > 0 else ""
+    style = PLUS if credit > 0 else MINUS
+    return Text.assemble(
+        f"{'':{HALF - len(left)}}", (left, style), ("│", "dim"), (right, style), f"{'':{HALF - len(right)}}"
+    )
+
+
+def _make_attempts_table(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
+    """The attempts of a group at a glance: a mark a step, that stands for positive credit and hangs for negative."""
+    comes_from = ["from"] if group.joined else []
+    table = make_table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, align="rrrrl")
+    for member in group.members:
+        origin = _describe_joined_attempt(member) if member in group.joined else ""
+        table.add_row(
+            f"[bold]{member.attempt}[/]" if member is shown else str(member.attempt),
+            format_compact(member.outcome),
+            escape(member.stop),
+            str(len(member.steps)),
+            Text.assemble(*(_choose_mark(step.credit, reach) for step in member.steps)),
+            *([escape(origin)] if comes_from else []),
+        )
+    return table
+
+
+def _choose_mark(credit: float, reach: float) -> tuple[str, str]:
+    if not credit:
+        return ("·", "dim")
+    size = min(abs(credit) / reach, 1.0) if reach and math.isfinite(credit) else 0.0
+    marks = STANDING if credit > 0 else HANGING  # so that a terminal without colours shows the sign too
+    return (marks[min(int(len(marks) * size), len(marks) - 1)], PLUS if credit > 0 else MINUS)
+
+
+def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Group:
+    """What was shown, said and done, and the credit for it with whom it was compared; `tokens` is what was said."""
+    notes = [
+        (f"  {step.flaw}" if step.flaw else "", MINUS),
+        ("  cut off" if step.cut else "", MINUS),
+        (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
+        (f", of which {format_compact(step.added)} by comparison" if step.added else "", ""),
+    ]
+    company = f"  compared with {describe_company(step.company)}" if step.company else ""
+    credit = (f"credit {format_signed(step.credit):>7} ", _format_credit_bar(step.credit, reach), (company, "dim"))
+    lines = [
+        Text(escape_recorded(step.observation), style="dim"),
+        *(tokens or [Text(escape_recorded(step.words_beyond_action), style="italic")]),
+        Text.assemble("> ", (escape_recorded(step.action), "bold"), *notes),
+        Text.assemble(*credit),
+        *(Text(f"channel {name} {format_signed(credit)}") for name, credit in step.channels.items()),
+        Text(" "),
+    ]
+    return Group(*(line for line in lines if line))
+
+
+# What `groupwise inspect` shows below and beside the credit of a step: shaded tokens, further channels, pairs.
+
+Palette = tuple[tuple[str, ...], tuple[str, ...]]
+"""Styles of praise and of blame, from the weakest shade to the strongest."""
+
+# Colour and ground are both given, so that a text can be read on a terminal of any ground.
+MANY_COLOURS: Palette = (
+    ("black on #dce9f8", "black on #b5d1f2", "black on #8ab6ea", "white on #2f6fbc", "white on #1a4f96"),
+    ("black on #fbe6d2", "black on #f6c79c", "black on #efa565", "white on #b85209", "white on #8f3f06"),
+)
+SIXTEEN_COLOURS: Palette = (
+    ("black on bright_blue",) * 2 + ("white on blue",) * 2 + ("bold white on blue",),
+    ("black on bright_yellow",) * 2 + ("black on yellow",) * 2 + ("bold black on yellow",),
+)
+MAX_PAIRS = 12
+"""Pairs of an attempt that are listed; more are counted."""
+
+
+def _describe_shades(reach: float, palette: Palette | None) -> Text:
+    """What the shades of tokens mean."""
+    if palette is None:
+        return Text(
+            "credit of tokens: its number stands before the tokens that have it, · before those that do not train"
+        )
+    praise, blame = palette
+    scale = [*reversed(blame), "", *praise]
+    ends = f" {format_signed(-reach)} ", f" {format_signed(reach)} "
+    swatches = [("  " if style else " 0 ", style) for style in scale]
+    return Text.assemble("credit of tokens", ends[0], *swatches, ends[1], ("  dim", "dim"), " does not train")
+
+
+def lay_out_tokens(step: PlayedStep, texts: TokenTexts, reach: float, palette: Palette | None) -> list[Text]:
+    """The response of a step, its tokens shaded by their credit, and how many of them train."""
+    tokens = step.tokens
+    if tokens is None or not tokens.ids:
+        return []
+    text = Text()
+    for piece in shade_tokens(tokens, texts.cut(tokens.ids)):
+        shown = escape_recorded(piece.text)
+        if palette is not None:
+            shade = 0 if piece.credit is None else choose_shade(piece.credit, reach)
+            style = "dim" if piece.credit is None else ""
+            text.append(shown, palette[shade < 0][abs(shade) - 1] if shade else style)
+        else:
+            number = "·" if piece.credit is None else format_signed(piece.credit)
+            text.append(f"{' ' if text else ''}{number}«{shown.strip(' ')}»")
+    return [text, Text(tokens.describe(), style="dim")]
+
+
+def _describe_pairs(group: PlayedGroup, attempt: PlayedAttempt) -> list[str]:
+    """The pairs that an attempt is in, a line each; nothing where the loss reads none."""
+    if group.pairs is None:
+        return []
+    own = choose_pairs(group.pairs, task=group.task, attempt=attempt.attempt)
+    if not own:
+        return [f"attempt {attempt.attempt} is in none of the {len(group.pairs)} pairs of the task"]
+    more = [f"… and {len(own) - MAX_PAIRS} more pairs"] if len(own) > MAX_PAIRS else []
+    return [*(f"pair: {pair.describe()}" for pair in own[:MAX_PAIRS]), *more]
+
+
+def _attempt_as_json(group: PlayedGroup, attempt: PlayedAttempt, texts: TokenTexts) -> dict[str, Any]:
+    """An attempt as plain data: with its tokens, channels and pairs where there are any."""
+    bare = replace(attempt, steps=tuple(replace(step, tokens=None) for step in attempt.steps))
+    data: dict[str, Any] = {"attempt": asdict(bare)}
+    for step, row in zip(attempt.steps, data["attempt"]["steps"], strict=True):
+        del row["tokens"]
+        if not step.channels:
+            del row["channels"]
+        if step.tokens is not None:
+            row["tokens"] = step.tokens.as_json(texts.cut(step.tokens.ids))
+    if group.pairs is not None:
+        data["pairs"] = [asdict(pair) for pair in choose_pairs(group.pairs, task=group.task, attempt=attempt.attempt)]
+    if group.details_missing:
+        data["details_missing"] = group.details_missing
+    data["rescue"], data["underived"] = rescue_of(group), group.underived
+    data["joined"] = [
+        {name: getattr(member, name) for name in ("attempt", "origin", "outcome", "success", "source")}
+        | {"credit": [step.credit for step in member.steps]}
+        for member in group.joined
+    ]
+    return data
+
+
+def _describe_rescue(group: PlayedGroup) -> list[str]:
+    """Lines on what was done for a group."""
+    rescue = rescue_of(group)
+    if rescue is None:
+        return []
+    lines = []
+    if rescue.has_guidance and (shown := rescue.guidance):
+        lines.append(f"with guidance in the prompt: attempt {shown.attempt} of update {shown.number} at {shown.task}")
+    elif rescue.has_guidance and not rescue.request_words:  # what was asked for is told by itself
+        lines.append("with guidance: not recorded which")
+    if rescue.num_shaped:
+        lines.append(f"rewards shaped: {describe_shaping(rescue)}")
+    if rescue.size_without is not None:
+        without, size = format_sizes(rescue)
+        lines.append(f"mean |credit| {without} without what joined or was added, {size} with it")
+    return lines
+
+
+def _describe_joined_attempt(attempt: PlayedAttempt) -> str:
+    """Where an attempt that joined a group comes from, with its credit."""
+    credit = ", ".join(format_signed(step.credit) for step in attempt.steps[:4])
+    more = ", …" if len(attempt.steps) > 4 else ""
+    return f"{describe_origin(attempt)}, credit {credit}{more}"

@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_trainer
-from groupwise.cli.screen import errors, output, print_finite_json
+from groupwise.cli.screen import errors, make_table, output, print_json, print_line
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import FileError
 from groupwise.system.json_text import to_json
@@ -62,7 +61,7 @@ def lab(
     if write is not None:
         write.write_text(to_json(result), encoding="utf-8")
     if as_json:
-        print_finite_json(result)
+        print_json(result)
     else:
         _print_result(result)
 
@@ -109,34 +108,28 @@ def _tell(name: str) -> None:
 
 
 def _print_result(result: Mapping[str, Any]) -> None:
-    console, recording = output(), result["recording"]
-    table = Table(box=None, pad_edge=False)
+    recording = result["recording"]
     headings = ("recipe", "level", "error", "bias", "misdirection", "noise", "sign", "rank")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+    table = make_table(*headings, align="llr")
     measured = {name: line for name, line in result["recipes"].items() if "error" in line}
     for name, line in sorted(measured.items(), key=lambda item: item[1]["error"]["value"]):
         numbers = (_format_number(line[what]) for what in headings[2:])
         table.add_row(name, line["level"], *numbers)
-    console.print(table)
+    output().print(table)
     for name, line in result["recipes"].items():
         if "same_as" in line:
-            console.print(f"{name}: the same credit as {line['same_as']}", highlight=False, markup=False)
+            print_line(f"{name}: the same credit as {line['same_as']}")
         elif "not_measured" in line:
-            console.print(f"{name}: not measured ({line['not_measured']})", highlight=False, markup=False)
-    console.print(
+            print_line(f"{name}: not measured ({line['not_measured']})")
+    print_line(
         f"{recording['attempts']:,} attempts, {recording['success']:.1%} solved; the truth of "
         f"{recording['steps_with_truth']:,} of {recording['steps']:,} steps is known, of size "
         f"{recording['truth_size']:.3f} with a standard error of {recording['truth_error']:.3f}",
-        highlight=False,
-        markup=False,
     )
     if recording["attempts_left_out"] or recording["pairs_left_out"]:
-        console.print(
+        print_line(
             f"left out for faults: {recording['attempts_left_out']:,} attempts, {recording['pairs_left_out']:,} pairs "
             "of continuations",
-            highlight=False,
-            markup=False,
         )
 
 

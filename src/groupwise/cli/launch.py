@@ -58,7 +58,7 @@ def launch(
             )
     except KeyboardInterrupt:
         again = f"groupwise launch {shlex.quote(str(file))} --out {shlex.quote(str(folder))} --resume"
-        errors().print(f"stopped; go on with: {again}", highlight=False, markup=False, soft_wrap=True)
+        print_line(f"stopped; go on with: {again}", to=errors())
         raise typer.Exit(130) from None
     if status:
         raise typer.Exit(status)

@@ -22,7 +22,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.screen import format_plain_percent, output
+from groupwise.cli.screen import format_plain_percent, output, print_line
 from groupwise.report.overview import describe_penalties, rests_on_penalties
 from groupwise.system.errors import FileError
 from groupwise.training.observer import RunObserver
@@ -59,55 +59,70 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
             yield display
     finally:
         for line in display.summary():
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(line, to=console)
 
 
-class PlainLines(RunObserver):
+class EventLines(RunObserver):
+    """Puts what happens in a run into lines."""
+
+    def __init__(self) -> None:
+        self._rests_on_penalties: dict[int, bool] = {}
+
+    def show(self, *lines: str, stays: bool) -> None:
+        """Show lines; those of an update do not stay for long where there is little room."""
+        raise NotImplementedError
+
+    def on_warm_start(self, losses: Sequence[float]) -> None:
+        self.show(f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", stays=True)
+
+    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+        self.show(*describe_expert_faults(causes, attempts), stays=True)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        when = f"after update {evaluation.number}" if evaluation.number else "before the first update"
+        self.show(f"{when}: {describe_evaluation(evaluation)}", stays=True)
+
+    def on_update(self, update: Update) -> None:
+        lines = [format_update(update), *describe_faults(update)]
+        self._rests_on_penalties[update.number] = rests_on_penalties(update.metrics)
+        if self._rests_on_penalties[update.number]:
+            lines.insert(1, "  credit comes from penalties alone: nobody earned anything")
+        self.show(*lines, stays=False)
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        self.show(alarm.line, stays=True)
+
+    def describe_penalties(self) -> list[str]:
+        """What is to be said of the run as a whole, where some of its updates rest on penalties alone."""
+        numbers = [number for number, does in self._rests_on_penalties.items() if does]
+        return list(filter(None, [describe_penalties(numbers, len(self._rests_on_penalties))]))
+
+
+class PlainLines(EventLines):
     """A line for everything that happens, for logs and pipes; where nothing does, one on what is being done."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        super().__init__()
         self._console, self._clock = console, clock
-        self._penalties: dict[int, bool] = {}
         self._began = self._stage_began = clock()
         self._stage, self._number, self._so_far = "opening the run", 0, ""
         self.heartbeat = Heartbeat(self.describe_present, self._write, clock=clock)
         """To be entered for as long as the run lasts."""
 
     def on_stage(self, name: str, number: int) -> None:
-        """Remember what is being done, in case that it takes long."""
         self._stage, self._number, self._so_far, self._stage_began = name, number, "", self._clock()
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """Remember how far the supervised start is."""
         self._so_far = f", epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
-    def on_warm_start(self, losses: Sequence[float]) -> None:
-        """The supervised start, from its first epoch's loss to its last."""
-        self._print(format_warm_start(losses))
-
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        """What went wrong in the supervised start."""
-        for line in describe_expert_faults(causes, attempts):
-            self._print(line)
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        """Success with its interval."""
-        self._print(format_evaluation(evaluation))
-
-    def on_update(self, update: Update) -> None:
-        """The update's main numbers, and what went wrong in it."""
-        self._penalties[update.number] = rests_on_penalties(update.metrics)
-        for line in (format_update(update), *describe_update_penalties(update), *describe_faults(update)):
-            self._print(line)
-
-    def on_alarm(self, alarm: Alarm) -> None:
-        """What was seen, why it matters and what to do next."""
-        self._print(alarm.line)
+    def show(self, *lines: str, stays: bool = True) -> None:
+        for line in lines:
+            self.heartbeat.note_line()
+            self._write(line)
 
     def close(self) -> None:
-        """What is to be said of the run as a whole."""
-        for line in describe_run_penalties(self._penalties):
-            self._print(line)
+        """Say what is to be said of the run as a whole."""
+        self.show(*self.describe_penalties())
 
     def describe_present(self) -> str:
         """The update, what is being done for it, and for how long by now."""
@@ -116,18 +131,15 @@ class PlainLines(RunObserver):
         stage = f"{where}{self._stage} for {format_duration(now - self._stage_began)}{self._so_far}"
         return f"{stage} ({format_duration(now - self._began)} in all)"
 
-    def _print(self, line: str) -> None:
-        self.heartbeat.note_line()
-        self._write(line)
-
     def _write(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line, to=self._console)
 
 
-class LiveDisplay(RunObserver):
+class LiveDisplay(EventLines):
     """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
 
     def __init__(self, title: str, updates: int) -> None:
+        super().__init__()
         self._title, self._updates = title, updates
         self._done, self._began = 0, time.monotonic()
         self._stage, self._stage_began = "opening", self._began
@@ -136,48 +148,29 @@ class LiveDisplay(RunObserver):
         self._durations: deque[float] = deque(maxlen=20)
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._kept: list[str] = []
-        self._penalties: dict[int, bool] = {}
         self._spinner = Spinner("dots")
 
     def on_stage(self, name: str, number: int) -> None:
-        """Show what is being done."""
         self._stage, self._stage_began = name, time.monotonic()
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """Show how far the supervised start is."""
         self._stage = f"warm start, epoch {len(losses)} of {epochs} done, loss {losses[-1]:.3f}"
 
-    def on_warm_start(self, losses: Sequence[float]) -> None:
-        """Keep the line."""
-        self._keep(format_warm_start(losses))
-
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        """Keep the lines."""
-        for line in describe_expert_faults(causes, attempts):
-            self._keep(line)
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        """Keep the line."""
-        self._keep(format_evaluation(evaluation))
-
     def on_update(self, update: Update) -> None:
-        """Move on by an update."""
+        super().on_update(update)
         self._done = update.number
         for name, curve in self._curves.items():
             if name in update.metrics:
                 curve.append(update.metrics[name])
         self._seconds = stage_seconds_of(update)
         self._durations.append(sum(self._seconds.values()))
-        self._penalties[update.number] = rests_on_penalties(update.metrics)
-        self._lines.extend([format_update(update), *describe_update_penalties(update), *describe_faults(update)])
 
-    def on_alarm(self, alarm: Alarm) -> None:
-        """What was seen, why it matters and what to do next."""
-        self._keep(alarm.line)
+    def show(self, *lines: str, stays: bool) -> None:
+        (self._kept if stays else self._lines).extend(lines)
 
     def summary(self) -> list[str]:
         """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""
-        return [*self._kept, *list(self._lines)[-1:], *describe_run_penalties(self._penalties)]
+        return [*self._kept, *list(self._lines)[-1:], *self.describe_penalties()]
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [self._draw_progress(), self._draw_stage(), Text()]
@@ -185,9 +178,6 @@ class LiveDisplay(RunObserver):
         parts += [Text(line, style="cyan", overflow="ellipsis", no_wrap=True) for line in self._kept[-3:]]
         parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines]
         return Panel(Group(*parts), title=escape(self._title), title_align="left", border_style="dim")
-
-    def _keep(self, line: str) -> None:
-        self._kept.append(line)
 
     def _draw_progress(self) -> RenderableType:
         row = Table.grid(padding=(0, 1))
@@ -221,17 +211,6 @@ def format_update(update: Update) -> str:
     return f"update {update.number:4d}  {numbers}  {sum(stage_seconds_of(update).values()):.2f} s"
 
 
-def describe_update_penalties(update: Update) -> list[str]:
-    """What is to be said of an update whose credit comes from penalties alone."""
-    return ["  credit comes from penalties alone: nobody earned anything"] if rests_on_penalties(update.metrics) else []
-
-
-def describe_run_penalties(rests: Mapping[int, bool]) -> list[str]:
-    """What is to be said of a run, some of whose updates rest on penalties alone."""
-    sentence = describe_penalties([number for number, does in rests.items() if does], len(rests))
-    return [sentence] if sentence else []
-
-
 def describe_faults(update: Update) -> list[str]:
     """The faults of an update, equal ones counted together, the commonest first."""
     return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
@@ -246,17 +225,6 @@ def describe_expert_faults(causes: Mapping[str, int], attempts: int) -> list[str
 def _describe_causes(causes: Counter[str]) -> list[str]:
     listed = causes.most_common(MAX_FAULTS)
     return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in listed]
-
-
-def format_warm_start(losses: Sequence[float]) -> str:
-    """A warm start in a line."""
-    return f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs"
-
-
-def format_evaluation(evaluation: Evaluation) -> str:
-    """An evaluation in a line."""
-    when = "before the first update" if evaluation.number == 0 else f"after update {evaluation.number}"
-    return f"{when}: {describe_evaluation(evaluation)}"
 
 
 def stage_seconds_of(update: Update) -> dict[str, float]:

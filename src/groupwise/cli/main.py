@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -32,29 +33,25 @@ from groupwise.cli.arguments import COMMANDS_THAT_RUN, move_current_folder_back,
 from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_error, print_line, show_traceback
 from groupwise.system.errors import GroupwiseError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Group-based reinforcement learning of language-model agents: credit you can trust and inspect.",
-)
-app.command("recipes")(recipes.recipes)
-app.command("audit")(audit.audit)
-app.command("explain")(explain.explain)
-app.command("preview")(preview.preview)
-app.command("train")(train.train)
-app.command("launch")(launch.launch)
-app.command("sweep")(sweep.sweep)
-app.command("evaluate")(evaluate.evaluate)
-app.command("lab")(lab.lab)
-app.command("warmup")(warmup.warmup)
-app.command("serve")(serve.serve)
-app.command("doctor")(doctor.doctor)
-app.command("schema")(schema.schema)
-app.command("inspect")(inspect.inspect)
-app.command("panel")(panel.panel)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.add_typer(check.app, name="check")
+COMMANDS: dict[str, Callable[..., None]] = {
+    "recipes": recipes.recipes,
+    "audit": audit.audit,
+    "explain": explain.explain,
+    "preview": preview.preview,
+    "train": train.train,
+    "launch": launch.launch,
+    "sweep": sweep.sweep,
+    "evaluate": evaluate.evaluate,
+    "lab": lab.lab,
+    "warmup": warmup.warmup,
+    "serve": serve.serve,
+    "doctor": doctor.doctor,
+    "schema": schema.schema,
+    "inspect": inspect.inspect,
+    "panel": panel.panel,
+    "report": report.report,
+    "export": export.export,
+}
 
 
 def _print_version(asked: bool) -> None:
@@ -63,8 +60,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def groupwise(
+def begin(
     context: typer.Context,
     version: Annotated[
         bool,
@@ -75,12 +71,27 @@ def groupwise(
     set_rights(context, may_run=context.invoked_subcommand in COMMANDS_THAT_RUN)
 
 
+def make_app(commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    """The command line with these commands, and `check`."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, callback=begin)
+    for name, command in commands.items():
+        app.command(name)(command)
+    app.add_typer(check.app, name="check")
+    return app
+
+
+app = make_app(COMMANDS)
+
+
 def main() -> None:
     """Run the command line; whatever happens, what it says is one line, and status 2 where we refuse."""
     prepare_streams()
     move_current_folder_back()
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    # To put all commands together takes longer than most of them.
+    chosen = make_app({asked: COMMANDS[asked]}) if asked in COMMANDS else app
     try:
-        status = app(prog_name="groupwise", standalone_mode=False)
+        status = chosen(prog_name="groupwise", standalone_mode=False)
     except GroupwiseError as error:
         print_error(str(error))
         status = 2

@@ -138,16 +138,14 @@ def _print_panels(
     name: str, panels: dict[str, tuple[Task, ...]], checked: Sequence[str], out: Path | None, evaluated: int
 ) -> None:
     console = output()
-    console.print(
-        f"[bold]{escape(name)}[/]: {len(panels)} panels, no task in two of them", highlight=False, soft_wrap=True
-    )
+    console.print(f"[bold]{escape(name)}[/]: {len(panels)} panels, no task in two of them", soft_wrap=True)
     for split, tasks in panels.items():
         families = ", ".join(f"{tag} {count:,}" for tag, count in _count_families(tasks).items())
         shown = f" {split:<10} {len(tasks):>7,} tasks  {panel_hash(tasks)[:SHOWN_DIGITS]}"
-        console.print(f"{shown}  [dim]{escape(families)}[/]" if families else shown, highlight=False)
+        console.print(f"{shown}  [dim]{escape(families)}[/]" if families else shown)
     for file in checked:
-        console.print(f" [green]ok[/] the same as {escape(file)} says", highlight=False)
+        console.print(f" [green]ok[/] the same as {escape(file)} says")
     if evaluated:
-        console.print(" [green]ok[/] every task that the run was evaluated on is in its panel", highlight=False)
+        console.print(" [green]ok[/] every task that the run was evaluated on is in its panel")
     if out is not None:
-        console.print(f" written to {escape(str(out))}", highlight=False)
+        console.print(f" written to {escape(str(out))}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from groupwise.cli import screen
@@ -63,7 +62,7 @@ def preview(
 
     shown = preview_run(config, num_tasks=tasks, num_steps=steps, task_ids=task or (), responses=response or ())
     if as_json:
-        screen.print_finite_json(preview_as_json(shown))
+        screen.print_json(preview_as_json(shown))
     else:
         print_preview(screen.output(), shown, with_tokens=tokens)
 
@@ -78,7 +77,7 @@ def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -
     _print_readings(console, preview.readings)
     _print_costs(console, preview.costs)
     for note in preview.notes:
-        console.print(f"[yellow]note[/]: {escape(note)}", highlight=False, soft_wrap=True)
+        console.print(f"[yellow]note[/]: {escape(note)}", soft_wrap=True)
 
 
 def preview_as_json(preview: RunPreview) -> dict[str, Any]:
@@ -119,9 +118,9 @@ def _print_attempt(
     console: Console, attempt: PreviewedAttempt, styles: dict[str, str] | None, *, with_tokens: bool
 ) -> None:
     goal = f": {escape(screen.shorten(attempt.goal, 100))}" if attempt.goal else ""
-    console.print(f"\n[bold]task {escape(attempt.task)}[/]{goal}", highlight=False, soft_wrap=True)
+    console.print(f"\n[bold]task {escape(attempt.task)}[/]{goal}", soft_wrap=True)
     for number, step in enumerate(attempt.steps):
-        console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}", highlight=False)
+        console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}")
         console.print(lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
         if step.response_ids:
             console.print(
@@ -133,7 +132,7 @@ def _print_attempt(
             ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
             console.print(make_token_table(ids, texts, origins))
     if attempt.error:
-        console.print(f"[red]the attempt ends here[/]: {escape(attempt.error)}", highlight=False, soft_wrap=True)
+        console.print(f"[red]the attempt ends here[/]: {escape(attempt.error)}", soft_wrap=True)
 
 
 def _describe_response(step: PreviewedStep) -> str:
@@ -145,9 +144,8 @@ def _describe_response(step: PreviewedStep) -> str:
 
 
 def _print_readings(console: Console, readings: tuple[Reading, ...]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("sample response to the first prompt", "text", "action read", "verdict"):
-        table.add_column(name)
+    headings = ("sample response to the first prompt", "text", "action read", "verdict")
+    table = screen.make_table(*headings, align="l")
     for reading in readings:
         verdict = f"{reading.verdict}: {reading.fault}" if reading.fault else reading.verdict
         cut = ", cut off at max_tokens" if reading.is_cut and reading.sample != CUT else ""
@@ -175,4 +173,4 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
     )
     console.print()
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        screen.print_line(line, to=console)

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments import Trust
-from groupwise.cli.screen import output
+from groupwise.cli.screen import print_line
 from groupwise.store.run_folder import REPORT, SWEEP_PLAN, RunPaths
 from groupwise.system.errors import ConfigError
 from groupwise.training.run_reader import RunFolder
@@ -35,15 +35,11 @@ def report(
             method, note = folder.find_method()
             page = render_page(folder, method=method, note=note)
     else:
-        page = _render_several(runs)
+        from groupwise.report.runs import read_arms
+        from groupwise.report.runs_page import render_runs_page
+
+        arms = read_arms(runs)
+        name = runs[0].resolve().name if len(runs) == 1 else f"{sum(len(arm.runs) for arm in arms)} runs"
+        page = render_runs_page(arms, name=name)
     size = write_page(path, page)
-    output().print(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", highlight=False, soft_wrap=True)
-
-
-def _render_several(folders: list[Path]) -> str:
-    from groupwise.report.runs import read_arms
-    from groupwise.report.runs_page import render_runs_page
-
-    arms = read_arms(folders)
-    name = folders[0].resolve().name if len(folders) == 1 else f"{sum(len(arm.runs) for arm in arms)} runs"
-    return render_runs_page(arms, name=name)
+    print_line(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", markup=True)

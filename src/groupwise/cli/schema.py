@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.screen import output, write_text
+from groupwise.cli.screen import print_line, write_text
 from groupwise.system.errors import ConfigError
 from groupwise.system.json_text import to_json
 
@@ -28,10 +28,7 @@ def schema(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); choose another place with --out") from None
-    output().print(
+    print_line(
         f"{out} is written. An editor that knows Taplo (Even Better TOML) uses it for run files that begin with\n"
-        f"#:schema {out}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"#:schema {out}"
     )

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from types import TracebackType
-from typing import Any, NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from groupwise.system.errors import FileError
@@ -42,12 +43,11 @@ def _name_full_disk() -> Iterator[None]:
 class SafeConsole(Console):
     """A console that shows control characters, marks of direction and secrets, and never sends them.
 
-    Everything that the commands print passes here: recorded text may hold anything. What rich itself sends to move the
-    cursor and to colour is kept apart from text, as the style or the control code of a segment.
+    What rich itself sends to move the cursor and to colour is the style or the control code of a segment, not text.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(emoji=False, **options)
+        super().__init__(emoji=False, highlight=False, **options)
         self._hide = make_redactor()
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -83,22 +83,36 @@ def errors() -> Console:
 
 def print_line(text: str, *, markup: bool = False, to: Console | None = None) -> None:
     """Print text however long its lines: as it is, or with rich's marks, where all that is not ours is escaped."""
-    (to or output()).print(text, highlight=False, markup=markup, soft_wrap=True)
+    (to or output()).print(text, markup=markup, soft_wrap=True)
 
 
 def print_error(message: str) -> None:
     """Say in one line what is wrong."""
-    errors().print(f"[bold red]error[/]: {escape(message)}", highlight=False, soft_wrap=True)
+    print_line(f"[bold red]error[/]: {escape(message)}", markup=True, to=errors())
+
+
+def make_table(*headings: str, align: str = "lr", title: str = "", bold: bool = False) -> Table:
+    """A table without lines.
+
+    Args:
+        headings: a column each.
+        align: a letter for each column, l or r; the last one is that of the columns that follow, too.
+        title: what stands above it.
+        bold: whether the first column is bold.
+    """
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=bool(title))
+    for place, heading in enumerate(headings):
+        side: Literal["left", "right"] = "right" if align[min(place, len(align) - 1)] == "r" else "left"
+        table.add_column(heading, justify=side, style="bold" if bold and not place else None)
+    return table
 
 
 def print_json(value: Any) -> None:
-    """Print plain data as JSON. In ASCII: it says the same in any locale, and sends nothing to a terminal."""
-    write_text(to_json(redact_all(value)))
+    """Print dataclasses and plain data as JSON; what is no finite number becomes null.
 
-
-def print_finite_json(value: Any) -> None:
-    """Print dataclasses and plain data as JSON; what is no finite number becomes null."""
-    print_json(_to_plain(value))
+    In ASCII: it says the same in any locale, and sends nothing to a terminal.
+    """
+    write_text(to_json(redact_all(_to_plain(value))))
 
 
 def write_text(text: str) -> None:
@@ -191,13 +205,13 @@ class SafeLogRecord(logging.LogRecord):
     def __init__(self, *fields: Any, **options: Any) -> None:
         super().__init__(*fields, **options)
         if self.exc_info and self.exc_info[0]:  # a formatter takes the text that is there
-            self.exc_text = _show_safely("".join(traceback.format_exception(*self.exc_info)).rstrip())
+            self.exc_text = escape_recorded("".join(traceback.format_exception(*self.exc_info)).rstrip())
         if self.stack_info:
-            self.stack_info = _show_safely(self.stack_info)
+            self.stack_info = escape_recorded(self.stack_info)
 
     def getMessage(self) -> str:  # noqa: N802 - the name that logging calls
         """The line with its arguments."""
-        return _show_safely(super().getMessage())
+        return escape_recorded(super().getMessage())
 
 
 def _open_if_closed(number: int, name: str, mode: str) -> None:
@@ -223,13 +237,9 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    errors().print(f"{category.__name__}: {message}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"{category.__name__}: {message}", to=errors())
 
 
 def show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show an error that nobody expected, as Python would, and safely."""
-    sys.stderr.write(_show_safely("".join(traceback.format_exception(kind, error, trace))))
-
-
-def _show_safely(text: str) -> str:
-    return escape_controls(redact(text))
+    sys.stderr.write(escape_recorded("".join(traceback.format_exception(kind, error, trace))))

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.arguments import Unset, need_trainer, print_note
-from groupwise.cli.screen import errors, format_plain_percent, output, print_finite_json, print_line
+from groupwise.cli.screen import errors, format_plain_percent, make_table, output, print_json, print_line
 from groupwise.cli.train import STOPPED
 from groupwise.store.lock import RunLock
 from groupwise.store.run_folder import RunPaths
@@ -161,42 +161,10 @@ def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places:
         write_run_file(plan, run)
     num_runs = len(plan.arms) * len(plan.seeds)
     try:
-        return train_runs(waiting, places.gpus, _Lines(num_runs, num_runs - len(waiting)), start_process)
+        return train_runs(waiting, places.gpus, SweepLines(num_runs, num_runs - len(waiting)), start_process)
     except KeyboardInterrupt:
         print_line("stopped; the same command goes on where the runs stopped", to=errors())
         raise typer.Exit(130) from None
-
-
-class _Lines:
-    """Says on standard error what happens, a line each."""
-
-    def __init__(self, num_runs: int, num_done: int) -> None:
-        self._num_runs, self._num_done = num_runs, num_done
-
-    def on_begin(self, run: PlannedRun) -> None:
-        """Name the run, and whether it goes on."""
-        verb = "goes on" if RunPaths(run.folder).holds_run() else "begins"
-        print_line(f"{run.name} {verb}", to=errors())
-
-    def on_end(self, run: PlannedRun, failure: FailedRun | None) -> None:
-        """Count the run, or say why it failed."""
-        self._num_done += failure is None
-        what = f"failed: {failure.reason}" if failure else f"is finished ({self._num_done} of {self._num_runs} runs)"
-        print_line(f"{run.name} {what}", to=errors())
-
-    def on_time(self, under_way: Sequence[PlannedRun]) -> None:
-        """Say how far the runs are that are under way."""
-        print_line("; ".join(f"{run.name}: {_describe_progress(run)}" for run in under_way), to=errors())
-
-
-def _describe_progress(run: PlannedRun) -> str:
-    from groupwise.store.journal import Journal
-
-    try:
-        with Journal(RunPaths(run.folder).journal, read_only=True) as journal:
-            return f"update {max(journal.last_number(), 0)}"
-    except (FileError, OSError):  # it has not come to its journal yet
-        return "opening"
 
 
 def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
@@ -214,7 +182,7 @@ def _print_end(plan: SweepPlan, results: Results | None, folder: Path, *, as_jso
     if results is None:
         print_line(f"no run is finished, so that there is no table; look at the logs in {folder}", to=errors())
     elif as_json:
-        print_finite_json(make_results_json(plan, results))
+        print_json(make_results_json(plan, results))
     else:
         print_results(plan, results)
         print_line(f"\nThe sweep is in {folder}. Look at it:\n  groupwise report {shlex.quote(str(folder))}")
@@ -231,19 +199,6 @@ TAIL_BYTES = 8192
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class RunProcess(Protocol):
-    """A process that trains one run."""
-
-    def poll(self) -> int | None:
-        """Its exit status; None = it is under way."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send it a signal."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FailedRun:
     """A run whose process ended before the run did."""
@@ -256,25 +211,45 @@ class FailedRun:
     """The last line of its log."""
 
 
-class SweepReport(Protocol):
-    """Told what happens in a sweep."""
+class SweepLines:
+    """Says on standard error what happens in a sweep, a line each."""
+
+    def __init__(self, num_runs: int, num_done: int) -> None:
+        self._num_runs, self._num_done = num_runs, num_done
 
     def on_begin(self, run: PlannedRun) -> None:
         """A run begins, or goes on."""
+        verb = "goes on" if RunPaths(run.folder).holds_run() else "begins"
+        print_line(f"{run.name} {verb}", to=errors())
 
     def on_end(self, run: PlannedRun, failure: FailedRun | None) -> None:
         """The process of a run ended; `failure` says why it did before the run was finished."""
+        self._num_done += failure is None
+        what = f"failed: {failure.reason}" if failure else f"is finished ({self._num_done} of {self._num_runs} runs)"
+        print_line(f"{run.name} {what}", to=errors())
 
     def on_time(self, under_way: Sequence[PlannedRun]) -> None:
         """Some seconds have passed."""
+        print_line("; ".join(f"{run.name}: {_describe_progress(run)}" for run in under_way), to=errors())
 
 
+def _describe_progress(run: PlannedRun) -> str:
+    from groupwise.store.journal import Journal
+
+    try:
+        with Journal(RunPaths(run.folder).journal, read_only=True) as journal:
+            return f"update {max(journal.last_number(), 0)}"
+    except (FileError, OSError):  # it has not come to its journal yet
+        return "opening"
+
+
+RunProcess = subprocess.Popen[bytes]
 StartRun = Callable[[PlannedRun, int | None], RunProcess]
 """Starts the process of a run; the number is that of its GPU, None = wherever the run file says."""
 
 
 def train_runs(
-    runs: Sequence[PlannedRun], gpus: Sequence[int | None], report: SweepReport, start: StartRun
+    runs: Sequence[PlannedRun], gpus: Sequence[int | None], report: SweepLines, start: StartRun
 ) -> list[FailedRun]:
     """Train runs, one at each place at a time; those that failed.
 
@@ -315,7 +290,8 @@ def train_runs(
 def start_process(run: PlannedRun, gpu: int | None) -> RunProcess:
     """Start `groupwise train` for a run, which goes on where there is something to go on from."""
     environment = drop_torchrun_variables(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_find_package(), environment.get("PYTHONPATH", "")]))
+    package = str(Path(__file__).resolve().parents[2])  # a process of a sweep must not find another one
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
     if gpu is not None:
         environment[VISIBLE] = name_gpu(gpu, os.environ.get(VISIBLE))
     command = [sys.executable, "-m", "groupwise.cli.sweep_child", str(os.getpid()), *list_arguments(run)]
@@ -337,28 +313,16 @@ def name_gpu(number: int, visible: str | None) -> str:
     return visible.split(",")[number].strip() if visible else str(number)
 
 
-def _find_package() -> str:
-    """Where this package was imported from: a process of a sweep must not find another one."""
-    import groupwise
-
-    return str(Path(groupwise.__file__).resolve().parents[1])
-
-
 def _describe_failure(run: PlannedRun, status: int) -> FailedRun:
     if status < 0:
         with suppress(ValueError):
             return FailedRun(run=run, status=status, reason=f"killed by {signal.Signals(-status).name}")
-    return FailedRun(run=run, status=status, reason=_read_last_line(run.log))
-
-
-def _read_last_line(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    lines: list[str] = []
+    with suppress(OSError), run.log.open("rb") as file:
+        file.seek(max(0, run.log.stat().st_size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return FailedRun(run=run, status=status, reason=last)
 
 
 def _stop(processes: Sequence[RunProcess]) -> None:
@@ -429,10 +393,7 @@ def print_results(plan: SweepPlan, results: Results) -> None:
 
 
 def _make_table(arms: Sequence[ArmResult], format_value: Callable[[float], str]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("arm", style="bold")
-    for name in ("seeds", "last", "best", "last, lowest to highest"):
-        table.add_column(name, justify="right")
+    table = make_table("arm", "seeds", "last", "best", "last, lowest to highest", bold=True)
     for arm in arms:
         finals = [seed.final for seed in arm.seeds]
         spread = f"{format_value(min(finals))} to {format_value(max(finals))}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupwise.cli.arguments import Set, Unset, load_run_config, load_run_file, need_trainer, print_note
-from groupwise.cli.screen import errors, output
+from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST, only_reading
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
@@ -66,7 +66,7 @@ def train(
             _print_other_panels(run.journal.panels(), run.panels)
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
-        errors().print(f"stopped; go on with: groupwise train --resume {_quote(folder)}", highlight=False)
+        print_line(f"stopped; go on with: groupwise train --resume {_quote(folder)}", to=errors())
         raise typer.Exit(130) from None
     _print_next(folder, config)
     _exit_if_stopped(folder, config)
@@ -94,7 +94,7 @@ def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
         alarm = find_stop(journal, config, last) if last < config.training.updates else None
     if alarm is not None:
         line = f"{folder} was {alarm.line}; {describe_going_on(alarm)}"
-        errors().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line, to=errors())
         raise typer.Exit(STOPPED)
 
 
@@ -125,12 +125,7 @@ def _print_finished(folder: Path, config: RunConfig) -> None:
         if made > asked
         else f"is finished: it has made {made} updates of {asked}"
     )
-    output().print(
-        f"{folder} {state}; to go on, give it more with --set {more}=N",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    print_line(f"{folder} {state}; to go on, give it more with --set {more}=N")
 
 
 def _add_trackers(config: RunConfig, trackers: Sequence[str]) -> RunConfig:
@@ -151,11 +146,8 @@ def _check_changes(config: RunConfig, folder: Path) -> Sequence[SettingChange]:
 def _print_changes(changes: Sequence[SettingChange]) -> None:
     """Say what a run that goes on does differently."""
     for change in changes:
-        errors().print(
-            f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        print_line(
+            f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}", to=errors()
         )
 
 
@@ -163,20 +155,19 @@ def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> Non
     """Say which tasks are not those that the run began with; a panel file would have refused them."""
     for split, digest in now.items():
         if named.get(split, digest) != digest:  # a run that begins, or a split that is new, has named none yet
-            errors().print(
+            print_line(
                 f"changed since the run began: the {split} panel was {named[split][:12]}, is {digest[:12]}",
-                highlight=False,
+                to=errors(),
             )
 
 
 def _print_next(folder: Path, config: RunConfig) -> None:
-    console = output()
     if ending := _describe_early_end(folder, config):
-        console.print(ending, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"\nThe run is in {folder}. Look at it:", highlight=False, markup=False)
+        print_line(ending)
+    print_line(f"\nThe run is in {folder}. Look at it:")
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):
-        console.print(f"  groupwise {command} {_quote(folder)}{more}", highlight=False, markup=False, soft_wrap=True)
+        print_line(f"  groupwise {command} {_quote(folder)}{more}")
 
 
 def _needs_trust(folder: Path) -> bool:

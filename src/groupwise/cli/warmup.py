@@ -12,7 +12,7 @@ from rich.console import Console
 
 from groupwise.cli.arguments import Set, Unset, load_run_file, need_trainer
 from groupwise.cli.live import PlainLines, describe_evaluation, describe_expert_faults
-from groupwise.cli.screen import output
+from groupwise.cli.screen import output, print_line
 from groupwise.store.lock import RunLock
 from groupwise.system.errors import ConfigError, FileError
 
@@ -52,10 +52,10 @@ def warmup(
         open_run(config.model_copy(update={"trackers": ()}), Path(scratch)) as run,
     ):
         losses = _teach(run, source, min_earned, console, lines)
-        console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", highlight=False)
+        console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs")
         if config.evaluation.tasks:
             lines.on_stage("evaluate", 0)
-            console.print(describe_evaluation(evaluate_run(run, write=False)), highlight=False, markup=False)
+            print_line(describe_evaluation(evaluate_run(run, write=False)), to=console)
         _save(run, out, lock)
     console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
@@ -67,7 +67,7 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
 
     def warn(causes: Mapping[str, int], attempts: int) -> None:
         for line in describe_expert_faults(causes, attempts):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(line, to=console)
 
     settings = run.config.warm_start or WarmStartConfig()
     lines.on_stage("reading attempts" if source else "expert attempts", 0)
@@ -76,7 +76,7 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
     else:
         samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
     attempts = len({sample.trajectory for sample in samples})
-    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts", highlight=False)
+    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts")
     lines.on_stage("warm start", 0)
     return imitate_samples(run, samples, settings, report_epoch=lines.on_warm_start_epoch)
 

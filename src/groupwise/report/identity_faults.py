@@ -1,6 +1,6 @@
 """Faults of identity in recorded rollouts: what makes groups compare the wrong things, found before it costs a run.
 
-Each check reads one chunk of a file, which holds whole groups, and yields faults with the lines where they stand.
+Each check reads one chunk of a file, which holds whole groups, and yields the rows of a fault and what was found there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from groupwise.store import RolloutsChunk
 MAX_EXAMPLES = 5
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
 NUMBER = re.compile(r"\d+")
+
+Found = Iterator[tuple[Iterable[int], str]]
+"""Rows of a chunk, and what is wrong there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +39,11 @@ class IdentityCheck:
     """A kind of fault."""
 
     kind: str
-    """Its name."""
     severity: Literal["error", "warning"]
     """An error breaks credit; a warning is legal and likely wrong."""
     meaning: str
     """Why it matters and what to do."""
-    find: Callable[[AttemptRows], Iterator[IdentityFault]]
+    find: FindFaults
     """Looks for it in a chunk."""
 
 
@@ -73,23 +75,40 @@ class AttemptRows:
             for attempt, rows in attempts.items():
                 yield task, attempt, rows
 
-    def make_fault(self, kind: str, rows: Iterable[int], what: str) -> IdentityFault:
-        """A fault at some rows."""
-        return IdentityFault(kind=kind, lines=tuple(self.rollouts.lines[row] for row in rows), found=what)
+
+FindFaults = Callable[[AttemptRows], Found]
+CHECKS: list[IdentityCheck] = []
+"""All checks, errors first."""
 
 
-def find_duplicated_rows(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Two rows with one identity."""
+def _check(kind: str, severity: Literal["error", "warning"], meaning: str) -> Callable[[FindFaults], FindFaults]:
+    def add(find: FindFaults) -> FindFaults:
+        CHECKS.append(IdentityCheck(kind=kind, severity=severity, meaning=meaning, find=find))
+        return find
+
+    return add
+
+
+@_check(
+    "duplicated-row",
+    "error",
+    "A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
+)
+def _find_duplicated_rows(attempts: AttemptRows) -> Found:
     index, segment = attempts.column("index"), attempts.column("segment")
     for task, attempt, rows in attempts.walk():
         for before, row in pairwise(rows):
             if (index[before], segment[before]) == (index[row], segment[row]):
                 what = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
-                yield attempts.make_fault("duplicated-row", (before, row), what)
+                yield (before, row), what
 
 
-def find_two_first_observations(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Attempts of one group that did not start from the same observation."""
+@_check(
+    "two-first-observations",
+    "error",
+    "The attempts of a group were not attempts at one task: seed the environment by the task.",
+)
+def _find_two_first_observations(attempts: AttemptRows) -> Found:
     shown, state, index = attempts.column("first_observation"), attempts.column("state"), attempts.column("index")
     for task, by_attempt in attempts.rows.items():
         starts: dict[Any, int] = {}
@@ -99,64 +118,58 @@ def find_two_first_observations(attempts: AttemptRows) -> Iterator[IdentityFault
                 if observation is not None:
                     starts.setdefault(observation, rows[0])
         if len(starts) > 1:
-            yield attempts.make_fault(
-                "two-first-observations", starts.values(), f"group {task!r} starts from {len(starts)} observations"
-            )
+            yield starts.values(), f"group {task!r} starts from {len(starts)} observations"
 
 
-def find_gaps_in_steps(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Attempts whose indices do not run 0, 1, 2, ..."""
-    index = attempts.column("index")
-    for task, attempt, rows in attempts.walk():
-        seen = sorted({index[row] for row in rows})
-        if seen != list(range(len(seen))):
-            missing = next(i for i, number in enumerate(seen) if number != i)
-            yield attempts.make_fault(
-                "gap-in-steps",
-                rows[:1],
-                f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}",
-            )
-
-
-def find_rows_after_the_end(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Attempts that go on after a row that says why they stopped."""
-    stop, index = attempts.column("stop"), attempts.column("index")
-    for task, attempt, rows in attempts.walk():
-        ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
-        if ended:
-            yield attempts.make_fault(
-                "row-after-the-end", ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
-            )
-
-
-def find_two_outcomes(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Attempts whose rows carry different outcomes."""
+@_check("two-outcomes", "error", "An outcome belongs to the attempt; put per-step amounts into `reward`.")
+def _find_two_outcomes(attempts: AttemptRows) -> Found:
     outcome = attempts.column("outcome")
     for task, attempt, rows in attempts.walk():
         values = {outcome[row]: row for row in rows}
         if len(values) > 1:
             what = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
-            yield attempts.make_fault("two-outcomes", values.values(), what)
+            yield values.values(), what
 
 
-def find_outcomes_without_rewards(attempts: AttemptRows) -> Iterator[IdentityFault]:
+@_check("row-after-the-end", "error", "Steps after the end were not played: drop the rows of finished environments.")
+def _find_rows_after_the_end(attempts: AttemptRows) -> Found:
+    stop, index = attempts.column("stop"), attempts.column("index")
+    for task, attempt, rows in attempts.walk():
+        ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
+        if ended:
+            yield ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
+
+
+@_check("gap-in-steps", "warning", "History cannot be read across a missing step; returns skip it. Record every step.")
+def _find_gaps_in_steps(attempts: AttemptRows) -> Found:
+    index = attempts.column("index")
+    for task, attempt, rows in attempts.walk():
+        seen = sorted({index[row] for row in rows})
+        if seen != list(range(len(seen))):
+            missing = next(i for i, number in enumerate(seen) if number != i)
+            yield rows[:1], f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}"
+
+
+@_check(
+    "outcome-not-in-rewards",
+    "warning",
+    "Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
+)
+def _find_outcomes_without_rewards(attempts: AttemptRows) -> Found:
     """Groups that record outcomes and no reward at all: methods that read returns see nothing but zeros."""
     outcome, reward = attempts.column("outcome"), attempts.column("reward")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed]
         if any(outcome[row] for row in rows) and not any(reward[row] for row in rows):
-            yield attempts.make_fault("outcome-not-in-rewards", rows[:1], f"group {task!r} has outcomes and no rewards")
+            yield rows[:1], f"group {task!r} has outcomes and no rewards"
 
 
-def find_lone_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Groups with a single attempt."""
-    for task, by_attempt in attempts.rows.items():
-        if len(by_attempt) == 1:
-            rows = next(iter(by_attempt.values()))
-            yield attempts.make_fault("lone-attempt", rows[:1], f"group {task!r} has one attempt")
-
-
-def find_copied_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
+@_check(
+    "copied-attempt",
+    "warning",
+    "Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
+)
+def _find_copied_attempts(attempts: AttemptRows) -> Found:
     """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
     state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
     outcome = attempts.column("outcome")
@@ -166,11 +179,16 @@ def find_copied_attempts(attempts: AttemptRows) -> Iterator[IdentityFault]:
             content = tuple((state[row], action[row], reward[row], outcome[row]) for row in rows)
             if len(content) > 1 and content in seen:
                 what = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
-                yield attempts.make_fault("copied-attempt", rows[:1], what)
+                yield rows[:1], what
             seen.setdefault(content, attempt)
 
 
-def find_counters_in_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
+@_check(
+    "counter-in-state",
+    "warning",
+    "A counter or clock in the state keeps equal states apart: strip it from the state key.",
+)
+def _find_counters_in_states(attempts: AttemptRows) -> Found:
     """Text states that would meet if their numbers were left out, and do not meet as they are."""
     state, index = attempts.column("state"), attempts.column("index")
     for task, by_attempt in attempts.rows.items():
@@ -185,97 +203,35 @@ def find_counters_in_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
         if met <= 0.1 * len(later) and could_meet >= 0.5 * len(later):
             clock = " (they look like times)" if CLOCK.search(state[later[0]]) else ""
             what = f"group {task!r}: {met} of {len(later)} states meet, {could_meet} would without numbers{clock}"
-            yield attempts.make_fault("counter-in-state", later[:1], what)
+            yield later[:1], what
 
 
-def find_missing_states(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Groups none of whose steps has a state."""
+@_check("no-state", "warning", "Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.")
+def _find_missing_states(attempts: AttemptRows) -> Found:
     state = attempts.column("state")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed]
         if all(state[row] is None for row in rows):
-            yield attempts.make_fault("no-state", rows[:1], f"group {task!r} has no state on any of {len(rows)} rows")
+            yield rows[:1], f"group {task!r} has no state on any of {len(rows)} rows"
 
 
-def find_several_versions(attempts: AttemptRows) -> Iterator[IdentityFault]:
-    """Groups whose attempts were sampled by different policy versions."""
+@_check("lone-attempt", "warning", "One attempt has nobody to be compared with, or group ids were made per attempt.")
+def _find_lone_attempts(attempts: AttemptRows) -> Found:
+    for task, by_attempt in attempts.rows.items():
+        if len(by_attempt) == 1:
+            rows = next(iter(by_attempt.values()))
+            yield rows[:1], f"group {task!r} has one attempt"
+
+
+@_check(
+    "several-versions", "warning", "The group's attempts come from several policies; keep log-probs and correct for it."
+)
+def _find_several_versions(attempts: AttemptRows) -> Found:
     version = attempts.column("version")
     for task, by_attempt in attempts.rows.items():
         seen = {version[row]: row for rows in by_attempt.values() for row in rows if version[row] is not None}
         if len(seen) > 1:
-            yield attempts.make_fault(
-                "several-versions", seen.values(), f"group {task!r} mixes versions {sorted(seen)}"
-            )
-
-
-CHECKS = (
-    IdentityCheck(
-        kind="duplicated-row",
-        severity="error",
-        meaning="A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
-        find=find_duplicated_rows,
-    ),
-    IdentityCheck(
-        kind="two-first-observations",
-        severity="error",
-        meaning="The attempts of a group were not attempts at one task: seed the environment by the task.",
-        find=find_two_first_observations,
-    ),
-    IdentityCheck(
-        kind="two-outcomes",
-        severity="error",
-        meaning="An outcome belongs to the attempt; put per-step amounts into `reward`.",
-        find=find_two_outcomes,
-    ),
-    IdentityCheck(
-        kind="row-after-the-end",
-        severity="error",
-        meaning="Steps after the end were not played: drop the rows of finished environments.",
-        find=find_rows_after_the_end,
-    ),
-    IdentityCheck(
-        kind="gap-in-steps",
-        severity="warning",
-        meaning="History cannot be read across a missing step; returns skip it. Record every step.",
-        find=find_gaps_in_steps,
-    ),
-    IdentityCheck(
-        kind="outcome-not-in-rewards",
-        severity="warning",
-        meaning="Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
-        find=find_outcomes_without_rewards,
-    ),
-    IdentityCheck(
-        kind="copied-attempt",
-        severity="warning",
-        meaning="Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
-        find=find_copied_attempts,
-    ),
-    IdentityCheck(
-        kind="counter-in-state",
-        severity="warning",
-        meaning="A counter or clock in the state keeps equal states apart: strip it from the state key.",
-        find=find_counters_in_states,
-    ),
-    IdentityCheck(
-        kind="no-state",
-        severity="warning",
-        meaning="Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.",
-        find=find_missing_states,
-    ),
-    IdentityCheck(
-        kind="lone-attempt",
-        severity="warning",
-        meaning="One attempt has nobody to be compared with, or group ids were made per attempt.",
-        find=find_lone_attempts,
-    ),
-    IdentityCheck(
-        kind="several-versions",
-        severity="warning",
-        meaning="The group's attempts come from several policies; keep log-probs and correct for it.",
-        find=find_several_versions,
-    ),
-)
+            yield seen.values(), f"group {task!r} mixes versions {sorted(seen)}"
 
 
 @dataclass
@@ -289,10 +245,11 @@ class FaultTally:
         """Run every check over one chunk."""
         attempts = AttemptRows(rollouts)
         for check in CHECKS:
-            for fault in check.find(attempts):
+            for rows, found in check.find(attempts):
                 self.counts[check.kind] += 1
                 if len(self.examples[check.kind]) < MAX_EXAMPLES:
-                    self.examples[check.kind].append(fault)
+                    lines = tuple(rollouts.lines[row] for row in rows)
+                    self.examples[check.kind].append(IdentityFault(kind=check.kind, lines=lines, found=found))
 
     @property
     def has_errors(self) -> bool:

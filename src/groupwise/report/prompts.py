@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,14 @@ from groupwise.training.run_reader import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedPrompt:
-    """A prompt and the response to it, as the journal has them."""
+    """A prompt and the response to it, as the journal has them, and what each token says."""
 
     prompt_ids: tuple[int, ...]
-    """What the model was given."""
     prompt_texts: tuple[str, ...]
-    """What each of these tokens says."""
     origins: tuple[TokenOrigin, ...]
-    """Where each comes from."""
+    """Where each token of the prompt comes from."""
     response_ids: tuple[int, ...]
-    """What was sampled."""
     response_texts: tuple[str, ...]
-    """What each of these tokens says."""
 
 
 def read_prompt(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> RecordedPrompt:
@@ -116,25 +113,23 @@ class _PromptMarks:
 
     def mark_last(self, text: str, origin: TokenOrigin) -> bool:
         """Mark the last place at which a text stands before what was marked from the end; whether there is one."""
-        squeezed = _squeeze(text)
-        place = self._text.rfind(squeezed, self._begin, self._end) if squeezed else -1
-        if place >= 0:
-            self._mark(place, squeezed, origin)
-            self._end = place
-        return place >= 0
+        place = self._mark(text, self._text.rfind, origin)
+        self._end = self._end if place is None else place.start
+        return place is not None
 
-    def mark_first(self, text: str, origin: TokenOrigin) -> bool:
-        """Mark the first place at which a text stands after what was marked so; whether there is one."""
-        squeezed = _squeeze(text)
-        place = self._text.find(squeezed, self._begin, self._end) if squeezed else -1
-        if place >= 0:
-            self._mark(place, squeezed, origin)
-            self._begin = place + len(squeezed)
-        return place >= 0
+    def mark_first(self, text: str, origin: TokenOrigin) -> None:
+        """Mark the first place at which a text stands after what was marked so."""
+        place = self._mark(text, self._text.find, origin)
+        self._begin = self._begin if place is None else place.stop
 
-    def _mark(self, place: int, squeezed: str, origin: TokenOrigin) -> None:
-        for token in self._tokens[place : place + len(squeezed)]:
+    def _mark(self, text: str, find: Callable[[str, int, int], int], origin: TokenOrigin) -> range | None:
+        squeezed = _squeeze(text)
+        start = find(squeezed, self._begin, self._end) if squeezed else -1
+        if start < 0:
+            return None
+        for token in self._tokens[start : start + len(squeezed)]:
             self.origins[token] = origin
+        return range(start, start + len(squeezed))
 
 
 def _squeeze(text: str) -> str:
@@ -146,13 +141,8 @@ def _squeeze(text: str) -> str:
 
 def make_response_decoder(folder: Path) -> Decoder | None:
     """What turns sampled ids into text, without special tokens and space around it; None where nothing can."""
-    tokenizer = _read_tokenizer(folder)
-
-    def decode(ids: Sequence[int]) -> str:
-        text = _try(lambda: tokenizer.decode(list(ids), skip_special_tokens=True))
-        return "" if text is None else str(text).strip()
-
-    return None if tokenizer is None else decode
+    decode = _make_decoder(folder, skip_special_tokens=True)
+    return None if decode is None else lambda ids: decode(ids).strip()
 
 
 class TokenTexts:
@@ -160,16 +150,16 @@ class TokenTexts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._decode: Decoder | None = None
-        self._is_open = False
+
+    @cached_property
+    def _decode(self) -> Decoder | None:
+        return _make_decoder(self._folder, skip_special_tokens=False)
 
     def cut(self, ids: Sequence[int]) -> list[str] | None:
         """The text of each token, special ones too: joined, they are the response. None where nothing can tell.
 
         None also where the response holds a secret: cut into tokens, nobody would know it again to hide it.
         """
-        if not self._is_open:
-            self._decode, self._is_open = _make_whole_decoder(self._folder), True
         if self._decode is None:
             return None
         pieces = cut_text(ids, self._decode)
@@ -177,18 +167,8 @@ class TokenTexts:
         return pieces if redact(whole) == whole else None
 
 
-def _make_whole_decoder(folder: Path) -> Decoder | None:
-    tokenizer = _read_tokenizer(folder)
-
-    def decode(ids: Sequence[int]) -> str:
-        text = _try(lambda: tokenizer.decode(list(ids), skip_special_tokens=False))
-        return "" if text is None else str(text)
-
-    return None if tokenizer is None else decode
-
-
-def _read_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a run's last checkpoint; None where it cannot be read."""
+def _make_decoder(folder: Path, *, skip_special_tokens: bool) -> Decoder | None:
+    """What the tokenizer of a run's last checkpoint makes of ids; None where it cannot be read."""
     paths = RunPaths(folder)
     try:
         latest = paths.latest.read_text(encoding="utf-8").strip()
@@ -200,7 +180,10 @@ def _read_tokenizer(folder: Path) -> Any:
         return None
     from tokenizers import Tokenizer
 
-    return _try(lambda: Tokenizer.from_file(str(path)))
+    tokenizer = _try(lambda: Tokenizer.from_file(str(path)))
+    if tokenizer is None:
+        return None
+    return lambda ids: str(_try(lambda: tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)) or "")
 
 
 def _try(call: Callable[[], Any]) -> Any:

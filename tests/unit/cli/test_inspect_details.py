@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from groupwise.cli.inspect_views import MANY_COLOURS, SIXTEEN_COLOURS, choose_palette, lay_out_tokens
+from groupwise.cli.attributed_tokens import choose_colours
+from groupwise.cli.inspect import MANY_COLOURS, SIXTEEN_COLOURS, lay_out_tokens
 from groupwise.report.groups import PlayedStep, read_groups
 from groupwise.report.prompts import TokenTexts
 from groupwise.training.run_reader import RunFolder
@@ -60,9 +61,12 @@ def test_in_colours_praise_and_blame_differ_and_what_does_not_train_is_dim(run: 
     ("system", "palette"), [("truecolor", MANY_COLOURS), ("256", MANY_COLOURS), ("standard", SIXTEEN_COLOURS)]
 )
 def test_the_colours_are_those_that_a_terminal_has(system: str, palette: object) -> None:
-    assert choose_palette(Console(force_terminal=True, color_system=system)) is palette  # type: ignore[arg-type]
-    assert choose_palette(Console(force_terminal=True, color_system=system, no_color=True)) is None  # type: ignore[arg-type]
-    assert choose_palette(Console(force_terminal=False, color_system=system)) is None  # type: ignore[arg-type]
+    assert choose_colours(Console(force_terminal=True, color_system=system), MANY_COLOURS, SIXTEEN_COLOURS) is palette  # type: ignore[arg-type]
+    assert (
+        choose_colours(Console(force_terminal=True, color_system=system, no_color=True), MANY_COLOURS, SIXTEEN_COLOURS)
+        is None
+    )  # type: ignore[arg-type]
+    assert choose_colours(Console(force_terminal=False, color_system=system), MANY_COLOURS, SIXTEEN_COLOURS) is None  # type: ignore[arg-type]
 
 
 def luminance(colour: tuple[int, int, int]) -> float:
