@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from groupwise.store.rollout_lines import FORMAT, VERSION
-from groupwise.store.rollout_rows import KEYS, Row
-from groupwise.store.rollouts_file import RolloutsChunk, RolloutsFile, Source
+from groupwise.store.rollout_rows import KEYS, RolloutRow
+from groupwise.store.rollouts_file import RolloutsChunk, RolloutsFile
 from groupwise.store.write_rollouts import write_rollouts
 
-__all__ = ["FORMAT", "KEYS", "VERSION", "RolloutsChunk", "RolloutsFile", "Row", "Source", "write_rollouts"]
+__all__ = ["FORMAT", "KEYS", "VERSION", "RolloutRow", "RolloutsChunk", "RolloutsFile", "write_rollouts"]

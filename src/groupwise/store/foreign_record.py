@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from groupwise.store.rollout_lines import JsonLines
+from groupwise.store.rollout_lines import JsonLines, Progress
 from groupwise.store.rollout_rows import quote_json
 from groupwise.system.errors import FileError
 from groupwise.system.json_text import LARGEST_FLOAT, to_canonical_json
@@ -18,23 +18,14 @@ _NUMBERS = frozenset({int, float})
 _TRUTHS = frozenset({int, bool})
 
 
-@dataclass(frozen=True)
-class ForeignLines:
-    """Another program's file, a record a line; a source of its own says how records become rows."""
-
-    lines: JsonLines
-    unit: ClassVar[str] = "line"
-    read_as: ClassVar[str]
-    """What the file is taken for."""
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.lines.is_compressed
-
-    def meta(self) -> Mapping[str, Any]:
-        """Where the rows come from; such a file holds no notes."""
-        return {"read_as": self.read_as}
+def read_records(lines: JsonLines, progress: Progress | None) -> Iterator[Record]:
+    """Every line of another program's file, which must be an object."""
+    for line, value in lines.values(progress):
+        if not isinstance(value, dict):
+            raise FileError(
+                f"{lines.path}, line {line}: found {quote_json(value)} instead of an object; check the format", row=line
+            )
+        yield Record(lines.path, line, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +43,6 @@ class Record:
     """Where in the line the object stands, such as "traces[0].nodes[3]"; empty for the line itself."""
     unit: str = "line"
     """What `line` counts: lines, or rows of a Parquet file."""
-
-    @classmethod
-    def of(cls, path: Path, line: int, value: Any) -> Record:
-        """The object that a line holds."""
-        if not isinstance(value, dict):
-            raise FileError(
-                f"{path}, line {line}: found {quote_json(value)} instead of an object; check the format", row=line
-            )
-        return cls(path, line, value)
 
     def error(self, name: str, fault: str, advice: str) -> FileError:
         """An error about one field."""

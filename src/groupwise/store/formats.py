@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from groupwise.data.past_attempts import Remembered, number_at
-from groupwise.store import RolloutsFile, Source
+from groupwise.store import RolloutsFile
 from groupwise.store.journal import Journal
-from groupwise.store.mapped_rows import EXAMPLE, ColumnMap, MappedSource
+from groupwise.store.mapped_rows import EXAMPLE, ColumnMap, choose_columns, read_mapped_rows
 from groupwise.store.parquet import ParquetFile
 from groupwise.store.rollout_lines import FORMAT, PARQUET_MAGIC, JsonLines, Progress, is_header, read_first_bytes
-from groupwise.store.rollout_rows import Row, quote_json
+from groupwise.store.rollout_rows import RolloutRow, quote_json
 from groupwise.store.run_folder import JOURNAL
-from groupwise.store.verifiers import VerifiersSource
-from groupwise.store.verl import VerlAgentSource, VerlGenerationsSource
+from groupwise.store.verifiers import read_verifiers_rows
+from groupwise.store.verl import read_verl_agent_rows, read_verl_generations
 from groupwise.system.errors import ConfigError, FileError, nearest
 
 AUTO = "auto"
@@ -44,7 +45,8 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
     if format not in list_formats():
         raise ConfigError(f"unknown rollouts format {format!r}; {nearest(format, list_formats())}")
     if is_run(path):
-        return RolloutsFile.of(path / JOURNAL, JournalSource(path / JOURNAL))
+        journal = path / JOURNAL
+        return RolloutsFile(journal, {}, journal.stat().st_size, "step", True, partial(read_journal_rows, journal))
     if format == GROUPWISE or read_first_bytes(path) == PARQUET_MAGIC:
         return RolloutsFile.open(path)
     lines = JsonLines.open(path)
@@ -60,7 +62,10 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
         )
     if name == GROUPWISE:
         return RolloutsFile.open(path)
-    return RolloutsFile.of(path, FOREIGN[name](lines, first))
+    read_as, read_rows = FOREIGN[name]
+    if _is_generation(first) and name == "verl_agent":
+        read_as, read_rows = "verl generations", read_verl_generations
+    return RolloutsFile.of(lines, partial(read_rows, lines), {"read_as": read_as})
 
 
 def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
@@ -79,7 +84,9 @@ def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
         is_ours = is_header(records.first())
     if is_ours:
         raise ConfigError(f"{path}: this is a groupwise rollouts file, which needs no column map; leave the map out")
-    return RolloutsFile.of(path, MappedSource.of(records, columns))
+    file = choose_columns(records, columns)
+    meta = {"read_as": "mapped columns", "columns": dict(columns.columns)}
+    return RolloutsFile.of(file, partial(read_mapped_rows, file, columns.columns), meta)
 
 
 def is_run(path: Path) -> bool:
@@ -107,14 +114,6 @@ def _is_generation(first: Any) -> bool:
     return isinstance(first, dict) and "traj_uid" not in first and {"input", "output", "score"} <= first.keys()
 
 
-def _verl_agent(lines: JsonLines, first: Any) -> Source:
-    return VerlGenerationsSource(lines) if _is_generation(first) else VerlAgentSource(lines)
-
-
-def _verifiers(lines: JsonLines, first: Any) -> Source:
-    return VerifiersSource(lines)
-
-
 def _describe_value(first: Any) -> str:
     if not isinstance(first, dict):
         return quote_json(first)
@@ -122,56 +121,44 @@ def _describe_value(first: Any) -> str:
     return f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
 
 
-FOREIGN: dict[str, Callable[[JsonLines, Any], Source]] = {"verl_agent": _verl_agent, "verifiers": _verifiers}
-"""Reader of each foreign format, made for a file and the value on its first line."""
+FOREIGN = {"verl_agent": ("verl_agent", read_verl_agent_rows), "verifiers": ("verifiers", read_verifiers_rows)}
+"""What the file of each foreign format is read as, and by what."""
 
 
-class JournalSource:
-    """Reads the attempts of a run's updates; the attempts at a task in one update are a group."""
-
-    unit = "step"
-    is_compressed = True
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def meta(self) -> Mapping[str, Any]:
-        """A journal has no notes; its run's folder has the settings."""
-        return {}
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every step of every update, numbered from 1."""
-        number, size = 0, self._path.stat().st_size
-        with Journal(self._path, read_only=True) as journal:
-            updates = journal.update_numbers()
-            for done, update in enumerate(updates, start=1):
-                remembered = _read_task_columns(journal, update)
-                for trajectory in journal.trajectories(update):
-                    if not trajectory["steps"]:
-                        left_out["attempts without a step"] += 1
-                    rows: list[Row] = trajectory["steps"]
-                    if not isinstance(rows, list) or not all(_has_place(row) for row in rows):
-                        raise FileError(
-                            f"{self._path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
-                            "journal is damaged: take a copy of the run from elsewhere"
-                        )
-                    for row in rows:
-                        number += 1
-                        if row["task"] in remembered:
-                            row["extra"] = {**row.get("extra", {}), **_take_numbers(remembered, row)}
-                        row["group"] = f"{row['task']}@{update}"
-                        yield number, row
-                if progress is not None:
-                    progress(size * done // len(updates))
+def read_journal_rows(
+    path: Path, progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every step of a run's updates, numbered from 1; the attempts at a task in one update are a group."""
+    number, size = 0, path.stat().st_size
+    with Journal(path, read_only=True) as journal:
+        updates = journal.update_numbers()
+        for done, update in enumerate(updates, start=1):
+            remembered = _read_task_columns(journal, update)
+            for trajectory in journal.trajectories(update):
+                if not trajectory["steps"]:
+                    left_out["attempts without a step"] += 1
+                rows: list[RolloutRow] = trajectory["steps"]
+                if not isinstance(rows, list) or not all(map(_has_place, rows)):
+                    raise FileError(
+                        f"{path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
+                        "journal is damaged: take a copy of the run from elsewhere"
+                    )
+                for row in rows:
+                    number += 1
+                    if row["task"] in remembered:
+                        known = remembered[row["task"]]
+                        row["extra"] = {
+                            **row.get("extra", {}),
+                            **{name: number_at(value, row["index"]) for name, value in known.items()},
+                        }
+                    row["group"] = f"{row['task']}@{update}"
+                    yield number, row
+            if progress is not None:
+                progress(size * done // len(updates))
 
 
 def _has_place(row: object) -> bool:
     return isinstance(row, dict) and "task" in row and type(row.get("index")) is int
-
-
-def _take_numbers(remembered: Mapping[Any, Mapping[str, Remembered]], row: Row) -> dict[str, float]:
-    """What was remembered for a step, by the name of the column."""
-    return {name: number_at(known, row["index"]) for name, known in remembered[row["task"]].items()}
 
 
 def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, Remembered]]:

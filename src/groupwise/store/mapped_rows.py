@@ -16,133 +16,102 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from groupwise.data import field_kinds as kinds
 from groupwise.data.field_kinds import Kind
 from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.store.foreign_record import Record, make_id
 from groupwise.store.parquet import ParquetFile
-from groupwise.store.rollout_lines import Progress
-from groupwise.store.rollout_rows import KEYS, Row, quote_json, quote_key, to_json_value
+from groupwise.store.rollout_lines import JsonLines, Progress
+from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_json, quote_key, to_json_value
 from groupwise.system.errors import ConfigError, FileError, nearest
 from groupwise.system.json_text import to_canonical_json
 
 _IN_EVERY_ROW = ("task", "group", "attempt", "index", "reward")
 
 
-class RecordsFile(Protocol):
-    """A file of objects, one a line or a row."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-
-    @property
-    def unit(self) -> str:
-        """What its objects are numbered by: "line" or "row"."""
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-
-    def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Every object with its number."""
+def choose_columns(file: JsonLines | ParquetFile, columns: ColumnMap) -> JsonLines | ParquetFile:
+    """The file to read; of a Parquet file only the mapped columns are read, and those must be there."""
+    if not isinstance(file, ParquetFile):
+        return file
+    names = file.names()
+    chosen: dict[str, None] = {}
+    for key, column in columns.columns.items():
+        outer = column if column in names else column.partition(".")[0]
+        if outer not in names:
+            raise FileError(
+                f"{file.path}: there is no column {column!r}, which {key!r} is mapped to; {nearest(outer, names)}"
+            )
+        chosen[outer] = None
+    return ParquetFile(file.path, columns=tuple(chosen))
 
 
-@dataclass(frozen=True)
-class MappedSource:
-    """The rows of anybody's file."""
-
-    file: RecordsFile
-    columns: Mapping[str, str]
-    """Key of a row to column."""
-
-    @classmethod
-    def of(cls, file: RecordsFile, columns: ColumnMap) -> MappedSource:
-        """A reader of a file; of a Parquet file only the mapped columns are read, and those must be there."""
-        if isinstance(file, ParquetFile):
-            file = ParquetFile(file.path, columns=_choose_columns(file, columns))
-        return cls(file, columns.columns)
-
-    @property
-    def unit(self) -> str:
-        """What rows are numbered by."""
-        return self.file.unit
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.file.is_compressed
-
-    def meta(self) -> Mapping[str, Any]:
-        """Where the rows come from."""
-        return {"read_as": "mapped columns", "columns": dict(self.columns)}
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every row."""
-        numbering = _Numbering(counts_steps="attempt" in self.columns)
-        unseen = dict(self.columns)
-        last: dict[str, Any] = {}
-        for number, value in self.file.values(progress):
-            if not isinstance(value, dict):
-                raise self._make_error(number, f"found {quote_json(value)} instead of an object with columns")
-            row = self._make_row(number, value, unseen)
-            if "group" in row:
-                row["group"] = _name_group(row["task"], row["group"])
-            numbering.complete(row)
-            last = value
-            yield number, cast(Row, row)
-        for key, column in unseen.items():
-            if last:
-                raise FileError(
-                    f"{self.file.path}: no {self.unit} has a column {column!r}, which {key!r} is mapped to; "
-                    f"{point_to_nearest(last, column)}"
-                )
-
-    def _make_row(self, number: int, fields: dict[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        for key, column in self.columns.items():
-            value = find_value(fields, column)
-            if is_missing(value):
-                if key in _IN_EVERY_ROW:
-                    raise self._make_error(number, f"no column {column!r}; {point_to_nearest(fields, column)}")
-                continue
-            unseen.pop(key, None)
-            if value is None and key in _IN_EVERY_ROW:
-                raise self._make_error(number, f"column {column!r} is null; {_ask_for(key)}")
-            if value is None and not _takes_null(key):
-                continue
-            record = Record(self.file.path, number, {column: value}, unit=self.unit)
-            if key.startswith(EXTRA):
-                row.setdefault("extra", {})[key.removeprefix(EXTRA)] = to_json_value(value)
-            else:
-                row[key] = _READERS.get(KEYS[key], _read_as_it_is)(record, column)
-        return row
-
-    def _make_error(self, number: int, fault: str) -> FileError:
-        return FileError(f"{self.file.path}, {self.unit} {number}: {fault}", row=number)
-
-
-class _Numbering:
-    """Numbers attempts and steps for which a file has no column, in the order of its rows."""
-
-    def __init__(self, *, counts_steps: bool) -> None:
-        self._counts_steps = counts_steps
-        self._seen: Counter[Any] = Counter()
-
-    def complete(self, row: dict[str, Any]) -> None:
-        """Give a row the attempt and the index that it lacks."""
+def read_mapped_rows(
+    file: JsonLines | ParquetFile, columns: Mapping[str, str], progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every row of anybody's file; attempts and steps without a column are numbered in the order of its rows."""
+    seen: Counter[Any] = Counter()
+    unseen = dict(columns)
+    last: dict[str, Any] = {}
+    for number, value in file.values(progress):
+        if not isinstance(value, dict):
+            raise FileError(
+                f"{file.path}, {file.unit} {number}: found {quote_json(value)} instead of an object with columns",
+                row=number,
+            )
+        row = _make_row(file, number, value, columns, unseen)
+        if "group" in row:
+            row["group"] = _name_group(row["task"], row["group"])
         scope = row.get("group", row["task"])
-        if not self._counts_steps:
-            row["attempt"], row["index"] = self._count(scope), 0
+        if "attempt" not in columns:
+            row["attempt"], row["index"] = seen[scope], 0
+            seen[scope] += 1
         elif "index" not in row:
-            row["index"] = self._count((scope, row["attempt"]))
+            place = (scope, row["attempt"])
+            row["index"] = seen[place]
+            seen[place] += 1
+        last = value
+        yield number, row
+    for key, column in unseen.items():
+        if last:
+            raise FileError(
+                f"{file.path}: no {file.unit} has a column {column!r}, which {key!r} is mapped to; "
+                f"{point_to_nearest(last, column)}"
+            )
 
-    def _count(self, place: Any) -> int:
-        self._seen[place] += 1
-        return self._seen[place] - 1
+
+def _make_row(
+    file: JsonLines | ParquetFile,
+    number: int,
+    fields: dict[str, Any],
+    columns: Mapping[str, str],
+    unseen: dict[str, str],
+) -> RolloutRow:
+    row: RolloutRow = {}
+    for key, column in columns.items():
+        value = find_value(fields, column)
+        fault = None
+        if is_missing(value):
+            fault = f"no column {column!r}; {point_to_nearest(fields, column)}" if key in _IN_EVERY_ROW else ""
+        else:
+            unseen.pop(key, None)
+        if value is None and key in _IN_EVERY_ROW:
+            article = "an" if key[0] in "ai" else "a"
+            advice = f"every row needs {article} {key}: fill it in, or leave the row out"
+            if key == "reward":
+                advice = "a missing score is not a zero: score the attempt or leave it out"
+            fault = f"column {column!r} is null; {advice}"
+        if fault:
+            raise FileError(f"{file.path}, {file.unit} {number}: {fault}", row=number)
+        if fault is not None or (value is None and not key.startswith(EXTRA) and not KEYS[key].takes_null):
+            continue
+        if key.startswith(EXTRA):
+            row.setdefault("extra", {})[key.removeprefix(EXTRA)] = to_json_value(value)
+        else:
+            record = Record(file.path, number, {column: value}, unit=file.unit)
+            row[key] = _READERS.get(KEYS[key], _read_as_it_is)(record, column)
+    return row
 
 
 def _name_group(task: str | int, group: str | int) -> str:
@@ -153,30 +122,6 @@ def _name_group(task: str | int, group: str | int) -> str:
     """
     # Behind the last "@" stands the group, so it must have none itself: else ("a@b", "c") would be ("a", "b@c").
     return f"{task}@{make_id(group) if '@' in str(group) else group}"
-
-
-def _choose_columns(file: ParquetFile, columns: ColumnMap) -> tuple[str, ...]:
-    """The columns of a Parquet file in which the mapped ones lie."""
-    names = file.names()
-    chosen: dict[str, None] = {}
-    for key, column in columns.columns.items():
-        outer = column if column in names else column.partition(".")[0]
-        if outer not in names:
-            raise FileError(
-                f"{file.path}: there is no column {column!r}, which {key!r} is mapped to; {nearest(outer, names)}"
-            )
-        chosen[outer] = None
-    return tuple(chosen)
-
-
-def _ask_for(key: str) -> str:
-    if key == "reward":
-        return "a missing score is not a zero: score the attempt or leave it out"
-    return f"every row needs {'an' if key[0] in 'ai' else 'a'} {key}: fill it in, or leave the row out"
-
-
-def _takes_null(key: str) -> bool:
-    return key.startswith(EXTRA) or KEYS[key].takes_null
 
 
 def _read_as_it_is(record: Record, column: str) -> Any:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from groupwise.data.field_kinds import Storage
 from groupwise.store.rollout_lines import FORMAT, NOT_OURS, Progress, find_header_fault, is_header, make_header
-from groupwise.store.rollout_rows import KEYS, Row, quote_key
+from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_key
 from groupwise.system.errors import FileError, RecordError
 from groupwise.system.json_text import parse_json
 from groupwise.system.text import quote_line
@@ -27,66 +27,39 @@ _FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
 """Types of keys whose values may be of several types."""
 
 
-@dataclass(frozen=True)
-class ParquetSource:
-    """The rows of a groupwise Parquet file."""
-
-    path: Path
-    unit = "row"
-    is_compressed = True
-
-    def meta(self) -> Mapping[str, Any]:
-        """The notes in the header."""
-        with ParquetFile(self.path).open() as file:
-            return cast(dict[str, Any], self._read_header(file).get("meta", {}))
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every row; a null is the same as an absent key, where the key does not take nulls."""
-        size = self.path.stat().st_size
-        parquet = ParquetFile(self.path)
-        with parquet.open() as file:
-            coded = frozenset(self._read_header(file).get("json", ()))
-            total = max(1, file.metadata.num_rows)
-            number = 0
-            for names, columns in parquet.read_batches(file):
-                for row in _make_rows(names, columns, coded, self.path, number):
-                    number += 1
-                    yield number, row
-                if progress is not None:
-                    progress(size * number // total)
-
-    def _read_header(self, file: Any) -> dict[str, Any]:
-        text = ParquetFile(self.path).read_notes(file).get(FORMAT.encode())
-        try:
-            header = parse_json(text.decode("utf-8")) if text is not None else None
-        except ValueError as error:
-            raise FileError(
-                f"{self.path}: the header in the file's metadata is not JSON ({error}); write the file again"
-            ) from None
-        if not is_header(header):
-            raise FileError(f"{self.path}: the file's metadata has no header under the key {FORMAT!r}; {NOT_OURS}")
-        fault = find_header_fault(header)
-        if fault is not None:
-            raise FileError(f"{self.path}, header: {fault}")
-        return header
+def read_parquet_header(parquet: ParquetFile) -> dict[str, Any]:
+    """The header in the metadata of a groupwise Parquet file."""
+    with parquet.open() as file:
+        text = parquet.read_notes(file).get(FORMAT.encode())
+    try:
+        header = parse_json(text.decode("utf-8")) if text is not None else None
+    except ValueError as error:
+        raise FileError(
+            f"{parquet.path}: the header in the file's metadata is not JSON ({error}); write the file again"
+        ) from None
+    if not is_header(header):
+        raise FileError(f"{parquet.path}: the file's metadata has no header under the key {FORMAT!r}; {NOT_OURS}")
+    fault = find_header_fault(header)
+    if fault is not None:
+        raise FileError(f"{parquet.path}, header: {fault}")
+    return header
 
 
-def _make_rows(
-    names: list[str], columns: list[list[Any]], coded: frozenset[str], path: Path, number: int
-) -> Iterator[Row]:
-    takes_null = [name in KEYS and KEYS[name].takes_null for name in names]
-    for values in zip(*columns, strict=True):
-        number += 1
-        row: dict[str, Any] = {}
-        for name, value, keep in zip(names, values, takes_null, strict=True):
+def read_parquet_rows(
+    parquet: ParquetFile, coded: Collection[str], progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every row; a null is the same as an absent key, where the key does not take nulls. `coded` columns hold JSON."""
+    for number, cells in parquet.values(progress):
+        row: RolloutRow = {}
+        for name, value in cells.items():
             if value is None:
-                if keep:
+                if name in KEYS and KEYS[name].takes_null:
                     row[name] = None
             elif name in coded:
-                row[name] = _decode_cell(name, value, path, number)
+                row[name] = _decode_cell(name, value, parquet.path, number)
             else:
                 row[name] = value
-        yield cast(Row, row)
+        yield number, row
 
 
 def _decode_cell(name: str, text: Any, path: Path, number: int) -> Any:
@@ -105,7 +78,7 @@ class Shape:
     def __init__(self) -> None:
         self._kinds: dict[str, set[type]] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RolloutRow) -> None:
         """Note one row."""
         for name, value in row.items():
             self._kinds.setdefault(name, set()).add(type(value))
@@ -143,7 +116,9 @@ class Shape:
         return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
 
 
-def write_parquet(target: Path, rows: Iterable[tuple[int, Row]], shape: Shape, meta: Mapping[str, Any] | None) -> None:
+def write_parquet(
+    target: Path, rows: Iterable[tuple[int, RolloutRow]], shape: Shape, meta: Mapping[str, Any] | None
+) -> None:
     """Write rows whose shape is known, in row groups of bounded size.
 
     Args:

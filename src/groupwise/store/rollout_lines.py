@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeGuard, cast
 
-from groupwise.store.rollout_rows import KEYS, Row, quote_json, quote_key, to_json_value
+from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_json, quote_key, to_json_value
 from groupwise.system.errors import FileError, nearest
 from groupwise.system.json_text import describe_strangeness, parse_json
 from groupwise.system.text import escape_surrogates
@@ -204,34 +204,24 @@ def find_header_fault(header: Mapping[str, Any]) -> str | None:
 # Rollouts as JSON Lines: the header on the first line, then one object a step.
 
 
-@dataclass(frozen=True)
-class JsonlSource:
-    """The rows of a groupwise JSON Lines file, as they stand there."""
+def read_jsonl_meta(lines: JsonLines) -> Mapping[str, Any]:
+    """The notes in the header; a file without a proper header is an error."""
+    header = lines.first()
+    if header is None:
+        raise FileError(f"{lines.path}: the file holds only blank lines; check the run that wrote it")
+    if not is_header(header):
+        raise FileError(f"{lines.path}, line 1: this is not the header of a groupwise rollouts file; {NOT_OURS}")
+    fault = find_header_fault(header)
+    if fault is not None:
+        raise FileError(f"{lines.path}, line 1: {fault}")
+    meta: dict[str, Any] = header.get("meta", {})
+    return meta
 
-    lines: JsonLines
-    unit = "line"
 
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-        return self.lines.is_compressed
-
-    def meta(self) -> Mapping[str, Any]:
-        """The notes in the header; a file without a proper header is an error."""
-        header = self.lines.first()
-        path = self.lines.path
-        if header is None:
-            raise FileError(f"{path}: the file holds only blank lines; check the run that wrote it")
-        if not is_header(header):
-            raise FileError(f"{path}, line 1: this is not the header of a groupwise rollouts file; {NOT_OURS}")
-        fault = find_header_fault(header)
-        if fault is not None:
-            raise FileError(f"{path}, line 1: {fault}")
-        meta: dict[str, Any] = header.get("meta", {})
-        return meta
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every row after the header, with its line."""
-        values = self.lines.values(progress)
-        next(values)
-        yield from values
+def read_jsonl_rows(
+    lines: JsonLines, progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every row after the header, with its line."""
+    values = lines.values(progress)
+    next(values)
+    yield from values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Required, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -19,75 +19,12 @@ Id = str | int
 """Ids of tasks, groups and attempts: all text or all integers within a file."""
 
 
-class Row(TypedDict, total=False):
-    """One recorded step.
+RolloutRow = dict[str, Any]
+"""One recorded step, by the keys of `STEP_FIELDS`.
 
-    Worked example: `{"task": "t1", "attempt": 0, "index": 0, "state": "kitchen", "action": "open door", "reward": 0.0}`
-    is the first step of attempt 0 at task t1, taken in the state "kitchen".
-    """
-
-    task: Required[Id]
-    """The task that was attempted."""
-    group: Id
-    """Which attempts were compared together, where that is not all attempts at the task; takes the task's place."""
-    attempt: Required[Id]
-    """The attempt, within its task or group."""
-    index: Required[int]
-    """Position of the step in its attempt, from 0."""
-    segment: int
-    """Part of a step that was cut into several training sequences; absent = 0."""
-    state: Any
-    """What makes two steps comparable; a list or object counts as its canonical JSON text; null = not comparable."""
-    observation: str
-    """What the environment showed before the agent acted."""
-    action: str | None
-    """The parsed action."""
-    reward: Required[float]
-    """Reward of this step alone."""
-    reward_alone: float
-    """The reward before comparing the attempts of its group added to it, where that differs."""
-    well_formed: bool
-    """Whether the response had the form that was asked for."""
-    accepted: bool
-    """Whether the environment accepted the action."""
-    valid: bool
-    """Whether the response was well formed and its action accepted, in recordings that do not tell the two apart."""
-    cut: bool
-    """Whether the response was cut off at its most tokens."""
-    outcome: float
-    """Score of the attempt, the same on all its rows."""
-    stop: str
-    """Why the attempt ended, on its last row."""
-    role: Id | None
-    """Which player acted."""
-    branch: Id | None
-    """The branch point that the step was sampled from."""
-    next_state: Any
-    """The state that the step led to, where it is not the next row's."""
-    accuracy: float
-    """Share of correct answers, where it is not the outcome."""
-    tokens: int
-    """Number of sampled tokens, where the ids are not stored."""
-    prompt_ids: list[int]
-    """Token ids that the engine was given."""
-    unguided_prompt_ids: list[int]
-    """The same without the guidance that they held; absent = they held none."""
-    response_ids: list[int]
-    """Token ids that the engine sampled."""
-    logp_behaviour: list[float]
-    """Log-probability of each sampled token when it was sampled."""
-    entropy: list[float]
-    """Entropy of the sampling distribution at each sampled token."""
-    forced: int
-    """How many of the first response ids were given instead of sampled; they do not train. Absent = none."""
-    version: int
-    """Policy version that sampled the step."""
-    versions: list[int]
-    """Policy version that sampled each token, where several sampled the step."""
-    origin: str
-    """Where the attempt came from; absent = fresh."""
-    extra: dict[str, Any]
-    """Further columns by name."""
+Worked example: `{"task": "t1", "attempt": 0, "index": 0, "state": "kitchen", "action": "open door", "reward": 0.0}` is
+the first step of attempt 0 at task t1, taken in the state "kitchen".
+"""
 
 
 _JSON = "text, finite numbers, true, false, null, and lists and objects of these"
@@ -246,7 +183,7 @@ class Uniformity:
         self._has: tuple[bool, ...] = ()
         self._kinds: tuple[type, ...] = ()
 
-    def find_fault(self, number: int, row: Row) -> str | None:
+    def find_fault(self, number: int, row: RolloutRow) -> str | None:
         """What sets this row apart from the first one, or None; `number` is its line or row."""
         has = _presence(row)
         kinds = (type(row["task"]), type(row.get("group")), type(row["attempt"]))
@@ -264,7 +201,7 @@ class Uniformity:
         here, there = ("has", "has none") if has[position] else ("no", "has one")
         return f"{here} {name}, but {self._unit} {self._first} {there}; give it to every row or to none"
 
-    def _describe_kind_fault(self, row: Row, kinds: tuple[type, ...]) -> str:
+    def _describe_kind_fault(self, row: RolloutRow, kinds: tuple[type, ...]) -> str:
         position = next(i for i, kind in enumerate(kinds) if kind is not self._kinds[i])
         name = _IDS[position]
         there = "text" if self._kinds[position] is str else "an integer"

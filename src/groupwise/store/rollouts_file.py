@@ -7,12 +7,13 @@ import marshal
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -20,9 +21,16 @@ from groupwise.data.column_checks import Column
 from groupwise.data.field_kinds import KEPT, STATE
 from groupwise.data.step_fields import COLUMNS, FIRST_OBSERVATION, STEP_FIELDS
 from groupwise.data.step_table import OWN_FIELDS, StepTable
-from groupwise.store.parquet import ParquetSource
-from groupwise.store.rollout_lines import PARQUET_MAGIC, JsonLines, JsonlSource, Progress, read_first_bytes
-from groupwise.store.rollout_rows import KEYS, Id, Row, Uniformity, describe_value_fault, find_row_fault
+from groupwise.store.parquet import ParquetFile, read_parquet_header, read_parquet_rows
+from groupwise.store.rollout_lines import (
+    PARQUET_MAGIC,
+    JsonLines,
+    Progress,
+    read_first_bytes,
+    read_jsonl_meta,
+    read_jsonl_rows,
+)
+from groupwise.store.rollout_rows import KEYS, Id, RolloutRow, Uniformity, describe_value_fault, find_row_fault
 from groupwise.system.errors import FileError, RecordError
 from groupwise.system.json_text import is_shallow, to_canonical_json
 
@@ -32,38 +40,8 @@ COMPRESSION = 16
 """How many times smaller than its content a compressed file may be; a guess too low only costs another split."""
 
 
-class Source(Protocol):
-    """Where the rows of a file come from: one per format."""
-
-    @property
-    def unit(self) -> str:
-        """What rows are numbered by: "line" or "row"."""
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the file is smaller than its content."""
-
-    def meta(self) -> Mapping[str, Any]:
-        """Notes about the whole file."""
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every row with its line, not yet checked; what the format records but no row can hold is counted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldSource:
-    """The rows of a file, in memory."""
-
-    unit: str
-    notes: Mapping[str, Any]
-    rows: list[tuple[int, Row]]
-    is_compressed = False
-
-    def meta(self) -> Mapping[str, Any]:
-        return self.notes
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        return iter(self.rows)
+ReadRows = Callable[[Progress | None, Counter[str]], Iterator[tuple[int, RolloutRow]]]
+"""Every row of a file with its line, not yet checked; what the format records but no row can hold is counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +58,11 @@ class RolloutsFile:
     """Notes that the writer left in the header."""
     size: int
     """Bytes of the file."""
-    source: Source
+    unit: str
+    """What rows are numbered by: "line" or "row"."""
+    is_compressed: bool
+    """Whether the file is smaller than its content."""
+    read_rows: ReadRows
     """The format's reader."""
     left_out: Counter[str] = field(default_factory=Counter)
     """What the last pass found in a foreign format but could not make a row of, counted by reason."""
@@ -90,15 +72,19 @@ class RolloutsFile:
         """Open a groupwise rollouts file; JSON Lines (plain or gzip) and Parquet are told apart by their content."""
         path = Path(path)
         if read_first_bytes(path) == PARQUET_MAGIC:
-            return cls.of(path, ParquetSource(path))
-        return cls.of(path, JsonlSource(JsonLines.open(path)))
+            parquet = ParquetFile(path)
+            header = read_parquet_header(parquet)
+            return cls.of(parquet, partial(read_parquet_rows, parquet, header.get("json", ())), header.get("meta", {}))
+        lines = JsonLines.open(path)
+        return cls.of(lines, partial(read_jsonl_rows, lines), read_jsonl_meta(lines))
 
     @classmethod
-    def of(cls, path: Path, source: Source) -> RolloutsFile:
-        """A file that `source` reads."""
-        return cls(path=path, meta=source.meta(), size=path.stat().st_size, source=source)
+    def of(cls, file: JsonLines | ParquetFile, read_rows: ReadRows, meta: Mapping[str, Any]) -> RolloutsFile:
+        """A file whose rows a reader of some format makes."""
+        size = file.path.stat().st_size
+        return cls(file.path, meta, size, file.unit, file.is_compressed, read_rows)
 
-    def rows(self, progress: Progress | None = None) -> Iterator[Row]:
+    def rows(self, progress: Progress | None = None) -> Iterator[RolloutRow]:
         """Stream the rows, each checked.
 
         Args:
@@ -108,15 +94,15 @@ class RolloutsFile:
 
     def hold(self) -> RolloutsFile:
         """The same file, to be passed through several times: a small one is parsed once, and its rows are held."""
-        if self.size * (COMPRESSION if self.source.is_compressed else 1) > HELD_BYTES:
+        if self.size * (COMPRESSION if self.is_compressed else 1) > HELD_BYTES:
             return self
-        rows = list(self.source.read_rows(None, self.left_out))
-        return replace(self, source=HeldSource(unit=self.source.unit, notes=self.meta, rows=rows))
+        rows = list(self.read_rows(None, self.left_out))
+        return replace(self, read_rows=lambda progress, left_out: iter(rows))
 
     def places(self, progress: Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
         """Group, task and attempt of every row, each once; nothing else of the rows is looked at."""
         places: dict[tuple[Id, Id, Id], None] = {}
-        for number, row in self.source.read_rows(progress, self.left_out):
+        for number, row in self.read_rows(progress, self.left_out):
             try:
                 places[row.get("group", row["task"]), row["task"], row["attempt"]] = None
             except (AttributeError, KeyError, TypeError):
@@ -144,7 +130,7 @@ class RolloutsFile:
             keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
             group: read the rows of this group alone, which are one chunk; None = all rows.
         """
-        expected = self.size * (COMPRESSION if self.source.is_compressed else 1)
+        expected = self.size * (COMPRESSION if self.is_compressed else 1)
         names = ColumnNames()
         rows = self._reduce_rows(progress, names, keeps_tokens=keeps_tokens, group=group)
         if group is not None or expected <= 2 * chunk_bytes:
@@ -163,7 +149,7 @@ class RolloutsFile:
         builder = RolloutsBuilder()
         for row in rows:
             builder.add(row)
-        return builder.build(str(self.path), self.source.unit, names.columns())
+        return builder.build(str(self.path), self.unit, names.columns())
 
     def _reduce_rows(
         self,
@@ -183,11 +169,11 @@ class RolloutsFile:
 
     def _check_rows(
         self, progress: Progress | None, *, looks_inside: bool, group: Id | None = None
-    ) -> Iterator[tuple[int, Row]]:
+    ) -> Iterator[tuple[int, RolloutRow]]:
         self.left_out.clear()
-        uniformity = Uniformity(self.source.unit)
+        uniformity = Uniformity(self.unit)
         number = 0
-        for number, row in self.source.read_rows(progress, self.left_out):
+        for number, row in self.read_rows(progress, self.left_out):
             if group is not None and row.get("group", row["task"]) != group:
                 continue
             fault = find_row_fault(row, looks_inside=looks_inside) or uniformity.find_fault(number, row)
@@ -198,7 +184,7 @@ class RolloutsFile:
             raise self._make_empty_error()
 
     def _name_row(self, number: int) -> str:
-        return f"{self.path}, {self.source.unit} {number}"
+        return f"{self.path}, {self.unit} {number}"
 
     def _make_empty_error(self) -> FileError:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
@@ -236,7 +222,7 @@ class ReducedRow(NamedTuple):
     """What was recorded of its tokens, as a token table takes it; None where nobody asked for that."""
 
 
-def reduce_row(number: int, row: Row, *, keeps_tokens: bool = False) -> ReducedRow:
+def reduce_row(number: int, row: RolloutRow, *, keeps_tokens: bool = False) -> ReducedRow:
     """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
     columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
     task = columns["task"]

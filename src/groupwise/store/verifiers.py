@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from groupwise.data.records import StopReason
-from groupwise.store.foreign_record import ForeignLines, Record, make_id
-from groupwise.store.rollout_lines import Progress
-from groupwise.store.rollout_rows import Row, quote_json
+from groupwise.store.foreign_record import Record, make_id, read_records
+from groupwise.store.rollout_lines import JsonLines, Progress
+from groupwise.store.rollout_rows import RolloutRow, quote_json
 
 TRACE_VERSION = 1
 NOT_TRAINABLE = "traces that do not train (agent.trainable is false)"
@@ -45,21 +45,17 @@ LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_token
 """Stop conditions by which verifiers says that a limit cut the trace off."""
 
 
-class VerifiersSource(ForeignLines):
-    """The sampled messages of verifiers traces as rows."""
-
-    read_as = "verifiers"
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every sampled message; the rows of an episode share its line."""
-        for line, value in self.lines.values(progress):
-            episode = Record.of(self.lines.path, line, value)
-            for trace in episode.records("traces") if "traces" in episode.fields else [episode]:
-                for row in _make_rows(episode, trace, left_out):
-                    yield line, row
+def read_verifiers_rows(
+    lines: JsonLines, progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every sampled message of verifiers traces; the rows of an episode share its line."""
+    for episode in read_records(lines, progress):
+        for trace in episode.records("traces") if "traces" in episode.fields else [episode]:
+            for row in _make_rows(episode, trace, left_out):
+                yield episode.line, row
 
 
-def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[Row]:
+def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[RolloutRow]:
     version = trace.fields.get("version", TRACE_VERSION)
     if version != TRACE_VERSION:
         raise trace.error(
@@ -82,7 +78,7 @@ def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[R
         {**shared, "index": index, "reward": 0.0, "outcome": outcome, **columns} for index, columns in enumerate(steps)
     ]
     rows[-1] |= {"reward": outcome, "stop": _read_stop(trace).value}
-    return cast(list[Row], rows)
+    return rows
 
 
 def _read_shared_columns(episode: Record, trace: Record, agent: Record | None) -> dict[str, Any]:

@@ -40,13 +40,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from groupwise.store.foreign_record import ForeignLines, Record, make_id
-from groupwise.store.rollout_lines import Progress
-from groupwise.store.rollout_rows import Row
+from groupwise.store.foreign_record import Record, make_id, read_records
+from groupwise.store.rollout_lines import JsonLines, Progress
+from groupwise.store.rollout_rows import RolloutRow
 
 INDEX_FIELDS = (
     "step_index",
@@ -71,73 +70,44 @@ OBSERVATION_FIELDS = ("obs_text", "final_prompt_text", "prompt", "input")
 PADDING = "steps after the end of their attempt (active_masks is false)"
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """Which of the optional fields this file has, by its first line."""
-
-    index: str | None
-    action: str | None
-    observation: str | None
-    has_state: bool
-    has_outcome: bool
-    has_form: bool
-
-    @classmethod
-    def of(cls, first: Record) -> _Fields:
-        return cls(
-            index=first.first(INDEX_FIELDS),
-            action=first.first(ACTION_FIELDS),
-            observation=first.first(OBSERVATION_FIELDS),
-            has_state="anchor_obs" in first.fields,
-            has_outcome="episode_rewards" in first.fields,
-            has_form="is_action_valid" in first.fields,
-        )
-
-
-class VerlAgentSource(ForeignLines):
-    """The steps of a verl-agent dump as rows."""
-
-    read_as = "verl_agent"
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every active step."""
-        fields: _Fields | None = None
-        seen: dict[tuple[Any, Any], int] = {}
-        for line, value in self.lines.values(progress):
-            record = Record.of(self.lines.path, line, value)
-            fields = fields or _Fields.of(record)
-            if "active_masks" in record.fields and not record.truth("active_masks"):
-                left_out[PADDING] += 1
-                continue
-            yield line, _make_row(record, fields, seen)
+def read_verl_agent_rows(
+    lines: JsonLines, progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every active step of a verl-agent dump."""
+    first: Record | None = None
+    seen: Counter[tuple[Any, Any]] = Counter()
+    for record in read_records(lines, progress):
+        if first is None:
+            first = record
+            index, action = record.first(INDEX_FIELDS), record.first(ACTION_FIELDS)
+            observation = record.first(OBSERVATION_FIELDS)
+        if "active_masks" in record.fields and not record.truth("active_masks"):
+            left_out[PADDING] += 1
+            continue
+        task, attempt = record.id("uid"), record.id("traj_uid")
+        row: RolloutRow = {
+            "task": task,
+            "attempt": attempt,
+            "index": _count_row(record, seen, (task, attempt)) if index is None else record.integer(index),
+            "reward": record.number("rewards"),
+        }
+        if "anchor_obs" in first.fields:
+            row["state"] = record.fields.get("anchor_obs")
+        if "episode_rewards" in first.fields:
+            row["outcome"] = record.number("episode_rewards")
+        if "is_action_valid" in first.fields:
+            row["well_formed"] = record.truth("is_action_valid")
+        if action is not None:
+            row["action"] = record.text(action)
+        if (seen_text := record.text(observation)) is not None:
+            row["observation"] = seen_text
+        yield record.line, row
 
 
-def _make_row(record: Record, fields: _Fields, seen: dict[tuple[Any, Any], int]) -> Row:
-    task, attempt = record.id("uid"), record.id("traj_uid")
-    row: Row = {
-        "task": task,
-        "attempt": attempt,
-        "index": _count_row(record, seen, (task, attempt)) if fields.index is None else record.integer(fields.index),
-        "reward": record.number("rewards"),
-    }
-    if fields.has_state:
-        row["state"] = record.fields.get("anchor_obs")
-    if fields.has_outcome:
-        row["outcome"] = record.number("episode_rewards")
-    if fields.has_form:
-        row["well_formed"] = record.truth("is_action_valid")
-    if fields.action is not None:
-        row["action"] = record.text(fields.action)
-    observation = record.text(fields.observation)
-    if observation is not None:
-        row["observation"] = observation
-    return row
-
-
-def _count_row(record: Record, seen: dict[tuple[Any, Any], int], attempt: tuple[Any, Any]) -> int:
+def _count_row(record: Record, seen: Counter[tuple[Any, Any]], attempt: tuple[Any, Any]) -> int:
     """The position of a row among those of its attempt, in the order of the file."""
-    index = seen.get(attempt, 0)
-    seen[attempt] = index + 1
+    index = seen[attempt]
+    seen[attempt] += 1
     if "episode_lengths" in record.fields and index >= (length := record.integer("episode_lengths")):
         raise record.error(
             "episode_lengths",
@@ -153,31 +123,22 @@ MAX_DIGITS = 100
 _OUTPUT_UID = re.compile(r"(.+)_(\d+)_(\d+)")
 
 
-class VerlGenerationsSource(ForeignLines):
-    """The responses of a verl dump as rows."""
-
-    read_as = "verl generations"
-
-    def read_rows(self, progress: Progress | None, left_out: Counter[str]) -> Iterator[tuple[int, Row]]:
-        """Every response."""
-        seen: Counter[str] = Counter()
-        values = self.lines.values(progress)
-        rows = (_make_generation_row(Record.of(self.lines.path, line, value), seen) for line, value in values)
-        for _, attempt in groupby(rows, key=_identify_attempt):
-            outputs = list(attempt)
-            outcome = outputs[-1][1]["reward"]
-            for line, row in outputs:
-                row["outcome"] = outcome
-                row["reward"] = outcome if row is outputs[-1][1] else 0.0
-                yield line, row
+def read_verl_generations(
+    lines: JsonLines, progress: Progress | None, left_out: Counter[str]
+) -> Iterator[tuple[int, RolloutRow]]:
+    """Every response of a verl dump."""
+    seen: Counter[str] = Counter()
+    rows = (_make_generation_row(record, seen) for record in read_records(lines, progress))
+    for _, attempt in groupby(rows, key=lambda numbered: (numbered[1]["group"], numbered[1]["attempt"])):
+        outputs = list(attempt)
+        outcome = outputs[-1][1]["reward"]
+        for line, row in outputs:
+            row["outcome"] = outcome
+            row["reward"] = outcome if row is outputs[-1][1] else 0.0
+            yield line, row
 
 
-def _identify_attempt(numbered: tuple[int, Row]) -> tuple[Any, Any]:
-    _, row = numbered
-    return row.get("group", row["task"]), row["attempt"]
-
-
-def _make_generation_row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
+def _make_generation_row(record: Record, seen: Counter[str]) -> tuple[int, RolloutRow]:
     uid = str(record.id("uid")) if "uid" in record.fields else None
     parts = _OUTPUT_UID.fullmatch(uid) if uid is not None else None
     if parts is not None and max(len(parts[2]), len(parts[3])) > MAX_DIGITS:
@@ -187,7 +148,7 @@ def _make_generation_row(record: Record, seen: Counter[str]) -> tuple[int, Row]:
     prompt = record.text("input") or ""
     task = parts[1] if parts is not None else uid or f"input-{make_id(prompt)}"
     group = f"{task}@{record.id('step')}" if "step" in record.fields else task
-    row: Row = {
+    row: RolloutRow = {
         "task": task,
         "group": group,
         "attempt": int(parts[2]) if parts is not None else seen[group],

@@ -13,7 +13,7 @@ from groupwise.data.records import Trajectory
 from groupwise.data.step_columns import make_rows
 from groupwise.store.parquet import Shape, write_parquet
 from groupwise.store.rollout_lines import make_header
-from groupwise.store.rollout_rows import KEYS, Row, Uniformity, find_row_fault, to_json_value
+from groupwise.store.rollout_rows import KEYS, RolloutRow, Uniformity, find_row_fault, to_json_value
 from groupwise.system.errors import FileError, RecordError
 from groupwise.system.files import write_atomic
 from groupwise.system.json_text import parse_json
@@ -21,7 +21,7 @@ from groupwise.system.json_text import parse_json
 
 def write_rollouts(
     path: str | Path,
-    rows: Iterable[Row] | Iterable[Mapping[str, Any]] | Iterable[Trajectory],
+    rows: Iterable[Mapping[str, Any]] | Iterable[Trajectory],
     *,
     meta: Mapping[str, Any] | None = None,
 ) -> int:
@@ -47,7 +47,7 @@ def write_rollouts(
         return write(target, _check_rows(rows), meta)
 
 
-_Write = Callable[[Path, Iterator[Row], Mapping[str, Any] | None], int]
+_Write = Callable[[Path, Iterator[RolloutRow], Mapping[str, Any] | None], int]
 
 
 def _choose_writer(path: Path) -> _Write:
@@ -57,7 +57,7 @@ def _choose_writer(path: Path) -> _Write:
     raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
 
 
-def _check_rows(rows: Iterable[Any]) -> Iterator[Row]:
+def _check_rows(rows: Iterable[Any]) -> Iterator[RolloutRow]:
     uniformity = Uniformity("row")
     number = -1
     for number, (where, row) in enumerate(_convert_rows(rows)):
@@ -69,7 +69,7 @@ def _check_rows(rows: Iterable[Any]) -> Iterator[Row]:
         raise RecordError("there are no rows to write; record at least one step")
 
 
-def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
+def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, RolloutRow]]:
     """Convert every row to JSON values, with the name of the step where it came from a trajectory."""
     for entry in rows:
         if isinstance(entry, Trajectory):
@@ -79,27 +79,27 @@ def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, Row]]:
             yield "", _order_keys(entry) if isinstance(entry, Mapping) else entry
 
 
-def _order_keys(row: Mapping[str, Any]) -> Row:
+def _order_keys(row: Mapping[str, Any]) -> RolloutRow:
     """Put the keys into the order of the format; unknown keys last, for the check to find."""
     names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
     try:
-        return cast(Row, {name: to_json_value(row[name]) for name in names})
+        return cast(RolloutRow, {name: to_json_value(row[name]) for name in names})
     except RecursionError:
-        return cast(Row, dict(row))  # a value that holds itself, say; the check finds it
+        return cast(RolloutRow, dict(row))  # a value that holds itself, say; the check finds it
 
 
-def _write_jsonl(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+def _write_jsonl(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
     with target.open("wb") as file:
         return sum(1 for _ in _write_lines(file, rows, meta))
 
 
-def _write_gzip(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+def _write_gzip(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
     # No name and no time inside: the same rows give the same bytes.
     with target.open("wb") as raw, gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
         return sum(1 for _ in _write_lines(cast(IO[bytes], file), rows, meta))
 
 
-def _write_parquet(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | None) -> int:
+def _write_parquet(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
     """Spool the rows first: a column's type is known only after the last row."""
     shape = Shape()
     with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
@@ -118,7 +118,7 @@ def _write_parquet(target: Path, rows: Iterator[Row], meta: Mapping[str, Any] | 
 _WRITERS: dict[str, _Write] = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip, ".parquet": _write_parquet}
 
 
-def _write_lines(file: IO[bytes], rows: Iterator[Row], meta: Mapping[str, Any] | None) -> Iterator[Row]:
+def _write_lines(file: IO[bytes], rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> Iterator[RolloutRow]:
     """Write the header and the rows, handing each row on once it is written."""
     file.write(make_header(meta).encode() + b"\n")
     for row in rows:
@@ -126,7 +126,7 @@ def _write_lines(file: IO[bytes], rows: Iterator[Row], meta: Mapping[str, Any] |
         yield row
 
 
-def _encode_line(row: Row) -> bytes:
+def _encode_line(row: RolloutRow) -> bytes:
     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     try:
         return text.encode() + b"\n"

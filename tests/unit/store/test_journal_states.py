@@ -12,8 +12,7 @@ import pytest
 
 from groupwise import FileError
 from groupwise.parts.stateful import StateBefore
-from groupwise.store import RolloutsFile
-from groupwise.store.formats import JournalSource
+from groupwise.store.formats import open_rollouts
 from groupwise.store.journal import Journal
 from groupwise.store.journal_file import LINKED, START
 from tests.unit.store.journal_updates import TASK, update
@@ -103,7 +102,7 @@ def test_recorded_rollouts_of_a_run_have_the_columns_of_their_own_update(path: P
         journal.forget_after(0)
         journal.write(replace(update(1), states=[state(0.25)]))
         journal.write(replace(update(2), states=[state(0.75)]))
-    [part] = RolloutsFile.of(path, JournalSource(path)).chunks()
+    [part] = open_rollouts(path.parent).chunks()
     known = dict(zip(part.columns["task"], part.columns["prior"], strict=True))
     assert known == {f"{TASK.id}@1": 0.25, f"{TASK.id}@2": 0.75}
     prior = part.table().column("prior")
