@@ -55,24 +55,9 @@ class Kind:
     """What makes a row's value that of a `Step` again; None = it is the same."""
 
 
-def is_id(value: object) -> bool:
-    """Text or an integer."""
-    return type(value) is str or type(value) is int
-
-
-def is_id_or_null(value: object) -> bool:
-    """Text, an integer or null."""
-    return value is None or type(value) is str or type(value) is int
-
-
 def is_text(value: object) -> bool:
     """Text."""
     return type(value) is str
-
-
-def is_text_or_null(value: object) -> bool:
-    """Text or null."""
-    return type(value) is str or value is None
 
 
 def is_count(value: Any) -> bool:
@@ -100,11 +85,6 @@ def may_be_state(value: Any) -> bool:
     return type(value) in _STATES and (type(value) is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
 
 
-def is_state(value: Any) -> bool:
-    """A state, looked through."""
-    return may_be_state(value) and (type(value) not in (list, dict) or is_plain(value))
-
-
 def is_integers(value: Any) -> bool:
     """A list of integers."""
     return type(value) is list and _INTEGERS.issuperset(map(type, value))
@@ -122,21 +102,6 @@ def is_numbers(value: Any) -> bool:
     return (type(total) is float and is_finite(total)) or all(map(is_finite, value))
 
 
-def is_stop(value: Any) -> bool:
-    """A reason to end."""
-    return type(value) is str and value in _STOPS
-
-
-def is_origin(value: Any) -> bool:
-    """An origin."""
-    return type(value) is str and value in _ORIGINS
-
-
-def is_object(value: Any) -> bool:
-    """An object of JSON values."""
-    return type(value) is dict and is_plain(value)
-
-
 def make_hashable(value: Any) -> Any:
     """A state as it was: what JSON writes as a list was a tuple."""
     return tuple(make_hashable(entry) for entry in value) if isinstance(value, list) else value
@@ -150,19 +115,33 @@ _ORIGINS = frozenset(Origin)
 _STATE = "text, a finite number, true or false, a list, an object, or null for 'not comparable'"
 
 TEXT = Kind(is_text, "text", Storage.TEXT)
-TEXT_OR_NULL = Kind(is_text_or_null, "text or null", Storage.TEXT, takes_null=True)
-ID = Kind(is_id, "text or an integer", Storage.TEXT_OR_INTEGER)
-ID_OR_NULL = Kind(is_id_or_null, "text or an integer or null", Storage.FREE_OR_INTEGER, takes_null=True)
+TEXT_OR_NULL = Kind(lambda value: type(value) is str or value is None, "text or null", Storage.TEXT, takes_null=True)
+ID = Kind(lambda value: type(value) is str or type(value) is int, "text or an integer", Storage.TEXT_OR_INTEGER)
+ID_OR_NULL = Kind(
+    lambda value: value is None or type(value) is str or type(value) is int,
+    "text or an integer or null",
+    Storage.FREE_OR_INTEGER,
+    takes_null=True,
+)
 COUNT = Kind(is_count, "an integer from 0 upwards", Storage.INTEGER, read=int)
 INTEGER = Kind(is_integer, "an integer", Storage.INTEGER, read=int)
 NUMBER = Kind(is_finite, "a finite number", Storage.NUMBER, read=float)
 FLAG = Kind(is_flag, "true or false", Storage.FLAG, read=bool)
-STATE = Kind(is_state, _STATE, Storage.FREE, takes_null=True, holds_json=True, read=make_hashable)
+STATE = Kind(
+    lambda value: may_be_state(value) and (type(value) not in (list, dict) or is_plain(value)),
+    _STATE,
+    Storage.FREE,
+    takes_null=True,
+    holds_json=True,
+    read=make_hashable,
+)
 INTEGERS = Kind(is_integers, "a list of integers", Storage.INTEGERS, read=tuple)
 NUMBERS = Kind(is_numbers, "a list of finite numbers", Storage.NUMBERS, read=tuple)
-STOP = Kind(is_stop, "one of " + ", ".join(StopReason), Storage.TEXT)
-ORIGIN = Kind(is_origin, "one of " + ", ".join(Origin), Storage.TEXT)
-OBJECT = Kind(is_object, "an object of further columns", Storage.FREE, holds_json=True)
+STOP = Kind(lambda value: type(value) is str and value in _STOPS, "one of " + ", ".join(StopReason), Storage.TEXT)
+ORIGIN = Kind(lambda value: type(value) is str and value in _ORIGINS, "one of " + ", ".join(Origin), Storage.TEXT)
+OBJECT = Kind(
+    lambda value: type(value) is dict and is_plain(value), "an object of further columns", Storage.FREE, holds_json=True
+)
 
 
 # What the table of step fields says of each: what it holds, who says it, where it is written, which column it is.

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from groupwise.lab.enumerated import EnumeratedWorld, View, enumerate_task, remember
-from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
-from groupwise.lab.tabular import SampledAttempts, TabularPolicy, read_window, sample_attempts
+from groupwise.lab.tabular import (
+    ExactValues,
+    SampledAttempts,
+    TabularPolicy,
+    read_window,
+    sample_attempts,
+    solve_exactly,
+)
 
 __all__ = [
     "EnumeratedWorld",
@@ -17,5 +23,4 @@ __all__ = [
     "remember",
     "sample_attempts",
     "solve_exactly",
-    "trace_attempt",
 ]

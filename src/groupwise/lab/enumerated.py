@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -101,11 +100,6 @@ class EnumeratedWorld:
     """How many past steps the views show."""
     has_actions: bool = True
     """Whether the past that they show has what was done in it; otherwise its actions are empty."""
-
-    @cached_property
-    def state_codes(self) -> Mapping[Hashable, int]:
-        """The code of each state, by its name."""
-        return {name: code for code, name in enumerate(self.states)}
 
     def at_step(self, step: int) -> int:
         """Where the axis T of a step begins: 0 where all steps are alike."""

@@ -95,7 +95,7 @@ class CreditError:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Rows:
+class _JudgedSteps:
     """The steps with a truth."""
 
     credit: FloatArray
@@ -106,8 +106,8 @@ class _Rows:
     situation: IntArray
     update: IntArray
 
-    def select(self, chosen: BoolArray) -> _Rows:
-        return _Rows(
+    def select(self, chosen: BoolArray) -> _JudgedSteps:
+        return _JudgedSteps(
             credit=self.credit[chosen],
             truth=self.truth[chosen],
             noise=self.noise[chosen],
@@ -130,7 +130,7 @@ class _Rows:
 def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
     """Hold credit against a recording's truth, over the steps whose truth is known."""
     known = recording.is_known
-    rows = _Rows(
+    rows = _JudgedSteps(
         credit=credit,
         truth=recording.truth,
         noise=recording.truth_error**2,
@@ -155,7 +155,7 @@ def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
     return CreditError(covered=covered, **intervals)
 
 
-def _draw_truths(rows: _Rows) -> Iterator[_Rows]:
+def _draw_truths(rows: _JudgedSteps) -> Iterator[_JudgedSteps]:
     """The same steps with truths that are off once more by their standard error; none where they are exact."""
     if not rows.noise.any():
         return
@@ -166,7 +166,7 @@ def _draw_truths(rows: _Rows) -> Iterator[_Rows]:
         yield replace(rows, truth=rows.truth + off, noise=2 * rows.noise)
 
 
-def _measure_rows(rows: _Rows) -> dict[str, float]:
+def _measure_rows(rows: _JudgedSteps) -> dict[str, float]:
     """All numbers of some rows, by the names of `CreditError`'s fields."""
     scale = find_scale(rows)
     return {
@@ -179,20 +179,20 @@ def _measure_rows(rows: _Rows) -> dict[str, float]:
     }
 
 
-def find_scale(rows: _Rows) -> float:
+def find_scale(rows: _JudgedSteps) -> float:
     """The c >= 0 with the smallest mean of (c * credit - truth)^2."""
     size = float(rows.credit @ rows.credit)
     return max(float(rows.credit @ rows.truth) / size, 0.0) if size > 0 else 0.0
 
 
-def measure_error(rows: _Rows, scale: float) -> float:
+def measure_error(rows: _JudgedSteps, scale: float) -> float:
     """Mean squared error at a scale, as a share of the truth's mean square; NaN where there is no truth."""
     if not rows.has_truth:
         return float("nan")
     return float(np.mean((scale * rows.credit - rows.truth) ** 2 - rows.noise)) / rows.truth_square
 
 
-def _split_error(rows: _Rows) -> dict[str, float]:
+def _split_error(rows: _JudgedSteps) -> dict[str, float]:
     """Bias, misdirection and noise, over the steps whose point came up in several updates; NaN where none did."""
     again = Visits.count(rows.point, rows.update).has_pairs
     nan = float("nan")
@@ -213,7 +213,7 @@ def _split_error(rows: _Rows) -> dict[str, float]:
     }
 
 
-def _find_misdirection(rows: _Rows, *, directed: float) -> float:
+def _find_misdirection(rows: _JudgedSteps, *, directed: float) -> float:
     """What would remain without baselines, of a credit whose mean square without them is `directed`.
 
     Situations in which one action was met have no part in it: nothing is left of them. NaN where there are no others.
@@ -227,7 +227,7 @@ def _find_misdirection(rows: _Rows, *, directed: float) -> float:
     return 1 - (common**2 / (directed * size) if directed > 0 else 0.0)
 
 
-def _find_centred_noise(rows: _Rows, at_situation: Visits) -> FloatArray:
+def _find_centred_noise(rows: _JudgedSteps, at_situation: Visits) -> FloatArray:
     """Square of the standard error of each step's truth less its situation's mean (N).
 
     The truth of a point has a share w in that mean: its error stands there with 1 - w, those of others with their w.
@@ -283,14 +283,14 @@ class Visits:
         return np.asarray((np.bincount(self.place, weights=values) / self.steps)[self.place])
 
 
-def _agree_in_sign(rows: _Rows) -> float:
+def _agree_in_sign(rows: _JudgedSteps) -> float:
     has_sign = np.abs(rows.truth) > np.maximum(KNOWN_SIGN * np.sqrt(rows.noise), IS_ZERO)
     if not has_sign.any():
         return float("nan")
     return float(np.mean((1 + np.sign(rows.credit[has_sign]) * np.sign(rows.truth[has_sign])) / 2))
 
 
-def _correlate_ranks(rows: _Rows) -> float:
+def _correlate_ranks(rows: _JudgedSteps) -> float:
     """Pearson's correlation of ranks, equal values sharing their mean rank; 0 where one side does not vary."""
     first, second = (_rank(values) for values in (rows.credit, rows.truth))
     size = float(np.sqrt((first @ first) * (second @ second)))

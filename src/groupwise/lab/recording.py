@@ -13,8 +13,7 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState, View, enumerate_task, remember
-from groupwise.lab.exact import ExactValues, solve_exactly
-from groupwise.lab.tabular import SampledAttempts, TabularPolicy, sample_attempts
+from groupwise.lab.tabular import ExactValues, SampledAttempts, TabularPolicy, sample_attempts, solve_exactly
 from groupwise.rollout.plans import Group
 
 

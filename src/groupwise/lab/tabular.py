@@ -1,29 +1,20 @@
-"""Policies as tables over what is seen, and attempts played by them without an environment.
+"""Policies as tables over what is seen: attempts played by them without an environment, and their true values.
 
 Axes: S states, A actions, N attempts, T steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.data.samples import PromptAndResponse
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
-from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.envs.environment import Observation
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, View
-from groupwise.parts.slots import CAPABILITIES
-from groupwise.rollout.actions import ActionRule
-from groupwise.rollout.prompts import Prompter
-from groupwise.system.errors import ConfigError, EngineFault
-
-if TYPE_CHECKING:
-    import torch
+from groupwise.system.errors import ConfigError
 
 CLOSE_TO_ONE = 1e-9
 """How far the probabilities of a row may be from 1 in sum."""
@@ -181,99 +172,66 @@ def _choose(climbing: FloatArray, generator: np.random.Generator) -> IntArray:
     return np.asarray((climbing <= drawn).sum(axis=1), dtype=np.int64)
 
 
-# An engine whose policy is a table: what a prompt shows decides the chances of its actions.
-#
-# It stands where a model would: prompts are token ids, made by a prompter, and responses are sampled by a request's
-# seed. So what is played with it goes the way that training goes, and its true values are known.
+# True values by dynamic programming: what a state, and an action in it, is worth under a policy.
 
 
-class _Choice(NamedTuple):
-    """What may be said to a prompt."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExactValues:
+    """Values of a world under a policy; after t of `horizon` steps there are horizon - t left."""
 
-    chances: FloatArray
-    responses: tuple[tuple[int, ...], ...]
+    value: FloatArray
+    """V: the expected discounted reward from here on (T + 1, S); 0 where no step is left."""
+    action_value: FloatArray
+    """Q: the same after an action (T, S, A)."""
+    probability: FloatArray
+    """The policy: probability of each action in each state (S, A)."""
+    visits: FloatArray
+    """Probability that an attempt stands in a state before its step t (T, S)."""
 
+    @property
+    def advantage(self) -> FloatArray:
+        """A = Q - V (T, S, A)."""
+        return self.action_value - self.value[:-1, :, None]
 
-class TabularEngine:
-    """Answers prompts by tables, one for each task that was added."""
+    def advantages_of(self, attempts: SampledAttempts) -> FloatArray:
+        """The true advantage of each step of some attempts, in the order of their columns."""
+        attempt, index = np.nonzero(attempts.is_step)
+        return self.advantage[index, attempts.state[attempt, index], attempts.action[attempt, index]]
 
-    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
-    """Everything; its first token is the choice, and the others of a response are certain."""
-    version = 0
-    context: int | None = None
-
-    def __init__(self, prompter: Prompter, rule: ActionRule) -> None:
-        self._prompter, self._rule = prompter, rule
-        self._choices: dict[tuple[int, ...], _Choice] = {}
-
-    def add_task(self, first: Observation, world: EnumeratedWorld, policy: TabularPolicy) -> None:
-        """Learn the table of a task by heart; `first` is what its environment shows first, whose goal prompts say."""
-        opening = self._prompter.encode_opening(first.goal)
-        responses = tuple(self._say(action, world.actions) for action in world.actions)
-        for view in world.views:
-            row = np.asarray(policy.rows[view.shorten(policy.window)])
-            choice = _Choice(row, responses)
-            known = self._choices.setdefault(self._write_prompt(opening, view, world.actions), choice)
-            if not np.array_equal(known.chances, row):
-                raise EngineFault(
-                    f"{view.text!r} is seen in two tasks whose tables differ, and the prompt does not tell them apart; "
-                    "show the goal, or take one task"
-                )
-
-    def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Draw an action for each request, by its seed alone."""
-        return [self._generate(request) for request in requests]
-
-    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probs: that of the action on the first token, 0 on the others."""
-        scored = []
-        for prompt, response in sequences:
-            choice = self._find(tuple(prompt))
-            chances = _temper(choice.chances, temperature)
-            logp = float(np.log(chances[choice.responses.index(tuple(response))]))
-            scored.append((logp, *(0.0,) * (len(response) - 1)))
-        return scored
-
-    def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """A table has no weights."""
-
-    def _generate(self, request: Request) -> Generation:
-        choice = self._find(request.prompt_ids)
-        chances = _temper(choice.chances, request.temperature)
-        drawn = np.random.default_rng(request.seed).random() * chances.sum()
-        action = min(int(np.searchsorted(np.cumsum(chances), drawn, side="right")), len(chances) - 1)
-        response = choice.responses[action]
-        certain = (0.0,) * (len(response) - 1)
-        is_possible = chances[chances > 0]
-        return Generation(
-            response_ids=response,
-            logp=(float(np.log(chances[action])), *certain),
-            entropy=(float(-(is_possible * np.log(is_possible)).sum()), *certain),
-            stopped=True,
-            versions=(VersionSpan(0, len(response)),),
-        )
-
-    def _find(self, prompt: tuple[int, ...]) -> _Choice:
-        choice = self._choices.get(prompt)
-        if choice is None:
-            raise EngineFault(
-                f"a prompt of {len(prompt)} tokens is in no table; add its task, with a window as long as "
-                "`rollout.memory` shows"
-            )
-        return choice
-
-    def _write_prompt(self, opening: tuple[int, ...], view: View, actions: tuple[str, ...]) -> tuple[int, ...]:
-        past = [
-            self._prompter.make_exchange(Observation(text=text, admissible=actions), self._say(action, actions), action)
-            for text, action in view.past
-        ]
-        return self._prompter.prompt(opening, past, Observation(text=view.text, admissible=actions))
-
-    def _say(self, action: str, actions: tuple[str, ...]) -> tuple[int, ...]:
-        said = self._rule.say(action, admissible=actions)
-        return (*self._prompter.encode(said), self._prompter.frame.end_id)
+    def values_of(self, attempts: SampledAttempts) -> FloatArray:
+        """The true value of the state before each step of some attempts, in the order of their columns."""
+        attempt, index = np.nonzero(attempts.is_step)
+        return self.value[index, attempts.state[attempt, index]]
 
 
-def _temper(chances: FloatArray, temperature: float) -> FloatArray:
-    raised = chances ** (1.0 / temperature)
-    return np.asarray(raised / raised.sum())
+def solve_exactly(world: EnumeratedWorld, policy: TabularPolicy, *, gamma: float = 1.0) -> ExactValues:
+    """Values of every state and action, from the last step backwards.
+
+        Q_t(s, a) = sum_s' p_t(s' | s, a) (r + gamma V_{t+1}(s')),   V_t(s) = sum_a pi(a | s) Q_t(s, a),   V_T = 0
+
+    A policy that sees more than the states tell apart is refused: its actions would depend on what is not in them.
+    """
+    probability = policy.spread(world)
+    states, actions = probability.shape
+    value = np.zeros((world.horizon + 1, states))
+    action_value = np.zeros((world.horizon, states, actions))
+    for step in reversed(range(world.horizon)):
+        at = world.at_step(step)
+        to_come = np.append(value[step + 1], 0.0)[world.following[at]]  # `ENDED` reads the 0 at the end
+        action_value[step] = (world.chance[at] * (world.reward[at] + gamma * to_come)).sum(axis=-1)
+        value[step] = (probability * action_value[step]).sum(axis=-1)
+    visits = _count_visits(world, probability)
+    return ExactValues(value=value, action_value=action_value, probability=probability, visits=visits)
+
+
+def _count_visits(world: EnumeratedWorld, probability: FloatArray) -> FloatArray:
+    """Probability of each state before each step (T, S), from the start onwards."""
+    states = len(world.states)
+    visits = np.zeros((world.horizon, states))
+    visits[0, world.start] = 1.0
+    for step in range(world.horizon - 1):
+        at = world.at_step(step)
+        arriving = visits[step][:, None, None] * probability[:, :, None] * world.chance[at]
+        goes_on = world.following[at] != ENDED
+        visits[step + 1] = np.bincount(world.following[at][goes_on], weights=arriving[goes_on], minlength=states)
+    return visits

@@ -20,7 +20,6 @@ Whoever needs one of these names takes it from here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,57 +43,20 @@ SWEEP_PLAN = "sweep.json"
 """In the folder of a sweep, which holds folders of runs."""
 
 
-@dataclass(frozen=True)
 class RunPaths:
-    """Where the files of a run are, whether they are there or not."""
+    """Where the files of a run are, whether they are there or not; what each is, is said above."""
 
-    folder: Path
-    """The run's folder."""
-
-    @property
-    def config(self) -> Path:
-        """The settings."""
-        return self.folder / CONFIG
-
-    @property
-    def journal(self) -> Path:
-        """Every update."""
-        return self.folder / JOURNAL
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.folder / CHECKPOINTS
-
-    @property
-    def latest(self) -> Path:
-        """Names the checkpoint to go on from."""
-        return self.checkpoints / LATEST
-
-    @property
-    def judge_record(self) -> Path:
-        """What a judge was asked and answered."""
-        return self.folder / JUDGE_RECORD
-
-    @property
-    def bookmarks(self) -> Path:
-        """How far each tracker got."""
-        return self.folder / BOOKMARKS
-
-    @property
-    def report(self) -> Path:
-        """The page about the run."""
-        return self.folder / REPORT
-
-    @property
-    def weights(self) -> Path:
-        """A place for weights on their way to the engine."""
-        return self.folder / WEIGHTS
-
-    @property
-    def servers(self) -> Path:
-        """What servers that the run started have written, and what they were given."""
-        return self.folder / SERVERS
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / CONFIG
+        self.journal = folder / JOURNAL
+        self.checkpoints = folder / CHECKPOINTS
+        self.latest = self.checkpoints / LATEST
+        self.judge_record = folder / JUDGE_RECORD
+        self.bookmarks = folder / BOOKMARKS
+        self.report = folder / REPORT
+        self.weights = folder / WEIGHTS
+        self.servers = folder / SERVERS
 
     def checkpoint(self, number: int) -> Path:
         """The checkpoint after an update; 0 = before the first."""

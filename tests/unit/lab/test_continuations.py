@@ -14,11 +14,10 @@ pytest.importorskip("torch")
 
 from groupwise.data.records import StopReason, Trajectory
 from groupwise.envs import Aliased, Gridworld
-from groupwise.lab.exact import ExactValues, solve_exactly, trace_attempt
 from groupwise.lab.measures import measure_credit
 from groupwise.lab.played_recording import PlayedCondition, RecordedStep, continue_steps, record_played
 from groupwise.lab.recording import ListedTask
-from groupwise.lab.tabular import TabularEngine
+from groupwise.lab.tabular import ExactValues, solve_exactly
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import WholeResponse, Window
 from groupwise.rollout.environment_runner import InProcess
@@ -27,6 +26,8 @@ from groupwise.rollout.forks import Fork, play_forks
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.system.errors import ConfigError, EngineFault, RecordError
 from tests.unit.lab.listed_tasks import list_tasks
+from tests.unit.lab.tabular_engine import TabularEngine
+from tests.unit.lab.traced import trace_attempt
 
 SMALL_LAKE = Gridworld(size=3, num_holes=1, max_steps=5)
 CORRIDOR = Aliased(hidden_bits=1, passages=0, num_doors=2, num_colours=2, max_steps=5)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from groupwise.data.records import Task
 from groupwise.envs import Aliased, Countdown
-from groupwise.lab import TabularPolicy, enumerate_task, remember, solve_exactly, trace_attempt
+from groupwise.lab import TabularPolicy, enumerate_task, remember, solve_exactly
 from groupwise.lab.enumerated import Branch, EnumeratedWorld, RememberedState, list_world
-from groupwise.system.errors import ConfigError, RecordError
+from groupwise.system.errors import ConfigError
 from tests.unit.lab.played_worlds import TINY, play_all, play_once
+from tests.unit.lab.traced import trace_attempt
 
 
 @pytest.mark.parametrize("window", [0, 1, 2])
@@ -25,7 +26,7 @@ def test_values_are_those_of_all_trajectories_of_the_real_environment(name: str,
     played = play_all(part, task, policy, gamma=0.9)
     assert len(played) > 30
     for (step, key, past), (value, worth) in played.items():
-        state = world.state_codes[RememberedState(key, past[-window:]) if window else key]
+        state = world.states.index(RememberedState(key, past[-window:]) if window else key)
         assert values.value[step, state] == pytest.approx(value, abs=1e-12)
         assert values.action_value[step, state] == pytest.approx(worth, abs=1e-12)
 
@@ -168,14 +169,4 @@ def test_a_world_that_remembers_is_made_at_once() -> None:
         remember(remember(enumerate_task(part, task), 1), 2)
     assert str(refusal.value) == (
         "the world shows 1 past steps already; give the one it was made from, and a window at once"
-    )
-
-
-def test_a_state_that_is_not_listed_is_named() -> None:
-    part, task = TINY["lake"]
-    with pytest.raises(RecordError) as refusal:
-        trace_attempt(enumerate_task(part, task), keys=["row 9 column 9"])
-    assert str(refusal.value) == (
-        "step 0: the state 'row 9 column 9' is not among the 7 that were listed; list the task that was played, and "
-        "leave out attempts with actions that are not listed"
     )

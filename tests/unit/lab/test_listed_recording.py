@@ -10,10 +10,11 @@ import pytest
 from groupwise.data.records import StopReason
 from groupwise.envs import Aliased, Gridworld
 from groupwise.lab.enumerated import RememberedState
-from groupwise.lab.exact import solve_exactly, trace_attempt
 from groupwise.lab.recording import record_listed
 from groupwise.lab.study import make_skilled_policy
+from groupwise.lab.tabular import solve_exactly
 from tests.unit.lab.listed_tasks import LAKE, list_tasks, record
+from tests.unit.lab.traced import trace_attempt
 
 WORLDS = {
     "lake": LAKE,

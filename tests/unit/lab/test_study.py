@@ -15,7 +15,6 @@ from groupwise import methods
 from groupwise.credit import ByState, NoScale, Relative, ReturnToGo
 from groupwise.data.credit import Comparison, Credit
 from groupwise.data.step_table import StepTable
-from groupwise.lab.exact import solve_exactly, trace_attempt
 from groupwise.lab.recording import record_listed
 from groupwise.lab.study import (
     ListedCondition,
@@ -25,6 +24,7 @@ from groupwise.lab.study import (
     record_condition,
     study_recording,
 )
+from groupwise.lab.tabular import solve_exactly
 from groupwise.lab.tools import ListedTools
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
@@ -32,6 +32,7 @@ from groupwise.rollout.forks import Fork
 from groupwise.system.errors import ConfigError
 from groupwise.training.samples import credit_batch
 from tests.unit.lab.listed_tasks import LAKE, list_tasks
+from tests.unit.lab.traced import trace_attempt
 
 CONDITION = ListedCondition(env=LAKE, tasks=3, updates=40, skill=1.5)
 
