@@ -104,7 +104,7 @@ class RolloutsFile:
         places: dict[tuple[Id, Id, Id], None] = {}
         for number, row in self.read_rows(progress, self.left_out):
             try:
-                places[row.get("group", row["task"]), row["task"], row["attempt"]] = None
+                places[row["group"] if "group" in row else row["task"], row["task"], row["attempt"]] = None
             except (AttributeError, KeyError, TypeError):
                 raise FileError(f"{self._name_row(number)}: {find_row_fault(row)}", row=number) from None
         if not places:
@@ -222,9 +222,8 @@ class ReducedRow(NamedTuple):
     """What was recorded of its tokens, as a token table takes it; None where nobody asked for that."""
 
 
-def reduce_row(number: int, row: RolloutRow, *, keeps_tokens: bool = False) -> ReducedRow:
+def reduce_row(number: int, columns: RolloutRow, *, keeps_tokens: bool = False) -> ReducedRow:
     """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
-    columns: dict[str, Any] = row  # type: ignore[assignment]  # a TypedDict cannot be emptied key by key
     task = columns["task"]
     tokens = {name: columns[name] for name in TOKEN_KEYS if name in columns} if keeps_tokens else None
     if "group" in columns:

@@ -19,7 +19,7 @@ from groupwise.envs.part_queries import ask_max_steps, ask_panel
 from groupwise.learner.protocol import ReportEpoch
 from groupwise.rollout.environment_runner import Advice, Fault, NoExpert
 from groupwise.rollout.prompts import Exchange
-from groupwise.store.rollout_rows import Row
+from groupwise.store.rollout_rows import RolloutRow
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
 from groupwise.system.text import quote_line
 from groupwise.training.config.checks import NO_EXPERT
@@ -210,7 +210,7 @@ def _make_sample(
 
 
 def make_recorded_samples(
-    run: Run, rows: Iterable[Row], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
+    run: Run, rows: Iterable[RolloutRow], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
     """Make a sample of each recorded step, attempt by attempt; only of attempts that earned enough.
 
@@ -225,7 +225,7 @@ def make_recorded_samples(
         min_earned: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
         report_faults: called where attempts were left out for a fault: how many by cause, and how many there were.
     """
-    attempts: dict[tuple[object, object], list[Row]] = {}
+    attempts: dict[tuple[object, object], list[RolloutRow]] = {}
     for row in rows:
         attempts.setdefault((row.get("group", row["task"]), row["attempt"]), []).append(row)
     good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
@@ -257,16 +257,16 @@ def make_recorded_samples(
     return samples
 
 
-def _has_earned_enough(steps: Sequence[Row], min_earned: float | None) -> bool:
-    earned = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
+def _has_earned_enough(steps: Sequence[RolloutRow], min_earned: float | None) -> bool:
+    earned: float = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
     return earned > 0 if min_earned is None else earned >= min_earned
 
 
-def _has_tokens(steps: Sequence[Row]) -> bool:
+def _has_tokens(steps: Sequence[RolloutRow]) -> bool:
     return all(row.get("prompt_ids") and row.get("response_ids") for row in steps)
 
 
-def _make_from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sample]:
+def _make_from_tokens(run: Run, steps: Sequence[RolloutRow], number: int) -> list[Sample]:
     size = run.learner.vocabulary_size
     for row in steps:
         ids = (*row["prompt_ids"], *row["response_ids"])
@@ -279,7 +279,7 @@ def _make_from_tokens(run: Run, steps: Sequence[Row], number: int) -> list[Sampl
     return [_make_recorded_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
 
-def _make_from_text(run: Run, steps: Sequence[Row], number: int, opening: tuple[int, ...]) -> list[Sample]:
+def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening: tuple[int, ...]) -> list[Sample]:
     prompter = run.prompter
     if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
@@ -301,7 +301,7 @@ def _make_from_text(run: Run, steps: Sequence[Row], number: int, opening: tuple[
     return samples
 
 
-def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number: int, row: Row) -> Sample:
+def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number: int, row: RolloutRow) -> Sample:
     return Sample(
         prompt_ids=tuple(prompt),
         response_ids=tuple(response),
@@ -326,5 +326,5 @@ def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fau
     return openings
 
 
-def _place_of(row: Row) -> str:
+def _place_of(row: RolloutRow) -> str:
     return quote_line(f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}")
