@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from groupwise.data.samples import count_totals
@@ -96,7 +96,7 @@ def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Upd
     watch.tell_alarms(done)
     if watch.ends(done):
         return
-    with open_source(run, done) as source:
+    with closing(open_source(run, done)) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
             # A policy that became the reference is kept, so that a resumed run has it.

@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from groupwise.rollout.episodes import Player
 from groupwise.training.collect import ahead as playing_thread
 from groupwise.training.collect.ahead import PlayingThread, stop_playing
-from groupwise.training.collect.rounds import PlayedRounds, Playground
+from groupwise.training.collect.rounds import PlayedRounds
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_run
 
@@ -30,7 +31,7 @@ def test_a_wait_that_takes_long_says_for_what_and_how_long(tmp_path: Path, monke
             said.append(record.getMessage())
             may_end.set()
 
-    def play(run: Run, number: int, playground: Playground) -> PlayedRounds:
+    def play(run: Run, number: int, player: Player) -> PlayedRounds:
         assert may_end.wait(SECONDS)
         return PlayedRounds(number)
 
@@ -51,7 +52,7 @@ def test_a_wait_that_takes_long_says_for_what_and_how_long(tmp_path: Path, monke
 
 
 def test_a_time_out_of_what_plays_is_no_longer_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def play(run: Run, number: int, playground: Playground) -> PlayedRounds:
+    def play(run: Run, number: int, player: Player) -> PlayedRounds:
         raise TimeoutError("the roof took too long")
 
     monkeypatch.setattr(playing_thread, "play_rounds", play)
@@ -66,8 +67,8 @@ def test_all_are_told_to_stop_before_any_is_waited_for(
     signals: dict[int, Any] = {}
     are_there = threading.Barrier(3)
 
-    def play(run: Run, number: int, playground: Playground) -> PlayedRounds:
-        signals[number] = playground.player.stop
+    def play(run: Run, number: int, player: Player) -> PlayedRounds:
+        signals[number] = player.stop
         are_there.wait(SECONDS)
         signals[3 - number].given.result(SECONDS)
         return PlayedRounds(number)

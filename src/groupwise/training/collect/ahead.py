@@ -10,8 +10,6 @@ from dataclasses import replace
 from math import inf
 from threading import Thread
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 import torch
 
@@ -21,7 +19,7 @@ from groupwise.store.journal_file import report_damage
 from groupwise.system.errors import TrainingError
 from groupwise.training.collect.collect import UpdateAttempts, collect_update, prepare_update
 from groupwise.training.collect.pending import read_pending
-from groupwise.training.collect.rounds import PlayedRounds, Playground, play_rounds
+from groupwise.training.collect.rounds import PlayedRounds, play_rounds
 from groupwise.training.config.run_config import RunConfig, lacks_correction
 from groupwise.training.observer import Stopwatch
 from groupwise.training.open_run import open_run_host
@@ -104,14 +102,6 @@ class PlayedNow:
 
     def close(self) -> None:
         """End whatever still plays."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class OneStepOffPolicy(PlayedNow):
@@ -271,8 +261,7 @@ class PlayingThread:
         torch.set_num_threads(self._num_threads)
         begin = perf_counter()
         try:
-            playground = Playground.of_thread(self._run, self.number, replace(self.player, stop=self._stop))
-            rounds = play_rounds(self._run, self.number, playground)
+            rounds = play_rounds(self._run, self.number, replace(self.player, stop=self._stop))
         except BaseException as error:  # the loop's to deal with, whatever it is
             self._future.set_exception(error)
         else:

@@ -10,7 +10,7 @@ from groupwise.credit import shape_group
 from groupwise.data.past_attempts import RecalledAttempt
 from groupwise.data.records import Origin, SetAside, Trajectory, has_survived
 from groupwise.parts.part import Part, kind_of
-from groupwise.parts.slots import Admission, Draw
+from groupwise.parts.slots import Admission, Draw, Replay
 from groupwise.parts.stateful import StateBefore
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.guidance import merge_by_task
@@ -74,36 +74,38 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
     _check_enough(run, number, plan, rounds.played, survivors)
     # A task that came in several rounds is one group: its attempts are compared, and joined, together.
     chosen = merge_by_task(plan.choose(played, run.config.training.tasks))
+    groups: Sequence[Sequence[Trajectory]]
     groups, replaced = join_groups(chosen, rounds.joining)
-    admissions = algorithm.admissions or ()
-    admitted, not_admitted = admit_attempts(groups, admissions, draw=run.draw(number))
-    measured, cost = measure_attempts(run, number, admitted)
-    shaped = [shape_group(group, algorithm.shapers) for group in measured]
-    set_aside = [*replaced, *not_admitted]
-    recalled, left_out = recall_attempts(run, number, shaped, set_aside)
+    num_joined, set_aside, not_admitted = sum(map(len, groups)), [*replaced], list[SetAside]()
+    cost, recalled, left_out = dict[str, float](), list[RecalledAttempt](), 0
+    if algorithm.admissions:
+        groups, not_admitted = admit_attempts(groups, algorithm.admissions, draw=run.draw(number))
+        set_aside += not_admitted
+    if algorithm.measures:
+        groups, cost = measure_attempts(run, number, groups)
+        measured = {trajectory.id: trajectory for group in groups for trajectory in group}
+        survivors = [measured.get(trajectory.id, trajectory) for trajectory in survivors]
+    if algorithm.shapers:
+        groups = [shape_group(group, algorithm.shapers) for group in groups]
+    if algorithm.replay is not None:
+        recalled, left_out = recall_attempts(run, algorithm.replay, number, groups, set_aside)
     attempts = UpdateAttempts(
         played=rounds.played,
-        survivors=_replace_by_measured(survivors, measured),
-        chosen=[trajectory for group in shaped for trajectory in group],
+        survivors=survivors,
+        chosen=[trajectory for group in groups for trajectory in group],
         recalled=recalled,
         left_out=left_out,
         set_aside=set_aside,
         request_words=rounds.request_words,
-        rejected_fraction=len(not_admitted) / max(sum(map(len, groups)), 1) if admissions else None,
+        rejected_fraction=len(not_admitted) / max(num_joined, 1) if algorithm.admissions else None,
         waiting=rounds.waiting,
         played_in=rounds.played_in,
         measures_cost=cost,
     )
+    if not len(run.part_states):
+        return attempts
     with run.state_lock:  # attempts of later updates may ask the parts meanwhile
         return replace(attempts, states=run.part_states.describe_before(attempts.members))
-
-
-def _replace_by_measured(
-    survivors: Sequence[Trajectory], measured: Sequence[Sequence[Trajectory]]
-) -> Sequence[Trajectory]:
-    """The survivors, each as its measures left it; guided attempts that were measured are none of them."""
-    by_id = {trajectory.id: trajectory for group in measured for trajectory in group}
-    return [by_id.get(trajectory.id, trajectory) for trajectory in survivors]
 
 
 def _check_enough(
@@ -161,15 +163,16 @@ def admit_attempts(
 
 
 def recall_attempts(
-    run: Run, number: int, groups: Sequence[Sequence[Trajectory]], set_aside: Sequence[SetAside] = ()
+    run: Run,
+    replay: Replay,
+    number: int,
+    groups: Sequence[Sequence[Trajectory]],
+    set_aside: Sequence[SetAside],
 ) -> tuple[list[RecalledAttempt], int]:
     """Recall the past attempts that join the groups; they, and how many were left out as too far from the policy.
 
     Their numbers come after those of the groups' own attempts, also of the ones that were set aside.
     """
-    replay = run.config.algorithm.replay
-    if replay is None:
-        return [], 0
     wanted = replay(groups, run.journal.past_attempts, version=number - 1, draw=run.draw(number))
     read = [replace(member, trajectory=run.journal.past_attempts.read(member.past)) for member in wanted]
     scored = _score_distance(run, read)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from groupwise.credit import score_trajectory
@@ -14,7 +15,7 @@ from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request
 from groupwise.learner.protocol import read_hidden_states
 from groupwise.parts.part import name_of
-from groupwise.parts.slots import Draw, Measure
+from groupwise.parts.slots import Measure
 from groupwise.rollout.environment_runner import Fault, InProcess, NoExpert
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.forks import Fork, play_forks
@@ -33,58 +34,49 @@ def measure_attempts(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
 ) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
     """Let the algorithm's measures add facts to the steps, one after the other; the groups with them, and the cost."""
-    parts = run.config.algorithm.measures or ()
-    if not parts:
-        return groups, {}
-    tools = RunTools(run, number)
-    for place, part in enumerate(parts):
+    tools, draw = RunTools(run, number), run.draw(number)
+    for place, part in enumerate(run.config.algorithm.measures or ()):
         tools.lend_to(part)
-        facts = part(groups, tools, draw=_draw_for(run, number, place))
+        facts = part(groups, tools, draw=partial(draw, "measure", place))
         groups = add_facts(part, groups, facts)
     return groups, tools.cost()
 
 
-def _draw_for(run: Run, number: int, place: int) -> Draw:
-    draw = run.draw(number)
-    return lambda *path: draw("measure", place, *path)
-
-
 def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any) -> list[list[Trajectory]]:
     """Put a measure's facts on the groups' steps; facts that do not fit are an error that names the measure."""
-    _check_lengths(part, "groups", groups, facts)
-    measured = []
-    for group, facts_of_group in zip(groups, facts, strict=True):
-        _check_lengths(part, "attempts of a group", group, facts_of_group)
-        members = []
-        for trajectory, facts_of_attempt in zip(group, facts_of_group, strict=True):
-            _check_lengths(part, "steps of an attempt", trajectory.steps, facts_of_attempt)
-            pairs = zip(trajectory.steps, facts_of_attempt, strict=True)
-            steps = [_add_facts_to_step(part, trajectory, step, step_facts) for step, step_facts in pairs]
-            members.append(replace(trajectory, steps=tuple(steps)))
-        measured.append(members)
-    return measured
+    return [
+        [
+            replace(trajectory, steps=tuple(_add_to_steps(part, trajectory, facts_of_attempt)))
+            for trajectory, facts_of_attempt in _pair_up(part, "attempts of a group", group, facts_of_group)
+        ]
+        for group, facts_of_group in _pair_up(part, "groups", groups, facts)
+    ]
 
 
-def _check_lengths(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> None:
+def _add_to_steps(part: Measure, trajectory: Trajectory, facts_of_attempt: Any) -> Iterator[Step]:
+    for step, facts in _pair_up(part, "steps of an attempt", trajectory.steps, facts_of_attempt):
+        where = (
+            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
+        )
+        if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
+            raise RecordError(
+                f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
+                "and lists and maps of them"
+            )
+        for name in facts:
+            if name in RESERVED_NAMES or name in step.facts:
+                raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
+        yield replace(step, facts={**step.facts, **facts}) if facts else step
+
+
+def _pair_up(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> Iterator[tuple[Any, Any]]:
     if not isinstance(facts, list | tuple) or len(facts) != len(wanted):
         num = len(facts) if isinstance(facts, list | tuple) else type(facts).__name__
         raise RecordError(
             f"the measure {name_of(part)} gave facts for {num} of {len(wanted)} {what}; give a list of groups of "
             "attempts of steps, a mapping for each step"
         )
-
-
-def _add_facts_to_step(part: Measure, trajectory: Trajectory, step: Step, facts: Mapping[str, Any]) -> Step:
-    where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
-    if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
-        raise RecordError(
-            f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
-            "and lists and maps of them"
-        )
-    for name in facts:
-        if name in RESERVED_NAMES or name in step.facts:
-            raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
-    return replace(step, facts={**step.facts, **facts}) if facts else step
+    return zip(wanted, facts, strict=True)
 
 
 class RunTools:

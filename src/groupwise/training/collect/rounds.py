@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 
 from groupwise.credit import score_trajectory
@@ -50,51 +49,26 @@ class PlayedRounds:
     """Seconds that all rounds took, where they were played ahead; None = they were not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Playground:
-    """What rounds are played with, and where the plan reads; a thread that plays has one of its own."""
-
-    player: Player
-    """Plays the attempts."""
-    tools: RunPlanTools
-    """What the plan may ask for."""
-    open_past_attempts: Callable[[], AbstractContextManager[PastAttempts]]
-    """Opens the past attempts for the plan to read in a round."""
-
-    @classmethod
-    def of(cls, run: Run, number: int) -> Playground:
-        """The run's own, for whoever plays while nothing else happens."""
-        return cls(
-            player=run.player,
-            tools=RunPlanTools(run, number, run.prompter),
-            open_past_attempts=lambda: nullcontext(run.journal.past_attempts),
-        )
-
-    @classmethod
-    def of_thread(cls, run: Run, number: int, player: Player) -> Playground:
-        """One for a thread, which has a player of its own and its own way to the past attempts."""
-        return cls(
-            player=player,
-            tools=RunPlanTools(run, number, player.prompter),
-            open_past_attempts=partial(_open_past_attempts, run),
-        )
-
-
-def play_rounds(run: Run, number: int, playground: Playground | None = None) -> PlayedRounds:
-    """Play attempts until the plan asks for no more; None = with what the run itself has."""
-    playground = playground or Playground.of(run, number)
-    rounds = PlayedRounds(number)
-    while requests := _next_requests(run, rounds, playground):
-        _play_round(run, requests, rounds, playground.player)
-    return rounds
+def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRounds:
+    """Play attempts until the plan asks for no more, with the run's own player, or with one that a thread has."""
+    rounds, own = PlayedRounds(number), player or run.player
+    tools = RunPlanTools(run, number, own.prompter)
+    while True:
+        with nullcontext(run.journal.past_attempts) if player is None else _open_past_attempts(run) as past_attempts:
+            requests = _ask_plan(run, rounds, tools, past_attempts, end_id=own.prompter.frame.end_id)
+        if not requests:
+            return rounds
+        _play_round(run, requests, rounds, own)
 
 
 def play_for_update(
-    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming | None = None
+    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming
 ) -> list[Trajectory]:
     """Play attempts; tokens forced on them get the policy's own log-probs. `waiting` is told what environments took."""
     played = player.play(attempts, temperature=temperature, waiting=waiting)
-    return score_forced(player.engine, attempts, played, temperature)
+    if any(attempt.forced for attempt in attempts):
+        return score_forced(player.engine, attempts, played, temperature)
+    return played
 
 
 @contextmanager
@@ -104,17 +78,19 @@ def _open_past_attempts(run: Run) -> Iterator[PastAttempts]:
         yield journal.past_attempts
 
 
-def _next_requests(run: Run, rounds: PlayedRounds, playground: Playground) -> Sequence[AttemptRequest]:
+def _ask_plan(
+    run: Run, rounds: PlayedRounds, tools: RunPlanTools, past_attempts: PastAttempts, *, end_id: int
+) -> Sequence[AttemptRequest]:
+    """What the plan wants next, if it can be played; nothing where it wants no more."""
     plan: AttemptPlan = run.config.plan
     assert isinstance(plan, Part), "a slot is filled by parts"
-    with playground.open_past_attempts() as past_attempts:
-        requests = plan.next(
-            Played(update=rounds.number, rounds=tuple(rounds.rounds)),
-            run.config.training.tasks,
-            tools=playground.tools,
-            past_attempts=past_attempts,
-            draw=run.draw(rounds.number),
-        )
+    requests = plan.next(
+        Played(update=rounds.number, rounds=tuple(rounds.rounds)),
+        run.config.training.tasks,
+        tools=tools,
+        past_attempts=past_attempts,
+        draw=run.draw(rounds.number),
+    )
     where = f"update {rounds.number}: the plan {kind_of(type(plan))}"
     if not requests and not rounds.rounds:
         raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one attempt")
@@ -123,10 +99,10 @@ def _next_requests(run: Run, rounds: PlayedRounds, playground: Playground) -> Se
     check_requests(
         plan,
         requests,
-        is_known=playground.tools.knows,
+        is_known=tools.knows,
         attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
         max_tokens=run.config.rollout.max_tokens,
-        end_id=playground.player.prompter.frame.end_id,
+        end_id=end_id,
         vocabulary_size=run.learner.vocabulary_size,
     )
     return requests
@@ -146,19 +122,22 @@ def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRoun
             for trajectory in islice(remaining, len(attempts))
             if has_survived(trajectory)
         ]
-        survivors.append((request, [prepare_to_train(request, trajectory) for trajectory in scored]))
-    unguided = [group for request, group in survivors if not request.is_guided]
-    own = [group for request, group in survivors if request.is_guided and request.joins == "own"]
+        if request.loss_context == "unguided":
+            scored = [strip_guidance(trajectory) for trajectory in scored]
+        if request.origin is Origin.GUIDED:
+            scored = [replace(trajectory, off_policy=True) for trajectory in scored]
+        survivors.append((request, scored))
+        if words := request.describe():
+            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in scored}
     joining = [(request, group) for request, group in survivors if request.joins != "own"]
     rounds.joining += joining
-    for request, group in survivors:
-        if words := request.describe():
-            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in group}
     rounds.rounds.append(
         PlayedRound(
             requests=tuple(requests),
-            groups=merge_by_task(unguided),
-            guided=merge_by_task(own),
+            groups=merge_by_task([group for request, group in survivors if not request.is_guided]),
+            guided=merge_by_task(
+                [group for request, group in survivors if request.is_guided and request.joins == "own"]
+            ),
             joining=merge_by_task([group for _, group in joining]),
         )
     )
@@ -227,13 +206,6 @@ def make_attempts(run: Run, number: int, request: AttemptRequest, tried: Counter
         )
         for attempt in range(first, tried[task.id])
     ]
-
-
-def prepare_to_train(request: AttemptRequest, trajectory: Trajectory) -> Trajectory:
-    """Give an attempt the prompt that its request lets it train with, and mark it where that makes it off-policy."""
-    if request.loss_context == "unguided":
-        trajectory = strip_guidance(trajectory)
-    return replace(trajectory, off_policy=True) if request.origin is Origin.GUIDED else trajectory
 
 
 def score_forced(
