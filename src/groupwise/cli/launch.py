@@ -19,7 +19,7 @@ from groupwise.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.engines.ray_cluster import RayCluster
-    from groupwise.training.launch import Outcome
+    from groupwise.training.launch import RankStatuses
 
 
 def launch(
@@ -66,7 +66,7 @@ def launch(
 
 def _run_once(
     cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
-) -> Outcome:
+) -> RankStatuses:
     """Place the ranks of a run, and stay until they have ended."""
     from groupwise.engines.launched_on import LaunchedOn
     from groupwise.training.launch import HostedRank, run_ranks

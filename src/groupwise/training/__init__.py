@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from groupwise.parts.part import Part
 from groupwise.training.config.engine_config import LocalEngine, ServerEngineConfig, VllmInProcess, VllmServerConfig
-from groupwise.training.trackers import (
-    Csv,
-    LiveTracker,
-    Mlflow,
-    Tensorboard,
-    Tracker,
-    Trackers,
-    TrackerSlot,
-    Trackio,
-    Wandb,
-    check_trackers,
-    track_run,
-)
+from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "engine": {
@@ -25,32 +13,19 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "vllm": VllmServerConfig,
         "vllm_in_process": VllmInProcess,
     },
-    "tracker": {
-        "csv": Csv,
-        "tensorboard": Tensorboard,
-        "wandb": Wandb,
-        "trackio": Trackio,
-        "mlflow": Mlflow,
-    },
+    "tracker": {"csv": Csv, "tensorboard": Tensorboard, "wandb": Wandb, "trackio": Trackio, "mlflow": Mlflow},
 }
 """Slot -> kind -> class."""
-
 
 __all__ = [
     "CATALOGUE",
     "Csv",
-    "LiveTracker",
     "LocalEngine",
     "Mlflow",
     "ServerEngineConfig",
     "Tensorboard",
-    "Tracker",
-    "TrackerSlot",
-    "Trackers",
     "Trackio",
     "VllmInProcess",
     "VllmServerConfig",
     "Wandb",
-    "check_trackers",
-    "track_run",
 ]

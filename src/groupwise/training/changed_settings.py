@@ -46,13 +46,7 @@ Another place is the same thing only where the place before is empty, since it w
 
 
 def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[SettingChange]:
-    """What changes if a run goes on with other settings than its own; the first that must not is an error.
-
-    Args:
-        recorded: the settings in the run's folder.
-        config: those that it is to go on with.
-        folder: the run's.
-    """
+    """What changes if a run goes on with other settings than its own; the first that must not is an error."""
     changes = compare_settings(flatten_config(recorded), flatten_config(config))
     if any(_is_within(change.path, LAG) for change in changes):
         before, after = _undo_corrections(recorded, config)
@@ -72,10 +66,8 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
 def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Refuse another place of an environment's data where other tasks lie than those that a run began with.
 
-    Args:
-        changes: what changes, as `check_changes` finds it.
-        named: the hash of each split's tasks as the run named it so far; a split that it never used has none.
-        now: the same of what lies there now.
+    `changes` are those of `check_changes`; `named` has the hash of each split's tasks as the run named it so far (a
+    split that it never used has none), `now` that of what lies there now.
     """
     moved = next((change for change in changes if _is_env_place(change.path)), None)
     if moved is None:

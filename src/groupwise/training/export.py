@@ -159,13 +159,7 @@ def _name_model(path: str) -> str | None:
 
 
 def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool = False) -> Path:
-    """The folder of a checkpoint.
-
-    Args:
-        run: the run.
-        update: after which update; None = the latest, or the best.
-        best: whether to take the one with the highest held-out success.
-    """
+    """The folder of a checkpoint."""
     if best and update is not None:
         raise ConfigError("an update and --best both say which checkpoint is meant; give one of them")
     paths = RunPaths(run.path)
@@ -210,15 +204,7 @@ SETTINGS = "groupwise_run.toml"
 
 
 def write_card(folder: Path, run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> None:
-    """Write the card, and the run's settings beside it.
-
-    Args:
-        folder: the exported folder.
-        run: where the policy comes from.
-        update: after which update.
-        base: the model that it began as, by its name on the hub; None = one that no hub has.
-        is_adapter: whether the folder holds an adapter, which needs that model.
-    """
+    """Write the card, and the run's settings beside it."""
     (folder / CARD).write_text(make_card(run, update=update, base=base, is_adapter=is_adapter), encoding="utf-8")
     (folder / SETTINGS).write_text(run.config_text, encoding="utf-8")
 

@@ -82,7 +82,7 @@ class RankPlace(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RankStatuses:
     """How the ranks of a run ended."""
 
     statuses: tuple[int, ...]
@@ -97,7 +97,7 @@ class Outcome:
 
 
 def run_until_it_ends(
-    start: Callable[[bool], Outcome],
+    start: Callable[[bool], RankStatuses],
     *,
     has_begun: Callable[[], bool],
     resume: bool,
@@ -132,7 +132,7 @@ def run_until_it_ends(
 
 def run_ranks(
     places: Sequence[RankPlace], arguments: Sequence[str], variables: Mapping[str, str], *, with_gpus: bool, show: Show
-) -> Outcome:
+) -> RankStatuses:
     """Start a command on every place as the ranks of one run, and stay until all have ended.
 
     Args:
@@ -145,7 +145,7 @@ def run_ranks(
     lost = _start(places, arguments, variables, with_gpus=with_gpus, show=show)
     if lost is not None:
         _end([place for rank, place in enumerate(places) if rank != lost])
-        return Outcome(tuple(GONE if rank == lost else 0 for rank in range(len(places))), (lost,))
+        return RankStatuses(tuple(GONE if rank == lost else 0 for rank in range(len(places))), (lost,))
     statuses, ended_by_us, deadline = dict[int, int](), set[int](), None
     while len(statuses) < len(places):
         for rank in (rank for rank in range(len(places)) if rank not in statuses):
@@ -163,7 +163,7 @@ def run_ranks(
         for rank, status in sorted(statuses.items())
         if status == GONE or (status > SIGNAL_STATUS and rank not in ended_by_us)
     ]
-    return Outcome(tuple(statuses[rank] for rank in range(len(places))), tuple(died))
+    return RankStatuses(tuple(statuses[rank] for rank in range(len(places))), tuple(died))
 
 
 def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) -> list[dict[str, str]]:

@@ -104,11 +104,7 @@ def make_loss_context(
 ) -> LossContext:
     """Make what the algorithm's loss is handed of an update.
 
-    Args:
-        algorithm: whose loss, channels and pairing are meant.
-        table: the steps of the trajectories that are compared.
-        trajectories: those, in the order of the table's rows.
-        keep: whether each row trains, after every filter (N).
+    The trajectories are those that the table was made of; `keep` says whether each row trains, after every filter (N).
     """
     names = get_declared(algorithm.loss, "columns")
     if not names and not algorithm.channels and algorithm.pairing is None:

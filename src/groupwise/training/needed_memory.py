@@ -23,12 +23,8 @@ from groupwise.training.config.run_config import RunConfig
 def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares: int, learns: bool = True) -> None:
     """Refuse a run whose weights, gradients and optimiser state do not fit in memory.
 
-    Args:
-        config: The run.
-        plan: Its model.
-        available: Bytes that can be had where it computes.
-        shares: Over how many processes the learner divides what it keeps.
-        learns: Whether weights will be updated.
+    `available` are the bytes that can be had where it computes, `shares` is over how many processes the learner divides
+    what it keeps; without `learns` no weights will be updated.
     """
     learner = find_local_learner(config)
     kept = count_weights(plan, learner or LearnerConfig(), has_reference=has_reference(config))

@@ -270,12 +270,8 @@ def open_run_engine(
 ) -> Engine:
     """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said.
 
-    Args:
-        config: the run.
-        model: loaded.
-        tokenizer: the model's.
-        device: what the model will compute on; None = where it is.
-        folder: where the engine may write files of its own; None = nowhere in the run's folder.
+    The device is what the model will compute on (None = where it is), the folder where the engine may write files of
+    its own (None = nowhere in the run's folder).
     """
     source = ModelSource(
         model=model,

@@ -111,13 +111,8 @@ def plan_sweep(
 ) -> SweepPlan:
     """Make the plan of every combination of settings, each with so many seeds, counted from the run file's.
 
-    Args:
-        file: a run file, or the folder of a run.
-        settings: `a.b=1,2`, as the command line gives them.
-        num_seeds: how many runs an arm has.
-        threads: for run files that do not say how many.
-        unset: settings of the file that count in no arm.
-        tell: is told what the recipe of an arm leaves out, once.
+    `settings` are `a.b=1,2` as the command line gives them, `threads` is for run files that do not say how many, and
+    `tell` is told once what the recipe of an arm leaves out.
     """
     choices = list_choices(settings)
     notes: dict[str, None] = {}
@@ -288,10 +283,6 @@ def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
 
     >>> name_arms([{"algorithm.recipe": "one", "a.b": "1"}, {"algorithm.recipe": "two", "a.b": "1"}], otherwise="x")
     ['one', 'two']
-
-    Args:
-        choices: the values of each arm.
-        otherwise: the name of a single arm.
     """
     differing = [key for key in choices[0] if len({choice[key] for choice in choices}) > 1]
     if not differing:

@@ -37,17 +37,7 @@ def compute_update_metrics(
     of_engine: Mapping[str, float],
     seconds: Mapping[str, float],
 ) -> dict[str, float]:
-    """Every metric of an update by name, checked against the table of metrics.
-
-    Args:
-        config: the run's settings, with the algorithm that gave the credit.
-        attempts: the attempts of the update.
-        batch: those that take part, with their credit.
-        totals: what was counted of the samples.
-        learned: what the learner measured; nothing where nothing trained.
-        of_engine: how far engine and learner differ after the hand-over of weights, and what the engine counted.
-        seconds: of each stage that is over.
-    """
+    """Every metric of an update by name, checked against the table of metrics."""
     algorithm = config.algorithm
     metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}

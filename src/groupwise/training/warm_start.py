@@ -50,12 +50,6 @@ def imitate_samples(
     """Let the run's learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
 
     The engine takes the weights over.
-
-    Args:
-        run: Whose learner.
-        samples: What to say.
-        config: Epochs and step sizes.
-        report_epoch: Called after each epoch with the losses so far, and how many epochs there will be.
     """
     losses = run.learner.imitate(samples, config, seed=run.config.seed, report=report_epoch)
     run.hand_over(0)
@@ -70,11 +64,7 @@ def make_expert_samples(
     The environments run where those of rollouts do. One that raises, hangs or dies costs its own attempt, of which
     nothing is learnt; too few attempts without a fault stop the run.
 
-    Args:
-        run: Whose environments, prompts and seeds.
-        tasks: One attempt at each.
-        config: How the teacher strays.
-        report_faults: Called where a fault ended some attempts: how many by cause, and how many attempts there were.
+    `report_faults` is told where a fault ended some attempts: how many by cause, and how many attempts there were.
     """
     lessons = [_Lesson(run, task, number, config) for number, task in enumerate(tasks)]
     for first in range(0, len(lessons), MAX_AT_ONCE):

@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.engines import ray_cluster
 from groupwise.training import launch as ranks
-from groupwise.training.launch import Outcome
+from groupwise.training.launch import RankStatuses
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
 
@@ -57,11 +57,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[str],
     """The ranks that were started, with their command and variables; the first time one of them dies."""
     started: list[tuple[list[str], list[str], dict[str, str], bool]] = []
 
-    def run_ranks(places: Any, arguments: Any, variables: Any, *, with_gpus: bool, show: Any) -> Outcome:
+    def run_ranks(places: Any, arguments: Any, variables: Any, *, with_gpus: bool, show: Any) -> RankStatuses:
         started.append((places, arguments, variables, with_gpus))
         show(0, "update 1\n")
         show(1, "lost the others\n")
-        return Outcome((2, 137), (1,)) if len(started) == 1 else Outcome((0, 0), ())
+        return RankStatuses((2, 137), (1,)) if len(started) == 1 else RankStatuses((0, 0), ())
 
     monkeypatch.setattr(ranks, "run_ranks", run_ranks)
     return started
@@ -133,7 +133,7 @@ def test_a_wrong_run_file_is_refused_before_a_cluster_is_joined(
 def test_ctrl_c_says_how_to_go_on(
     groupwise: Run, cluster: type[PlayedCluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(*arguments: Any, **settings: Any) -> Outcome:
+    def interrupt(*arguments: Any, **settings: Any) -> RankStatuses:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ranks, "run_ranks", interrupt)

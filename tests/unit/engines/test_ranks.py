@@ -16,7 +16,7 @@ from groupwise.engines.ray_cluster import LostError, Node
 from groupwise.system.errors import ConfigError
 from groupwise.system.processes import read_started_rank
 from groupwise.training import launch as ranks
-from groupwise.training.launch import GONE, HostedRank, Outcome, list_rank_variables, run_ranks, run_until_it_ends
+from groupwise.training.launch import GONE, HostedRank, RankStatuses, list_rank_variables, run_ranks, run_until_it_ends
 
 A, B = Node("a", "10.0.0.1"), Node("b", "10.0.0.2")
 SCRIPT = """
@@ -57,7 +57,7 @@ def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Pla
         place.rank.stop()
 
 
-def run(places: list[Place], *how: str) -> tuple[Outcome, dict[int, str]]:
+def run(places: list[Place], *how: str) -> tuple[RankStatuses, dict[int, str]]:
     texts: dict[int, str] = {}
 
     def show(rank: int, text: str) -> None:
@@ -90,7 +90,7 @@ def test_ranks_of_one_node_meet_where_no_other_machine_reaches() -> None:
 
 def test_what_ranks_write_is_shown_and_they_end_together(places: list[Place], tmp_path: Path) -> None:
     outcome, texts = run(places, "0", "0")
-    assert outcome == Outcome((0, 0), ())
+    assert outcome == RankStatuses((0, 0), ())
     assert texts == {rank: f"rank {rank} of 2 in {tmp_path}, blue\n" for rank in (0, 1)}
 
 
@@ -110,7 +110,7 @@ def test_a_rank_that_a_signal_ended_has_died(places: list[Place]) -> None:
 
 def test_a_rank_whose_whole_group_a_signal_ended_has_died(places: list[Place]) -> None:
     outcome, _ = run(places, "stays", "killed with its group")
-    assert outcome == Outcome((128 + signal.SIGTERM, 128 + signal.SIGKILL), (1,))
+    assert outcome == RankStatuses((128 + signal.SIGTERM, 128 + signal.SIGKILL), (1,))
 
 
 @pytest.mark.parametrize("when", ["describe", "start"])
@@ -125,7 +125,7 @@ def test_a_node_that_is_gone_before_its_rank_has_started_counts_as_dead(
 
     monkeypatch.setattr(Place, "ask", lose)
     outcome, texts = run(places, "stays", "stays")
-    assert outcome == Outcome((0, GONE), (1,))
+    assert outcome == RankStatuses((0, GONE), (1,))
     assert texts == {1: "the process of rank 1 is gone\n"}
     assert not places[0].rank._process.is_alive(), "a rank is left alone"
 
@@ -139,9 +139,9 @@ def test_a_rank_whose_node_is_gone_has_died(places: list[Place], monkeypatch: py
 
     monkeypatch.setattr(Place, "ask", lose)
     outcome, texts = run(places, "stays", "stays")
-    assert outcome == Outcome((128 + signal.SIGTERM, GONE), (1,))
+    assert outcome == RankStatuses((128 + signal.SIGTERM, GONE), (1,))
     assert texts[1] == "the process of rank 1 is gone\n"
-    assert Outcome((0, GONE), (1,)).status == 1
+    assert RankStatuses((0, GONE), (1,)).status == 1
 
 
 def test_a_node_that_is_found_to_be_gone_after_the_others_were_ended_has_died(
@@ -155,7 +155,7 @@ def test_a_node_that_is_found_to_be_gone_after_the_others_were_ended_has_died(
 
     monkeypatch.setattr(Place, "ask", lose_late)
     outcome, _ = run(places, "2", "stays")
-    assert outcome == Outcome((2, GONE), (1,))
+    assert outcome == RankStatuses((2, GONE), (1,))
 
 
 def test_a_folder_that_a_node_does_not_see_is_one_sentence(tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_long_lines_come_whole(tmp_path: Path) -> None:
     assert status == 0
 
 
-def repeat(outcomes: list[Outcome], *, restarts: int, begun: bool = True) -> tuple[int, list[bool], list[str]]:
+def repeat(outcomes: list[RankStatuses], *, restarts: int, begun: bool = True) -> tuple[int, list[bool], list[str]]:
     resumed, said, left = list[bool](), list[str](), list(outcomes)
 
-    def start(resume: bool) -> Outcome:
+    def start(resume: bool) -> RankStatuses:
         resumed.append(resume)
         return left.pop(0)
 
@@ -190,7 +190,7 @@ def repeat(outcomes: list[Outcome], *, restarts: int, begun: bool = True) -> tup
     return status, resumed, said
 
 
-DIED, ENDED, FAILED = Outcome((2, 137), (1,)), Outcome((0, 0), ()), Outcome((2, 2), ())
+DIED, ENDED, FAILED = RankStatuses((2, 137), (1,)), RankStatuses((0, 0), ()), RankStatuses((2, 2), ())
 
 
 def test_a_run_whose_rank_died_goes_on_with_what_its_folder_holds() -> None:
@@ -202,7 +202,7 @@ def test_a_run_whose_rank_died_goes_on_with_what_its_folder_holds() -> None:
 
 
 def test_a_run_that_died_before_it_wrote_anything_begins_again() -> None:
-    status, resumed, said = repeat([Outcome((GONE, GONE), (0, 1)), ENDED], restarts=3, begun=False)
+    status, resumed, said = repeat([RankStatuses((GONE, GONE), (0, 1)), ENDED], restarts=3, begun=False)
     assert (status, resumed) == (0, [False, False])
     assert said == ["ranks 0, 1 have died; the run begins again (restart 1 of 3)"]
 

@@ -323,12 +323,7 @@ def check_uses_servers(engine: Part) -> None:
 
 
 def wait_for_launched(urls: tuple[str, ...], *, timeout: float) -> None:
-    """Wait until servers answer that were launched together with the run, and may still be loading.
-
-    Args:
-        urls: where they listen.
-        timeout: seconds until all must be healthy; then the fault of the one that is not is raised.
-    """
+    """Wait until servers answer that were launched together with the run, and may still be loading."""
     from groupwise.engines.http_client import ServerFault, open_clients
 
     deadline = time.monotonic() + timeout

@@ -100,10 +100,7 @@ def _decode_section(
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
     """The algorithm, and what was written for it: [algorithm] as far as it counts; None where it names no recipe.
 
-    Args:
-        content: what the file says.
-        of_other: keys of [algorithm] that were written for another recipe: what this one does not have is left out.
-        tell: is told what is left out.
+    Keys in `of_other` were written for another recipe: what this one does not have is left out, and told.
     """
     _check_sections(content)
     try:
@@ -255,9 +252,7 @@ def parse_setting(text: str, *, option: str = "") -> tuple[str, Any]:
     >>> parse_setting("depth=4"), parse_setting("scale=none")
     (('depth', 4), ('scale', 'none'))
 
-    Args:
-        text: the setting.
-        option: how a message writes what comes before a setting, such as `--set `.
+    `option` is how a message writes what comes before a setting, such as `--set `.
     """
     key, equals, value = text.partition("=")
     if not equals:

@@ -191,9 +191,7 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
 
     A checkpoint holds what trains and its moments: of a model with an adapter the adapter alone, else all weights.
 
-    Args:
-        config: The run.
-        available: Bytes of memory; a run whose weights do not fit is refused. None = it need not fit here.
+    A run whose weights do not fit into `available` bytes is refused; None = it need not fit here.
     """
     attempts = config.training.tasks * config.rollout.plan.attempts
     plan, tokenizer = plan_run_model(config)

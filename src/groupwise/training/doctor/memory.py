@@ -95,12 +95,7 @@ def estimate_learner(
 ) -> dict[str, float]:
     """Estimate what the learner holds, by part.
 
-    Args:
-        plan: Its model.
-        learner: Its settings.
-        rehearsal: What attempts come to.
-        has_reference: Whether it keeps the weights that it began with.
-        shares: Over how many processes weights, gradients and moments are divided.
+    `shares` is over how many processes weights, gradients and moments are divided.
     """
     parts = count_weights(plan, learner, has_reference=has_reference)
     passed = rehearse_update(plan, learner, rehearsal)
@@ -166,12 +161,8 @@ def estimate_engine(
 ) -> dict[str, float]:
     """Estimate what the engine holds, by part.
 
-    Args:
-        settings: Of the engine.
-        plan: The learner's model.
-        rehearsal: What attempts come to.
-        requests: Most responses that are asked for at a time.
-        gpu: Bytes of the GPU that it decodes on; None = it decodes eagerly.
+    `requests` are the most responses that are asked for at a time, `gpu` the bytes of the GPU that it decodes on; None
+    = it decodes eagerly.
     """
     own = replace(plan, dtype=torch.bfloat16 if settings.precision == "bfloat16" else plan.dtype).draw()
     column = count_column(plan, own)

@@ -66,12 +66,8 @@ def rehearse_learning(
 ) -> PassBytes:
     """Run the learner's pass over an outline of its model, there and back.
 
-    Args:
-        model: An outline, which is set up as the learner sets its model up.
-        settings: How the learner runs it.
-        shape: Of the micro-batch.
-        adds_gradients: Whether gradients of an earlier micro-batch are there to be added to; they are not counted.
-        keeps_gradients: Whether gradients stay; otherwise each goes as soon as it is there.
+    The model is set up as the learner sets its model up. With `adds_gradients`, those of an earlier micro-batch are
+    there to be added to, and not counted; without `keeps_gradients` each goes as soon as it is there.
     """
     on_gpu.register()
     halves = CausalLM.of(Forward(model, settings).model)
@@ -262,14 +258,7 @@ def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Reh
 
 
 def rehearse_attempts(config: RunConfig, tokenizer: Any, *, context: int | None, token_budget: int) -> Rehearsal:
-    """Play the attempts of some of an update's tasks and pack what they would train on.
-
-    Args:
-        config: The run.
-        tokenizer: Of its model.
-        context: Positions of the model; None = it does not say.
-        token_budget: Most tokens of a micro-batch.
-    """
+    """Play the attempts of some of an update's tasks and pack what they would train on."""
     tasks = ask_panel(config.env, "train")[: min(MAX_TASKS, config.training.tasks)]
     trajectories = _play(config, tokenizer, tasks, context)
     learner: Any = config.training.learner
@@ -342,25 +331,13 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
     ]
     with InProcess(config.env) as host:
         player = Player(
-            engine=_Reader(answer, context),
+            engine=ScriptedEngine(answer, context=context),
             host=host,
             prompter=open_prompter(config, tokenizer),
             action_rule=_DoWhatIsPossible(rollout.action_rule),
             max_tokens=rollout.max_tokens,
         )
         return player.play(attempts, temperature=rollout.temperature)
-
-
-class _Reader(ScriptedEngine):
-    """A script that reads prompts up to a length."""
-
-    def __init__(self, answer: Any, context: int | None) -> None:
-        super().__init__(answer)
-        self._context = context
-
-    @property
-    def context(self) -> int | None:
-        return self._context
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from groupwise.credit import Reward, score_trajectory
-from groupwise.data.records import FAULTS, Task, Trajectory
+from groupwise.credit import score_trajectory
+from groupwise.data.records import FAULTS, Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.part_queries import ask_panel
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Attempt
 from groupwise.store.journal import EvaluatedAttempt
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.config.run_config import EvaluationConfig
@@ -18,55 +18,51 @@ from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.run import Run
 
 
-def evaluate(
-    player: Player,
-    panel: Sequence[Task],
-    settings: EvaluationConfig,
+def evaluate_run(
+    run: Run,
     *,
-    rewards: Sequence[Reward],
-    root: int,
     seeds: Sequence[int] = (0,),
+    settings: EvaluationConfig | None = None,
+    write: bool = True,
     report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
 ) -> Evaluation:
-    """Play the tasks of a panel with the engine's weights, once with each seed; nothing learns from it.
+    """Play a panel with the engine's weights, once with each seed; nothing learns from it.
 
     Args:
-        player: whose engine plays. The version of its weights is the update after which the evaluation counts.
-        panel: the tasks of the split; the first `settings.tasks` of them are played.
-        settings: how many tasks, how often and at which temperature.
-        rewards: what steps earn.
-        root: the run's own seed, which the attempts' seeds derive from.
+        run: whose engine plays. The version of its weights is the update after which the evaluation counts.
         seeds: repetitions; each draws other tokens at the same tasks.
+        settings: which tasks and how; None = the run's own.
+        write: whether the run's journal keeps the attempts.
         report: called after each seed with what was played.
     """
-    tasks = panel[: settings.tasks]
+    config, player = run.config, run.player
+    settings = settings or config.evaluation
+    tasks = ask_panel(config.env, settings.split)[: settings.tasks]
     if not (tasks and seeds):
         raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
     digest, rows, trajectories = panel_hash(tasks), list[EvaluatedAttempt](), list[Trajectory]()
     for seed in seeds:
-        played = _play_seed(player, settings, tasks, root, seed)
+        attempts = [
+            Attempt(task=task, number=number, seed=seed_of(config.seed, "evaluation", seed, task.id, number))
+            for task in tasks
+            for number in range(settings.attempts)
+        ]
         scored = [
             trajectory
             if trajectory.stop in FAULTS
-            else score_trajectory(trajectory, rewards, read_response=player.prompter.text)
-            for trajectory in played
+            else score_trajectory(trajectory, config.rewards, read_response=player.prompter.text)
+            for trajectory in player.play(attempts, temperature=settings.temperature)
         ]
         _check_success_known(scored, settings)
         rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored
         report(seed, scored)
-    return Evaluation.from_rows(rows, trajectories)
-
-
-def _play_seed(
-    player: Player, settings: EvaluationConfig, tasks: Sequence[Task], root: int, seed: int
-) -> list[Trajectory]:
-    attempts = [
-        Attempt(task=task, number=number, seed=seed_of(root, "evaluation", seed, task.id, number))
-        for task in tasks
-        for number in range(settings.attempts)
-    ]
-    return player.play(attempts, temperature=settings.temperature)
+    evaluation = Evaluation.from_rows(rows, trajectories)
+    if write:
+        with run.lock.hold():
+            run.lock.check()
+            run.journal.write_evaluation(evaluation.rows)
+    return evaluation
 
 
 def _check_success_known(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
@@ -96,41 +92,3 @@ def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel:
         steps=len(trajectory.steps),
         tokens=sum(len(step.response_ids) for step in trajectory.steps),
     )
-
-
-# Evaluating a run: its panel, played with its engine's weights, and written into its journal.
-
-
-def evaluate_run(
-    run: Run,
-    *,
-    seeds: Sequence[int] = (0,),
-    settings: EvaluationConfig | None = None,
-    write: bool = True,
-    report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
-) -> Evaluation:
-    """Play a panel with the engine's weights, once with each seed; nothing learns from it.
-
-    Args:
-        run: whose engine plays. The version of its weights is the update after which the evaluation counts.
-        seeds: repetitions; each draws other tokens at the same tasks.
-        settings: which tasks and how; None = the run's own.
-        write: whether the run's journal keeps the attempts.
-        report: called after each seed with what was played.
-    """
-    config = run.config
-    settings = settings or config.evaluation
-    evaluation = evaluate(
-        run.player,
-        ask_panel(config.env, settings.split),
-        settings,
-        rewards=config.rewards,
-        root=config.seed,
-        seeds=seeds,
-        report=report,
-    )
-    if write:
-        with run.lock.hold():
-            run.lock.check()
-            run.journal.write_evaluation(evaluation.rows)
-    return evaluation
