@@ -63,6 +63,7 @@ from groupwise.credit.rewards import (
     Reward,
     RewardSlot,
     StepReward,
+    pay_last,
 )
 from groupwise.credit.scales import (
     Deviation,
@@ -84,6 +85,7 @@ from groupwise.credit.signals import (
     PenalisedRefusals,
     ReturnToGo,
     StepRewardSignal,
+    check_range,
 )
 from groupwise.credit.token_credit import (
     DiscountedTokens,

@@ -58,9 +58,11 @@ class Relative(Part, slot="estimator"):
         signal, label = table.ask_once(self.of), table.ask_once(self.by)
         member, values, groups = self._find_members(table, signal, label)
         centred = self.baseline(values, groups)
-        scale = self._find_scales(table, member, values, groups)
-
-        group = groups.label[member]
+        scale, group = self.scale(values, groups), groups.label[member]
+        if self.mixed_scale is not None and table.off_policy.any():
+            is_mixed = np.zeros(len(groups) + 1, dtype=np.bool_)  # the last one is for steps in no group
+            is_mixed[group[table.off_policy]] = True
+            scale = np.where(is_mixed[:-1], self.mixed_scale(values, groups), scale)
         distance = (signal - values[member]) + centred[member]
         made_up = 0 if self.virtual_is_company else len(self.virtual)
         compared = np.append(groups.size - made_up > 1, False)[group]
@@ -68,9 +70,13 @@ class Relative(Part, slot="estimator"):
         # All members equal: 0 for every step, even where an attempt's own steps differ from its mean.
         flat = np.append(groups.sum((centred != 0).astype(np.float64)) == 0, False)[group]
         divisor = np.where(compared & ~flat & (scale_of_step > 0), scale_of_step, np.inf)
-        credit = np.where(
-            compared, distance / divisor + 0.0, self._credit_lone_steps(table, signal, (group >= 0) & ~compared)
-        )
+        lone = (group >= 0) & ~compared
+        if self.alone == "error" and lone.any():
+            raise RecordError(
+                f"{table.describe_step(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
+                "add attempts, or set alone to 'zero' or 'raw'"
+            )
+        credit = np.where(compared, distance / divisor + 0.0, np.where(lone & (self.alone == "raw"), signal, 0.0))
         trace = Comparison(
             values=credit,
             compared=compared,
@@ -81,15 +87,6 @@ class Relative(Part, slot="estimator"):
             part=self,
         )
         return Credit.of(table, trace)
-
-    def _find_scales(self, table: StepTable, member: IntArray, values: FloatArray, groups: Segments) -> FloatArray:
-        scale = self.scale(values, groups)
-        if self.mixed_scale is None or not table.off_policy.any():
-            return scale
-        group = groups.label[member]
-        is_mixed = np.zeros(len(groups) + 1, dtype=np.bool_)  # the last one is for steps in no group
-        is_mixed[group[table.off_policy]] = True
-        return np.where(is_mixed[:-1], self.mixed_scale(values, groups), scale)
 
     def _find_members(
         self, table: StepTable, signal: FloatArray, label: IntArray
@@ -106,15 +103,6 @@ class Relative(Part, slot="estimator"):
         groups = Segments.of(label_of_member)
         joined = np.append(groups.label, np.repeat(np.arange(len(groups)), len(self.virtual)))
         return member, np.append(values, np.tile(self.virtual, len(groups))), Segments.of(joined)
-
-    def _credit_lone_steps(self, table: StepTable, signal: FloatArray, lone: BoolArray) -> FloatArray:
-        """What steps without peers receive (S)."""
-        if self.alone == "error" and lone.any():
-            raise RecordError(
-                f"{table.describe_step(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
-                "add attempts, or set alone to 'zero' or 'raw'"
-            )
-        return np.where(lone & (self.alone == "raw"), signal, 0.0)
 
 
 # Credit made of credit: weighted sums, and blends over the levels that have something to say.

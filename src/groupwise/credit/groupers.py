@@ -81,7 +81,7 @@ class ByState(Part, slot="grouper"):
 
     def _are_similar(self, table: StepTable, state: int, other: int) -> bool:
         text, representative = _read_text(table, state), _read_text(table, other)
-        if self.same_numbers and _find_numbers(text) != _find_numbers(representative):
+        if self.same_numbers and re.findall(r"\d+", text) != re.findall(r"\d+", representative):
             return False
         matcher = SequenceMatcher(None, text, representative)
         threshold = self.similarity or 1.0
@@ -98,10 +98,6 @@ def _read_text(table: StepTable, state: int) -> str:
     if not isinstance(key, str):
         raise RecordError(f"state {key!r} is not text; grouping by similarity needs text states")
     return key
-
-
-def _find_numbers(text: str) -> list[str]:
-    return re.findall(r"\d+", text)
 
 
 class ByHistory(Part, slot="grouper"):
@@ -128,13 +124,8 @@ class ByHistory(Part, slot="grouper"):
         if self.depth == 0:
             return pair_labels(table.task, table.state)
         shallower = table.ask_once(ByHistory(depth=self.depth - 1))
-        return pair_labels(shallower, _find_state_before(table, self.depth))
-
-
-def _find_state_before(table: StepTable, steps: int) -> IntArray:
-    """State of the step `steps` earlier in the same attempt (S); -1 where there is none."""
-    earlier = np.roll(table.state, steps)
-    return np.where(table.has_step_before(steps), earlier, NOT_COMPARABLE)
+        earlier = np.where(table.has_step_before(self.depth), np.roll(table.state, self.depth), NOT_COMPARABLE)
+        return pair_labels(shallower, earlier)
 
 
 class ByBranch(Part, slot="grouper"):

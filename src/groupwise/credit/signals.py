@@ -58,7 +58,13 @@ class ColumnMean(Part, slot="signal"):
         return frozenset({self.name})
 
     def __call__(self, table: StepTable) -> FloatArray:
-        means = [_average(entry) if isinstance(entry, list | tuple) else entry for entry in table.column(self.name)]
+        means: list[Any] = []
+        for entry in table.column(self.name):
+            if isinstance(entry, list | tuple):  # what holds more than numbers is refused by its column's name
+                strange = [value for value in entry if not isinstance(value, int | float)]
+                means.append(strange[0] if strange else math.fsum(entry) / max(len(entry), 1))
+            else:
+                means.append(entry)
         return to_numbers(self.name, means)
 
 
@@ -95,10 +101,14 @@ class Centred(Part, slot="signal"):
         return signal - groups.spread(groups.mean(signal))
 
 
-def _average(entries: Sequence[Any]) -> Any:
-    """The mean of numbers; what is none is handed back, to be refused by its column's name."""
-    strange = [entry for entry in entries if not isinstance(entry, int | float)]
-    return strange[0] if strange else math.fsum(entries) / max(len(entries), 1)
+def check_range(
+    table: StepTable, values: FloatArray, what: str, problem: str, *, low: float = -math.inf, high: float = math.inf
+) -> None:
+    """Refuse a step whose number lies outside (S); a sum of rewards may miss a bound by its last digit."""
+    outside = (values < low - 1e-9 * max(1.0, abs(low))) | (values > high + 1e-9 * max(1.0, abs(high)))
+    if outside.any():
+        step = int(np.argmax(outside))
+        raise RecordError(f"{table.describe_step(step)}: {what} {values[step]:g}, {problem}")
 
 
 def discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from groupwise.credit import weigh_credit
+from groupwise.credit import check_range, weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
 from groupwise.methods.dgpo import average_by_task
@@ -16,7 +16,6 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -61,7 +60,8 @@ class Asymmetric(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
-        self._check_range(table)
+        needed = "but A-GRAE needs returns in [0, 1]; rescale them, or hand in `outcome`"
+        check_range(table, table.episode_return, "the return is", needed, low=0.0, high=1.0)
         p = average_by_task(table, table.episode_return)
         w = float(table.episode_return[table.attempts.first].mean()) if len(table) else 0.0
         mixed = (p > 0) & (p < 1)
@@ -72,12 +72,3 @@ class Asymmetric(Part, slot="estimator"):
         weight = table.tasks.spread(factor)
         weight = np.where(inner.values > 0, weight * min(1.0, w / self.alpha), weight)
         return weigh_credit(table, inner, weight, self)
-
-    def _check_range(self, table: StepTable) -> None:
-        # A sum of rewards may miss 1 by its last digit.
-        outside = np.flatnonzero((table.episode_return < -1e-9) | (table.episode_return > 1 + 1e-9))
-        if len(outside):
-            raise RecordError(
-                f"{table.describe_step(int(outside[0]))}: the return is {table.episode_return[outside[0]]:g}, but "
-                "A-GRAE needs returns in [0, 1]; rescale them, or hand in `outcome`"
-            )

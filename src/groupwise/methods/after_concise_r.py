@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from groupwise.credit import DropFailed, ZeroSpread
+from groupwise.credit import DropFailed, ZeroSpread, pay_last
 from groupwise.data.records import Trajectory, score_of
 from groupwise.losses import Clip, EntropyBonus, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
@@ -70,15 +70,12 @@ class ConciseWhenSolved(Part, slot="shaper"):
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         enough = self.best - 1e-9 * max(1.0, abs(self.best))
         if not all(trajectory.steps and score_of(trajectory) >= enough for trajectory in group):
-            return [(0.0,) * len(trajectory.steps) for trajectory in group]
+            return [pay_last(trajectory, 0.0) for trajectory in group]
         lengths = [sum(len(step.response_ids) for step in trajectory.steps) for trajectory in group]
+        shortest, width = min(lengths), max(lengths) - min(lengths) + 1
         shaped = []
         for trajectory, length in zip(group, lengths, strict=True):
             earned = math.fsum(step.reward + step.shaped for step in trajectory.steps)
-            shaped.append((*(0.0,) * (len(trajectory.steps) - 1), self._pay(length, lengths) - earned))
+            due = 1 - length / self.limit if self.scale == "limit" else 1 - (length - shortest) / width
+            shaped.append(pay_last(trajectory, due - earned))
         return shaped
-
-    def _pay(self, length: int, lengths: Sequence[int]) -> float:
-        if self.scale == "limit":
-            return 1 - length / self.limit
-        return 1 - (length - min(lengths)) / (max(lengths) - min(lengths) + 1)

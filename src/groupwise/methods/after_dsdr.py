@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from groupwise.credit import ByTask, EpisodeReturn, FlooredDeviation, Relative
+from groupwise.credit import ByTask, EpisodeReturn, FlooredDeviation, Relative, pay_last
 from groupwise.data.records import Trajectory, score_of
 from groupwise.data.segments import FloatArray
 from groupwise.losses import Clip, EntropyShare, PolicyLoss, SequenceMean
@@ -82,7 +82,7 @@ class DiversityBonus(Part, slot="shaper"):
         return self
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
-        return [(*(0.0,) * (len(trajectory.steps) - 1), self._pay(trajectory)) for trajectory in group]
+        return [pay_last(trajectory, self._pay(trajectory)) for trajectory in group]
 
     def _pay(self, trajectory: Trajectory) -> float:
         if not trajectory.steps or "distinctness" not in trajectory.steps[-1].facts:
@@ -122,7 +122,10 @@ class RightDiversity(Part, slot="measure"):
     def _measure_group(self, group: Sequence[Trajectory], states: Iterator[FloatArray], tools: Tools) -> list[Any]:
         points = [_find_point([next(states) for _ in trajectory.steps]) for trajectory in group]
         right = [place for place, trajectory in enumerate(group) if score_of(trajectory) > self.solved_above]
-        formulas = [_list_formulas(group[place], tools) for place in right]
+        formulas = []
+        for place in right:
+            lines = [line for step in group[place].steps for line in tools.text(step.response_ids).splitlines()]
+            formulas.append({"".join(line.split()) for line in lines if "=" in line})
         distinct = measure_distinctness([points[place] for place in right], formulas)
         shares = share_out(distinct, self.temperature)
         of_place = dict(zip(right, zip(distinct, shares, strict=True), strict=True))
@@ -168,9 +171,3 @@ def _find_point(states: Sequence[FloatArray]) -> FloatArray:
     mean: FloatArray = np.concatenate(sampled).mean(axis=0)
     length = float(np.sqrt((mean**2).sum()))
     return np.asarray(mean / length if length > 0 else mean)
-
-
-def _list_formulas(trajectory: Trajectory, tools: Tools) -> set[str]:
-    """The lines with an equals sign of what an attempt said, without spaces."""
-    said = [line for step in trajectory.steps for line in tools.text(step.response_ids).splitlines()]
-    return {"".join(line.split()) for line in said if "=" in line}

@@ -11,16 +11,16 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit import EpisodeReturn, StepTrace, centre_values, list_attempts
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values, check_range, list_attempts
 from groupwise.data.credit import Credit, Derivation
-from groupwise.data.segments import BoolArray, FloatArray, Segments
+from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.parts.slots import SignalPart
-from groupwise.system.errors import ConfigError, RecordError
+from groupwise.system.errors import ConfigError
 
 
 @recipe
@@ -85,7 +85,8 @@ class SetShared(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         value_A = table.attempts.mean(table.ask_once(self.of))
-        self._check_range(table, value_A)
+        needed = "but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
+        check_range(table, value_A[table.attempt], "the attempt brought", needed, low=0.0, high=1.0)
         kind_A = find_kinds(table, self.key)
         tasks = Segments.of(table.task[table.attempts.first])
         shared_A = np.zeros(len(value_A))
@@ -109,7 +110,11 @@ class SetShared(Part, slot="estimator"):
         of_kind = Counter(kinds)
         earned = {kind: math.fsum(v for v, k in zip(values, kinds, strict=True) if k == kind) for kind in of_kind}
         missed = [
-            {kind: find_chance_to_miss(num - fixed, self.size - fixed, of_kind[kind]) for kind in of_kind}
+            {
+                kind: math.comb(max(num - fixed - alike, 0), self.size - fixed)
+                / math.comb(num - fixed, self.size - fixed)
+                for kind, alike in of_kind.items()
+            }
             for fixed in (1, 2)
         ]
         num_met = [math.fsum(1 - chance for chance in chances.values()) for chances in missed]
@@ -123,14 +128,6 @@ class SetShared(Part, slot="estimator"):
             )
             expected.append((alone + others * rest / (num - 1)) / self.size)
         return expected
-
-    def _check_range(self, table: StepTable, value_A: FloatArray) -> None:
-        outside = np.flatnonzero((value_A < -1e-9) | (value_A > 1 + 1e-9))  # a sum may miss 1 by its last digit
-        if len(outside):
-            raise RecordError(
-                f"{table.describe_step(int(table.attempts.first[outside[0]]))}: the attempt brought "
-                f"{value_A[outside[0]]:g}, but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
-            )
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
         """All that are compared: whole attempts are (S)."""
@@ -158,8 +155,3 @@ def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
     entries = table.codes(key).tolist()
     bounds = [*table.attempts.first.tolist(), len(entries)]
     return [tuple(entries[start:end]) for start, end in pairwise(bounds)]
-
-
-def find_chance_to_miss(num: int, size: int, num_of_kind: int) -> float:
-    """The chance that `size` attempts, drawn among `num`, hold none of the `num_of_kind` of a kind."""
-    return math.comb(max(num - num_of_kind, 0), size) / math.comb(num, size)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from groupwise.credit import ByTask, EpisodeReturn, NoBaseline, NoScale, Relative
+from groupwise.credit import ByTask, EpisodeReturn, NoBaseline, NoScale, Relative, check_range
 from groupwise.data.credit import Credit, WeightedSum
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
@@ -15,7 +15,6 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -33,10 +32,6 @@ def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
         advantage=Anchored(of=grpo().advantage, by=ByTask(), k=k),
         loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean()),
     )
-
-
-ROUNDING = 1e-9
-"""Rewards that add up to nothing may miss it by this much."""
 
 
 class Anchored(Part, slot="estimator"):
@@ -63,12 +58,14 @@ class Anchored(Part, slot="estimator"):
     """The share of it that is added."""
 
     def __call__(self, table: StepTable) -> Credit:
-        level = table.ask_once(self.level)
-        below = np.flatnonzero((level < -ROUNDING) & (self.k > 0))
-        if len(below):
-            raise RecordError(
-                f"{table.describe_step(int(below[0]))}: what was earned is {level[below[0]]:g}, and a share of less "
-                "than 0 would blame what is no worse than the others; shift the rewards, or use grpo"
+        if self.k > 0:
+            worse = "and a share of less than 0 would blame what is no worse than the others"
+            check_range(
+                table,
+                table.ask_once(self.level),
+                "what was earned is",
+                f"{worse}; shift the rewards, or use grpo",
+                low=0.0,
             )
         plain = Relative(by=self.by, of=self.level, baseline=NoBaseline(), scale=NoScale(), average="step", alone="raw")
         terms = (self.of(table).trace, plain(table).trace)

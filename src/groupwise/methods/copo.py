@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat
 from groupwise.credit import StepTrace, weigh_credit
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
-from groupwise.data.segments import FloatArray, IntArray, Segments
+from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
@@ -93,12 +93,12 @@ class AnswerBlend(Part):
         for task, answer in zip(task_A, answers, strict=True):
             of_task = counts.setdefault(task, {})
             of_task[answer] = of_task.get(answer, 0) + 1
-        return np.array([_find_entropy(np.array(sorted(counts[task].values()))) for task in range(len(counts))])
-
-
-def _find_entropy(counts: IntArray) -> float:
-    share = counts / counts.sum()
-    return float(-(share * np.log2(share)).sum()) + 0.0
+        entropies = []
+        for task in range(len(counts)):
+            num = np.array(sorted(counts[task].values()))
+            share = num / num.sum()
+            entropies.append(float(-(share * np.log2(share)).sum()) + 0.0)
+        return np.array(entropies)
 
 
 class LocalShare(Part, slot="estimator"):

@@ -133,7 +133,8 @@ class DoubtGate(Part, slot="estimator"):
             for attempt, rate in own.items()
         }
         share = read_remembered(table, self.column, self.first)
-        bound = _find_quantile([doubt for doubt in doubts.values() if doubt >= 0], 1 - share)
+        doubtful = [doubt for doubt in doubts.values() if doubt >= 0]
+        bound = float(np.quantile(doubtful, 1 - share)) if doubtful else math.inf
         opened = {attempt for attempt, doubt in doubts.items() if doubt >= bound - 1e-9 or not others}
         kept = [attempt for attempt, trains in zip(attempts, table.trains.tolist(), strict=True) if trains]
         num_open = sum(attempt in opened for attempt in kept)
@@ -198,17 +199,6 @@ def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, fl
     }
 
 
-def _find_quantile(values: Sequence[float], share: float) -> float:
-    """The value below which such a share lies, interpolated; infinity of nothing."""
-    if not values:
-        return math.inf
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
 SAME = 1e-12
 """Mean distance below which the attempts at a task count as the same."""
 
@@ -247,7 +237,13 @@ class DistinctCredit(Part, slot="estimator"):
         for task in np.unique(task_A):
             members = np.flatnonzero((task_A == task) & is_known_A)
             if len(members) > 1:
-                weight_A[members] = _weigh_group(point_A[members])
+                points = point_A[members]
+                # Half the square of the difference is 1 - cos, and exactly 0 for equal points.
+                apart = np.array([((points - point) ** 2).sum(axis=1) / 2 for point in points])
+                np.fill_diagonal(apart, np.inf)
+                near = apart.min(axis=1)
+                mean = near.mean()
+                weight_A[members] = near / mean if mean > SAME else np.ones(len(points))
         return weight_A
 
     def _read_points(self, table: StepTable) -> tuple[FloatArray, BoolArray]:
@@ -275,18 +271,6 @@ def _shorten(points: FloatArray) -> FloatArray:
     """Points at length 1; 0 stays 0."""
     length = np.sqrt((points**2).sum(axis=1, keepdims=True))
     return points / np.where(length > 0, length, 1.0)
-
-
-def _weigh_group(points: FloatArray) -> FloatArray:
-    """The distance of each to its nearest neighbour, over the mean of these; 1 where all are the same.
-
-    Half the square of the difference is 1 - cos, and exactly 0 for equal points.
-    """
-    apart = np.array([((points - point) ** 2).sum(axis=1) / 2 for point in points])
-    np.fill_diagonal(apart, np.inf)
-    near = apart.min(axis=1)
-    mean = near.mean()
-    return near / mean if mean > SAME else np.ones(len(points))
 
 
 MEASURED = "loss/kl_to_reference"

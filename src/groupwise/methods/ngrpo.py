@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from pydantic import NonNegativeInt
 
-from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relative
+from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relative, check_range
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
@@ -13,7 +12,6 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -55,11 +53,6 @@ class Bounded(Part, slot="signal"):
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal = table.ask_once(self.of)
-        # A sum of rewards may pass the best by its last digit.
-        above = np.flatnonzero(signal > self.best + 1e-9 * max(1.0, abs(self.best)))
-        if len(above):
-            raise RecordError(
-                f"{table.describe_step(int(above[0]))}: the return is {signal[above[0]]:g}, above `best`, "
-                f"{self.best:g}; set `best` to what a perfect attempt earns"
-            )
+        above = f"above `best`, {self.best:g}; set `best` to what a perfect attempt earns"
+        check_range(table, signal, "the return is", above, high=self.best)
         return signal

@@ -94,11 +94,20 @@ class ProverValues(Part, slot="measure"):
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         places: dict[Situation, tuple[Trajectory, int]] = {}
         for trajectory in (trajectory for group in groups for trajectory in group):
-            _check_unguided(trajectory)
+            if any(step.unguided_prompt_ids or step.forced for step in trajectory.steps):
+                raise RecordError(
+                    f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: it was guided, and a continuation "
+                    "would not be; use prover_values with a plan without guidance"
+                )
             for kept in range(len(trajectory.steps)):
                 places.setdefault(_describe_situation(trajectory, kept), (trajectory, kept))
         forks = [
-            Fork(trunk=trunk, kept=kept, number=number, seed=_draw_seed(draw, trunk, kept, number))
+            Fork(
+                trunk=trunk,
+                kept=kept,
+                number=number,
+                seed=int(draw(trunk.task.id, trunk.attempt, kept, number).integers(LARGEST_SEED)),
+            )
             for trunk, kept in places.values()
             for number in range(self.continuations)
         ]
@@ -138,10 +147,6 @@ def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None
     return facts
 
 
-def _draw_seed(draw: Draw, trunk: Trajectory, kept: int, number: int) -> int:
-    return int(draw(trunk.task.id, trunk.attempt, kept, number).integers(LARGEST_SEED))
-
-
 def _read_success(trajectory: Trajectory) -> float:
     if SUCCESS not in trajectory.scores:
         raise RecordError(
@@ -149,11 +154,3 @@ def _read_success(trajectory: Trajectory) -> float:
             "succeeded, which prover_values reads; use one that does"
         )
     return trajectory.scores[SUCCESS]
-
-
-def _check_unguided(trajectory: Trajectory) -> None:
-    if any(step.unguided_prompt_ids or step.forced for step in trajectory.steps):
-        raise RecordError(
-            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: it was guided, and a continuation would not "
-            "be; use prover_values with a plan without guidance"
-        )

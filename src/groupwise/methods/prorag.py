@@ -125,10 +125,8 @@ class JudgedCredit(Part, slot="token_credit"):
         return Derivation(value=value, formula=formula)
 
     def _score(self, table: StepTable, step: int, number: float) -> float:
-        squashed = (1 + math.tanh(number / 2)) / 2 if self.squashes else number
-        if self.step_format == "intended":
-            squashed += KEPT if table.column("well_formed")[step] else BROKEN
-        return squashed
+        form = 0.0 if self.step_format == "off" else KEPT if table.column("well_formed")[step] else BROKEN
+        return self.read_score(number) + form
 
 
 def _compare(values: FloatArray, task: IntArray, counts: BoolArray, eps: float) -> FloatArray:

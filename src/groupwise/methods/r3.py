@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from string import Template
 from typing import Annotated, ClassVar, Literal
@@ -12,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from groupwise.credit import Blend, ByTask, Deviation, EpisodeReturn, Penalised, Relative, ReturnToGo
+from groupwise.credit import Blend, ByTask, Deviation, EpisodeReturn, Penalised, Relative, ReturnToGo, pay_last
 from groupwise.data.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
 from groupwise.data.records import Origin, StopReason, Trajectory, score_of
 from groupwise.data.segments import FloatArray, IntArray
@@ -160,18 +161,19 @@ class EntropyRanking(Part, slot="shaper"):
     """Score from which on an attempt counts as right."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
-        amounts = self._pay(group)
         # On the last step, like an outcome: discounting carries it back.
-        return [
-            (0.0,) * (len(trajectory.steps) - 1) + (amount,) if trajectory.steps else ()
-            for trajectory, amount in zip(group, amounts, strict=True)
-        ]
+        return [pay_last(trajectory, amount) for trajectory, amount in zip(group, self._pay(group), strict=True)]
 
     def _pay(self, group: Sequence[Trajectory]) -> list[float]:
         """What each attempt is paid; nothing where some attempt succeeded, or where the ranks tell nobody apart."""
         if any(score_of(trajectory) >= self.solved_at for trajectory in group):
             return [0.0] * len(group)
-        ranked = [i for i, trajectory in enumerate(group) if self._is_ranked(trajectory)]
+        ranked = [
+            i
+            for i, trajectory in enumerate(group)
+            if trajectory.steps
+            and (self.who == "failed" or trajectory.stop is StopReason.TRUNCATED or trajectory.steps[-1].cut)
+        ]
         patterns = [_measure_pattern(self._list_entropies(group[i]), self.p) for i in ranked]
         peaks, overall = np.array([p for p, _ in patterns]), np.array([o for _, o in patterns])
         rewards = compute_ranking_rewards(peaks, overall, best=self.best)
@@ -181,12 +183,6 @@ class EntropyRanking(Part, slot="shaper"):
         for i, reward in zip(ranked, rewards.tolist(), strict=True):
             amounts[i] = reward
         return amounts
-
-    def _is_ranked(self, trajectory: Trajectory) -> bool:
-        if not trajectory.steps:
-            return False
-        was_cut = trajectory.stop is StopReason.TRUNCATED or trajectory.steps[-1].cut
-        return self.who == "failed" or was_cut
 
     def _list_entropies(self, trajectory: Trajectory) -> list[float]:
         for step in trajectory.steps:
@@ -269,16 +265,10 @@ class CrossContextReplay(Part, slot="replay"):
         other = [attempt for attempt in past if (attempt.score >= self.solved_at) is not is_right]
         why = "every attempt succeeded" if is_right else "every attempt failed"
         wanted = self.k or max(1, len(group) // 4)
-        return [
-            RecalledAttempt(past=attempt, task=task, why=why, ratio=self.ratio)
-            for attempt in _sort_newest_first(other, draw, task)[:wanted]
-        ]
-
-
-def _sort_newest_first(past: Sequence[PastAttempt], draw: Draw, task: str) -> list[PastAttempt]:
-    """Newer updates before older ones; within one, in random order."""
-    place = draw("replay", task).permutation(len(past)).tolist()
-    return [past[i] for i in sorted(range(len(past)), key=lambda i: (-past[i].number, place[i]))]
+        # Newer updates before older ones; within one, in random order.
+        place = draw("replay", task).permutation(len(other)).tolist()
+        newest_first = sorted(range(len(other)), key=lambda i: (-other[i].number, place[i]))
+        return [RecalledAttempt(past=other[i], task=task, why=why, ratio=self.ratio) for i in newest_first[:wanted]]
 
 
 # Replay by history: steps that stand alone, or among equals, recall past attempts that came the same way.
@@ -339,7 +329,8 @@ class HistoryKeyedReplay(Part, slot="replay"):
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
             if not worth[best]:
                 break
-            why = _explain(filled[best])
+            deepest = max(len(context) for context in filled[best]) - 1
+            why = f"{len(filled[best])} contexts, up to depth {deepest}, had nobody to differ from"
             recalled.append(RecalledAttempt(past=past[best], task=task, why=why, ratio=self.ratio))
             lacking -= filled[best]
             del past[best]
@@ -355,22 +346,10 @@ class HistoryKeyedReplay(Part, slot="replay"):
 
     def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
         """Each context of an attempt at each depth, with what it earned from there on."""
-        gains = _compute_returns_to_go(rewards, self.gamma)
+        gains = [*accumulate(reversed(rewards.tolist()), lambda after, reward: reward + self.gamma * after)][::-1]
         for depth in range(self.depth + 1):
             for step, context in find_histories(states, depth):
                 yield context, gains[step]
-
-
-def _explain(filled: set[Context]) -> str:
-    deepest = max(len(context) for context in filled) - 1
-    return f"{len(filled)} contexts, up to depth {deepest}, had nobody to differ from"
-
-
-def _compute_returns_to_go(rewards: FloatArray, gamma: float) -> list[float]:
-    gains: list[float] = []
-    for reward in reversed(rewards.tolist()):
-        gains.append(reward + gamma * (gains[-1] if gains else 0.0))
-    return gains[::-1]
 
 
 # Reflection: a task that keeps failing is attempted again with a failed attempt in the prompt.
@@ -439,9 +418,11 @@ class Reflection(Part, slot="guidance"):
         return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
 
     def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
-        low = {
-            task: mean for task in dict.fromkeys(tasks) if (mean := self._mean_score(task, past_attempts)) < self.tau
-        }
+        low = {}
+        for task in dict.fromkeys(tasks):
+            mean = past_attempts.mean_score(task, max_attempts=self.ring)  # None: a task without a past gets none
+            if mean is not None and mean < self.tau:
+                low[task] = mean
         hardest = sorted(low, key=lambda task: low[task])[: self.max_tasks] if self.max_tasks else list(low)
         chosen = []
         for task in (task for task in low if task in hardest):
@@ -469,10 +450,6 @@ class Reflection(Part, slot="guidance"):
     @property
     def _prompt_text(self) -> str:
         return _read_prompt(self.prompt) if self.prompt in PROMPTS else self.prompt
-
-    def _mean_score(self, task: str, past_attempts: PastAttempts) -> float:
-        mean = past_attempts.mean_score(task, max_attempts=self.ring)
-        return float("inf") if mean is None else mean  # a task without a past gets none
 
     def _cut(self, text: str) -> str:
         words = text.split(" ")

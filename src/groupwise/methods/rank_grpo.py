@@ -170,7 +170,12 @@ def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
     first = 0
     lengths: list[int] = []
     listed: list[list[float]] = []
-    _check_single_answers(table)
+    again = np.flatnonzero(table.attempt[1:] == table.attempt[:-1])
+    if len(again):
+        raise RecordError(
+            f"{table.describe_step(int(again[0]) + 1)}: its attempt has several steps, and rank_credit compares lists "
+            "of one answer; use it where an attempt is one answer"
+        )
     for step, num in enumerate(num_tokens):
         length, relevance, places, end = (column[step] for column in columns)
         _check_step(table, step, length, relevance, places, end, num)
@@ -184,15 +189,6 @@ def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
         lengths.append(int(length))
         listed.append([float(degree) for degree in relevance])
     return RankedItems(length=tuple(lengths), relevance=tuple(listed), span=span)
-
-
-def _check_single_answers(table: StepTable) -> None:
-    again = np.flatnonzero(table.attempt[1:] == table.attempt[:-1])
-    if len(again):
-        raise RecordError(
-            f"{table.describe_step(int(again[0]) + 1)}: its attempt has several steps, and rank_credit compares lists "
-            "of one answer; use it where an attempt is one answer"
-        )
 
 
 def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places: Any, end: Any, num: int) -> None:
@@ -267,7 +263,10 @@ def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str,
     has_end = num > num_forced and step.response_ids[-1] in tools.stop_ids
     starts = _count_before(step.response_ids[: num - has_end], tools)
     said = _strip_spaces(tools.text(step.response_ids))
-    first = _find(_strip_spaces(action), said)
+    sought = _strip_spaces(action)
+    first = said.rfind(sought)  # at its end, if it stands there twice
+    if first < 0 and len(said.lower()) == len(said):
+        first = said.lower().rfind(sought.lower())
     if first < 0:
         raise RecordError(
             f"{where}: its action does not stand in its response, so that no token can be said to be of an item; use "
@@ -292,12 +291,6 @@ def _count_before(ids: Sequence[int], tools: Tools) -> list[int]:
     # Tokens that are no whole characters: what they say shows together with their neighbours only.
     lengths = (len(_strip_spaces(tools.text(ids[:num]))) for num in range(len(ids) + 1))
     return list(accumulate(lengths, max))
-
-
-def _find(action: str, said: str) -> int:
-    """Where an action stands in what was said, at its end if it stands there twice; -1 where it does not."""
-    place = said.rfind(action)
-    return place if place >= 0 or len(said.lower()) != len(said) else said.lower().rfind(action.lower())
 
 
 def _strip_spaces(text: str) -> str:

@@ -130,11 +130,7 @@ def _find_next_state(table: StepTable, state: IntArray) -> IntArray:
     after = np.where(is_last, BOUNDARY, after)
     if "next_state" not in table.extra:
         return after
-    return _merge_next_states(table, after)
-
-
-def _merge_next_states(table: StepTable, after: IntArray) -> IntArray:
-    """Replace the following state by the recorded `next_state` where there is one, in the same code book (S)."""
+    # In the same code book as the states.
     known, _ = code_by_first_seen([_normalise(key) for key in table.state_keys])
     book = {_normalise(key): int(code) + 1 for key, code in zip(table.state_keys, known, strict=True)}
     recorded = np.fromiter(

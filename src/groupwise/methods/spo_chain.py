@@ -144,10 +144,17 @@ class SegmentValues(Part, slot="measure"):
             for end in ends_of_answer[:-1]
         ]
         played = iter(play_on(prefixes, tools, draw=draw, times=self.continuations))
-        facts = iter(
-            [_describe(ends_of_answer, [next(played) for _ in ends_of_answer[:-1]]) for ends_of_answer in ends]
-        )
-        return [[[next(facts)] for _ in group] for group in groups]
+        facts = []
+        for ends_of_answer in ends:
+            known = [(end, of_end) for end in ends_of_answer[:-1] if (of_end := next(played))]
+            facts.append(
+                {
+                    "segment_ends": [*(end for end, _ in known), ends_of_answer[-1]],
+                    "segment_values": [math.fsum(one.scores["return"] for one in of) / len(of) for _, of in known],
+                }
+            )
+        remaining = iter(facts)
+        return [[[next(remaining)] for _ in group] for group in groups]
 
     def _cut(self, trajectory: Trajectory, step: Step) -> list[int]:
         if step.response_ids and not step.logp_behaviour:
@@ -157,11 +164,3 @@ class SegmentValues(Part, slot="measure"):
             )
         logps = step.logp_behaviour[step.forced :]
         return cut_after_uncertain(logps, max_probability=self.max_probability, per_segment=self.uncertain_tokens)
-
-
-def _describe(ends: Sequence[int], played: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    known = [(end, attempts) for end, attempts in zip(ends, played, strict=False) if attempts]
-    return {
-        "segment_ends": [*(end for end, _ in known), ends[-1]],
-        "segment_values": [math.fsum(attempt.scores["return"] for attempt in of) / len(of) for _, of in known],
-    }

@@ -99,7 +99,10 @@ class Siblings(Part, slot="pairing"):
             if self.which == "best_against_worst" and differing:
                 differing = [max(differing, key=lambda pair: value[pair[0]] - value[pair[1]])]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
-            pairs += [_make_pair(table, a, b, weight, value[a] - value[b]) for a, b in differing]
+            attempt, index = table.attempt.tolist(), table.index.tolist()
+            pairs += [
+                Pair(attempt[a], attempt[b], weight, value[a] - value[b], index[a], index[b]) for a, b in differing
+            ]
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
@@ -107,8 +110,3 @@ class Siblings(Part, slot="pairing"):
         places = [np.flatnonzero((table.attempt == number) & (table.index == index)) for number, index in pair.members]
         winner, loser = (float(value[place[0]]) for place in places)
         return f"two steps in one state: {name_of(self.of)} {winner:.6g} against {loser:.6g}"
-
-
-def _make_pair(table: StepTable, winner: int, loser: int, weight: float, gap: float) -> Pair:
-    attempt, index = table.attempt, table.index
-    return Pair(int(attempt[winner]), int(attempt[loser]), weight, gap, int(index[winner]), int(index[loser]))

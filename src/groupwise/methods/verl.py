@@ -193,18 +193,17 @@ class EffectiveRank(Part, slot="measure"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
-    writes: ClassVar[frozenset[str]] = frozenset({"effective_rank", "rank_velocity", "rank_acceleration"})
+    writes: ClassVar[frozenset[str]] = frozenset(RANKS)
     stride: Count = 40
     """Tokens from one prefix to the next."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        facts = (self._describe(states) for states in read_response_states(groups, tools))
-        return [[[next(facts) for _ in trajectory.steps] for trajectory in group] for group in groups]
-
-    def _describe(self, states: FloatArray) -> dict[str, float]:
-        *growth, whole = rank_prefixes(states, range(self.stride + 1, len(states) + 1, self.stride))
-        velocity, acceleration = measure_growth(growth)
-        return {"effective_rank": whole, "rank_velocity": velocity, "rank_acceleration": acceleration}
+        facts = []
+        for states in read_response_states(groups, tools):
+            *growth, whole = rank_prefixes(states, range(self.stride + 1, len(states) + 1, self.stride))
+            facts.append(dict(zip(RANKS, (whole, *measure_growth(growth)), strict=True)))
+        remaining = iter(facts)
+        return [[[next(remaining) for _ in trajectory.steps] for trajectory in group] for group in groups]
 
 
 def compute_effective_rank(states: FloatArray) -> float:

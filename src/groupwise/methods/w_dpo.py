@@ -6,9 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from groupwise.credit import ColumnSignal, EpisodeReturn
+from groupwise.credit import ColumnSignal, EpisodeReturn, check_range
 from groupwise.data.samples import Pair, differ
-from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
@@ -16,7 +15,6 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -54,7 +52,12 @@ class ByVerdict(Part, slot="pairing"):
 
     def __call__(self, table: StepTable) -> list[Pair]:
         outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()
-        score_A = table.attempts.mean(_check_range(table, table.ask_once(self.verdict))).tolist()
+        verdict, needed = (
+            table.ask_once(self.verdict),
+            "but pairs are weighed by verdicts from 0 to 1; scale what judges the steps",
+        )
+        check_range(table, verdict, "its verdict is", needed, low=0.0, high=1.0)
+        score_A = table.attempts.mean(verdict).tolist()
         trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
         task_A = table.task[table.attempts.first].tolist()
         pairs = []
@@ -73,13 +76,3 @@ class ByVerdict(Part, slot="pairing"):
         if differ(outcome_A[pair.winner], outcome_A[pair.loser]):
             return f"their outcomes differ: {outcome_A[pair.winner]:.6g} against {outcome_A[pair.loser]:.6g}"
         return f"equal outcomes, verdicts differ: {score_A[pair.winner]:.6g} against {score_A[pair.loser]:.6g}"
-
-
-def _check_range(table: StepTable, verdict: FloatArray) -> FloatArray:
-    outside = np.flatnonzero(~((verdict >= 0) & (verdict <= 1)))
-    if len(outside):
-        raise RecordError(
-            f"{table.describe_step(int(outside[0]))}: its verdict is {verdict[outside[0]]:g}, but pairs are weighed by "
-            "verdicts from 0 to 1; scale what judges the steps"
-        )
-    return verdict
