@@ -33,8 +33,7 @@ from benchmarks.vllm_update.arms import CONTEXT, GPU_SHARE, PHASES, Shape, descr
 from benchmarks.vllm_update.model import list_shapes, write_model
 from benchmarks.vllm_update.phase import JOB
 from benchmarks.vllm_update.summary import summarise
-from groupwise.engines.server.command import groupwise_command
-from groupwise.engines.server_processes import Command, ServerProcess
+from groupwise.engines.server_processes import ServerCommand, ServerProcess, groupwise_command
 from groupwise.engines.vllm.command import find_vllm, vllm_command
 from groupwise.training.config.run_file import decode_run
 
@@ -93,7 +92,7 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
 
-    def make_vllm(port: int) -> Command:
+    def make_vllm(port: int) -> ServerCommand:
         arguments, variables = vllm_command(
             model,
             port=port,
@@ -108,7 +107,7 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
             arguments[arguments.index("-m") + 1] = "benchmarks.vllm_update.serve_older"
         return arguments, variables
 
-    def make_ours(port: int) -> Command:
+    def make_ours(port: int) -> ServerCommand:
         settings = {"precision": precision, "device": options.device, "memory": 0.05, "rows": 128}
         return groupwise_command(str(model), port=port, options=settings)
 

@@ -146,7 +146,7 @@ def _make_vllm_command(
 def _make_own_command(
     model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int, host: str
 ) -> MakeCommand:
-    from groupwise.engines.server.command import groupwise_command
+    from groupwise.engines.server_processes import groupwise_command
 
     need_trainer()
     if max_model_len:

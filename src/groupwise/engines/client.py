@@ -11,12 +11,12 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -85,13 +85,13 @@ class ServerEngine:
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order: those that go to one server as one batch."""
         sessions = [name_session(request) for request in requests]
-        return self._replicas.ask_in_batches(requests, sessions, Replica.generate_batch)
+        return self._replicas.ask_in_batches(requests, sessions, partial(methodcaller, "generate_batch"))
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         sessions = [_name_prompt(prompt) for prompt, _ in sequences]
         return self._replicas.ask_in_batches(
-            sequences, sessions, lambda replica, pairs: replica.score_batch(pairs, temperature)
+            sequences, sessions, lambda pairs: methodcaller("score_batch", pairs, temperature)
         )
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
@@ -165,16 +165,9 @@ class ServerEngine:
 
     def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
         """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
-        threads = [
-            threading.Thread(
-                target=self._hand_over_to, args=(replica, take), daemon=True, name=f"hand-over {replica.name}"
-            )
-            for replica in self._replicas.members
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()  # each step has a time-out of its own
+        members = self._replicas.members
+        with ThreadPoolExecutor(len(members), "hand-over") as threads:  # each step has a time-out of its own
+            list(threads.map(lambda replica: self._hand_over_to(replica, take), members))
         self._compare_newcomers()
         self._check_is_left()
         self._version = version
@@ -236,9 +229,7 @@ class StreamingServerEngine(ServerEngine):
 
     def submit(self, requests: Sequence[Request]) -> list[Future[Generation]]:
         """Take requests and return at once, with a future for each."""
-        return [
-            self._replicas.submit(name_session(request), partial(_generate, request=request)) for request in requests
-        ]
+        return [self._replicas.submit(name_session(request), methodcaller("generate", request)) for request in requests]
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
@@ -247,9 +238,7 @@ class StreamingServerEngine(ServerEngine):
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         futures = [
-            self._replicas.submit(
-                _name_prompt(prompt), partial(_score, prompt=prompt, response=response, temperature=temperature)
-            )
+            self._replicas.submit(_name_prompt(prompt), methodcaller("score_pair", prompt, response, temperature))
             for prompt, response in sequences
         ]
         return [future.result() for future in futures]
@@ -263,7 +252,7 @@ def open_server_engine(
     request_timeout: float,
     handover_timeout: float,
     max_in_flight: int,
-    processes: Sequence[StartedServer] | None = None,
+    processes: Sequence[StartedServer] = (),
 ) -> ServerEngine:
     """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
 
@@ -276,23 +265,6 @@ def open_server_engine(
         max_in_flight: how many requests may be under way at a server, where they take a request a call.
         processes: servers of `urls`, in their order, that were started here; `close` stops them.
     """
-    try:
-        return _open(urls, source, precision, request_timeout, handover_timeout, max_in_flight, processes or ())
-    except BaseException:
-        stop_servers(processes or ())
-        raise
-
-
-def _open(
-    urls: Sequence[str],
-    source: ModelSource,
-    precision: str,
-    request_timeout: float,
-    handover_timeout: float,
-    max_in_flight: int,
-    processes: Sequence[StartedServer],
-) -> ServerEngine:
-    clients = open_clients(urls)
 
     def describe(client: ServerClient) -> ServerFacts:
         try:
@@ -303,37 +275,34 @@ def _open(
             raise
         return facts
 
-    replicas = [
-        Replica(
-            number,
-            client,
-            describe(client),
-            vocabulary=int(source.model.config.get_text_config().vocab_size),
-            request_timeout=request_timeout,
-            handover_timeout=handover_timeout,
-            process=processes[number] if processes else None,
-        )
-        for number, client in enumerate(clients)
-    ]
-    kinds = {replica.facts.takes_batches for replica in replicas}
-    if len(kinds) > 1:
-        raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
-    adapter = read_adapter_settings(source.model)
-    if kinds == {True}:
-        batches = Replicas(replicas, max_in_flight=1)
-        return ServerEngine(batches, describe=describe, processes=processes, adapter=adapter, precision=precision)
-    streams = Replicas(replicas, max_in_flight=max_in_flight)
-    return StreamingServerEngine(streams, describe=describe, processes=processes, adapter=adapter, precision=precision)
-
-
-def _generate(replica: Replica, *, request: Request) -> Generation:
-    return replica.generate(request)
-
-
-def _score(
-    replica: Replica, *, prompt: Sequence[int], response: Sequence[int], temperature: float
-) -> tuple[float, ...]:
-    return replica.score_pair(prompt, response, temperature)
+    try:
+        replicas = [
+            Replica(
+                number,
+                client,
+                describe(client),
+                vocabulary=int(source.model.config.get_text_config().vocab_size),
+                request_timeout=request_timeout,
+                handover_timeout=handover_timeout,
+                process=processes[number] if processes else None,
+            )
+            for number, client in enumerate(open_clients(urls))
+        ]
+        kinds = {replica.facts.takes_batches for replica in replicas}
+        if len(kinds) > 1:
+            raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+    except BaseException:
+        stop_servers(processes)
+        raise
+    takes_batches = kinds == {True}
+    engine_class = ServerEngine if takes_batches else StreamingServerEngine
+    return engine_class(
+        Replicas(replicas, max_in_flight=1 if takes_batches else max_in_flight),
+        describe=describe,
+        processes=processes,
+        adapter=read_adapter_settings(source.model),
+        precision=precision,
+    )
 
 
 def _name_prompt(prompt: Sequence[int]) -> str:

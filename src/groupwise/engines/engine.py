@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, runtime_checkable
+
+from pydantic import FailFast, Field
 
 from groupwise.data.samples import PromptAndResponse
 from groupwise.system.errors import EngineFault
@@ -24,18 +26,19 @@ class Request:
     """Ask for one response.
 
     Worked example: `Request(prompt_ids=(1, 7, 9), seed=42, max_tokens=8, stop_ids=(2,))` samples until token 2 or eight
-    tokens, and samples the same tokens whatever else is asked for beside it.
+    tokens, and samples the same tokens whatever else is asked for beside it. The bounds are checked where a request
+    comes over the wire.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Annotated[tuple[int, ...], Field(min_length=1), FailFast()]
     """The prompt, exactly as the model reads it."""
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**64)]
     """Where this response's random numbers come from; no other request shares them."""
-    max_tokens: int
+    max_tokens: Annotated[int, Field(ge=1)]
     """How many tokens may be sampled at most."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Field(ge=0)] = 1.0
     """Divides the logits; 0 = take the likeliest token."""
-    stop_ids: tuple[int, ...] = ()
+    stop_ids: Annotated[tuple[int, ...], FailFast()] = ()
     """Sampling ends with any of these; the token is part of the response."""
     session: str | None = None
     """Requests of one attempt share a name, so that what was computed for an earlier prompt can be used again."""

@@ -1,7 +1,6 @@
-"""JSON over HTTP to one server: every call has a name, a time-out and a limit on what is read.
+"""HTTP to one server: every call has a name, a time-out for the whole of it, and a limit on what is read.
 
-What a server answers comes from outside and is data: it is read up to a size, parsed as plain JSON, and whoever called
-checks what is in it.
+What a server answers comes from outside and is data: it is read up to a size, and as what was asked for.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel, ValidationError
+
+from groupwise.engines.messages import describe_problem
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
@@ -31,6 +33,9 @@ HEALTH_SECONDS = 10.0
 CHUNK_BYTES = 2**16
 REFUSALS = frozenset({400, 413, 422})
 """Statuses by which a server says that the request is wrong, not the server."""
+
+Read = Callable[[bytes], Any]
+"""Makes something of an answer's text; a ValueError says what is wrong with it."""
 
 
 class ServerFault(EngineFault):
@@ -69,6 +74,18 @@ def ask_optional_route(ask: Callable[[], Any]) -> Any:
         return None
 
 
+def read_json(text: bytes) -> Any:
+    """Plain JSON; None where the answer is empty."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+    except (ValueError, RecursionError):
+        raise ValueError(f"the answer is not JSON: {_quote(text)}") from None
+
+
+def read_nothing(text: bytes) -> None:
+    """Nothing: some routes of vLLM's answer with a sentence for people."""
+
+
 class ServerClient:
     """Speaks to one server, from any number of threads; connections are kept and used again."""
 
@@ -93,9 +110,9 @@ class ServerClient:
         """Ask whether the server is healthy; a fault where it does not say so."""
         self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
 
-    def get(self, path: str, *, what: str, timeout: float, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
-        """Ask for what is at a path: its JSON, None where the answer is empty."""
-        return self._make(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, max_bytes))
+    def get(self, path: str, *, what: str, timeout: float, read: Read = read_json) -> Any:
+        """Ask for what is at a path; `post` says the rest."""
+        return self._call(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, MAX_ANSWER_BYTES, read))
 
     def post(
         self,
@@ -106,24 +123,23 @@ class ServerClient:
         timeout: float,
         max_bytes: int = MAX_ANSWER_BYTES,
         is_fresh: bool = False,
-        is_text: bool = False,
+        read: Read = read_json,
     ) -> Any:
-        """Send JSON to a path: the JSON that comes back, None where the answer is empty.
+        """Send something to a path, and read what comes back.
 
         Args:
             path: of the route.
-            question: what is sent.
+            question: a message, or what JSON can say.
             what: the call in words, for errors: "did not <what>".
             timeout: seconds for the whole answer.
             max_bytes: how much is read of it.
             is_fresh: whether a connection of its own is opened. One that was kept may turn out to be closed, and then
                 the call is made again: twice is once too often for what changes something.
-            is_text: whether the answer is a sentence for people and no JSON, as some routes of vLLM's have it; None
-                comes back.
+            read: makes something of the answer.
         """
-        body = json.dumps(question).encode()
-        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, is_text)
-        return self._make(call, is_fresh=is_fresh)
+        body = (question.model_dump_json() if isinstance(question, BaseModel) else json.dumps(question)).encode()
+        call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, read)
+        return self._call(call, is_fresh=is_fresh)
 
     def __enter__(self) -> ServerClient:
         return self
@@ -142,20 +158,15 @@ class ServerClient:
             with suppress(OSError, AttributeError):  # closing alone would let the other thread wait
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
-    def _make(self, call: _Call, *, is_fresh: bool = False) -> Any:
-        connection = None if is_fresh else self._take_idle()
+    def _call(self, call: _Call, *, is_fresh: bool = False) -> Any:
+        """One question and its answer, once more where the connection that was kept turns out to be closed."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle and not is_fresh else None
+            self._busy |= {connection} if connection else set()
         if connection is not None:
             with suppress(_StaleConnectionError):
                 return self._ask(connection, call, is_kept=True)
         return self._ask(self._connect(call), call, is_kept=False)
-
-    def _take_idle(self) -> http.client.HTTPConnection | None:
-        with self._lock:
-            if not self._idle:
-                return None
-            connection = self._idle.pop()
-            self._busy.add(connection)
-            return connection
 
     def _connect(self, call: _Call) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
@@ -173,11 +184,20 @@ class ServerClient:
         return connection
 
     def _ask(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> Any:
-        """One question and its answer; the connection is kept where it can serve again."""
+        """Send a question and read its answer; the connection is kept where it can serve again."""
         may_serve_again = False
         try:
             response = self._send(connection, call, is_kept=is_kept)
-            text = self._read(connection, response, call)
+            text = bytearray()
+            while chunk := response.read1(CHUNK_BYTES):
+                text += chunk
+                if len(text) > call.max_bytes:
+                    self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
+                _limit_wait(connection, call.deadline)
+            missing = response.length  # of what was announced; None where nothing was
+            response.close()  # or the connection cannot serve again
+            if missing:
+                self._fail(call, f"the answer broke off {missing} bytes before its end")
             may_serve_again = not response.will_close
         except TimeoutError:
             raise ServerFault(
@@ -187,8 +207,13 @@ class ServerClient:
         except (OSError, http.client.HTTPException, AttributeError) as error:  # the last: another thread broke it off
             self._fail(call, _name_reason(error))
         finally:
-            self._give_back(connection, may_serve_again=may_serve_again)
-        return self._parse(response.status, text, call)
+            with self._lock:
+                may_serve_again = may_serve_again and connection in self._busy and connection.sock is not None
+                self._busy.discard(connection)
+                self._idle += [connection] if may_serve_again else []
+            if not may_serve_again:
+                connection.close()
+        return self._read(response.status, bytes(text), call)
 
     def _send(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> http.client.HTTPResponse:
         try:
@@ -203,57 +228,35 @@ class ServerClient:
                 raise _StaleConnectionError from None
             raise
 
-    def _read(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, call: _Call) -> bytes:
-        """The whole answer, unless it is longer than it may be or takes longer than it may."""
-        text = bytearray()
-        while chunk := response.read1(CHUNK_BYTES):
-            text += chunk
-            if len(text) > call.max_bytes:
-                self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
-            _limit_wait(connection, call.deadline)
-        missing = response.length  # of what was announced; None where nothing was
-        response.close()  # or the connection cannot serve again
-        if missing:
-            self._fail(call, f"the answer broke off {missing} bytes before its end")
-        return bytes(text)
-
-    def _parse(self, status: int, text: bytes, call: _Call) -> Any:
-        """The JSON of an answer; a fault where the status or the text is no answer."""
+    def _read(self, status: int, text: bytes, call: _Call) -> Any:
+        """What was asked for; a fault where the status or the text is no answer."""
         if status in REFUSALS:
             raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
         if status != http.HTTPStatus.OK:
             self._fail(call, f"status {status}: {_quote(text)}", status=status)
-        if call.is_text or not text.strip():
-            return None
         try:
-            return json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            self._fail(call, f"the answer is not JSON: {_quote(text)}")
+            return call.read(text)
+        except ValueError as error:
+            reason = describe_problem(error) if isinstance(error, ValidationError) else str(error)
+            raise ServerFault(
+                f"the server {self.url} did not {call.what} ({reason}); is it a server of another kind or version?"
+            ) from None
 
     def _fail(self, call: _Call, reason: str, *, status: int | None = None) -> NoReturn:
         raise ServerFault(f"the server {self.url} did not {call.what} ({reason}); look into its log", status=status)
-
-    def _give_back(self, connection: http.client.HTTPConnection, *, may_serve_again: bool) -> None:
-        with self._lock:
-            may_serve_again = may_serve_again and connection in self._busy and connection.sock is not None
-            self._busy.discard(connection)
-            if may_serve_again:
-                self._idle.append(connection)
-        if not may_serve_again:
-            connection.close()
 
 
 class _Call(NamedTuple):
     """A question that is under way."""
 
-    method: Literal["GET", "POST"]
+    method: str
     path: str
     body: bytes | None
     what: str
     timeout: float
     deadline: float
     max_bytes: int
-    is_text: bool = False
+    read: Read
 
 
 class _StaleConnectionError(Exception):

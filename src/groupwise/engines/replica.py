@@ -7,14 +7,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
 
 from groupwise.data.samples import PromptAndResponse
 from groupwise.engines import messages as wire
 from groupwise.engines.engine import Generation, Request, VersionSpan
-from groupwise.engines.http_client import RequestRefusedFault, ServerClient, ServerFault, ask_optional_route
-from groupwise.parts.slots import CAPABILITIES, SCORES, VERSIONS
+from groupwise.engines.http_client import (
+    Read,
+    RequestRefusedFault,
+    ServerClient,
+    ServerFault,
+    ask_optional_route,
+    read_json,
+    read_nothing,
+)
+from groupwise.parts.slots import SCORES, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
@@ -31,7 +40,7 @@ CHECKSUM_BYTES = 2**24
 """How long an answer with the digests of all weights may be; a digest and a name each."""
 
 State = Literal["in", "on trial", "out"]
-Read = TypeVar("Read")
+Answer = TypeVar("Answer")
 
 
 class StartedServer(Protocol):
@@ -51,20 +60,9 @@ class StartedServer(Protocol):
         """End it; once it is ended, nothing happens."""
 
 
-@dataclass
-class ReplicaTally:
-    """What a replica did since it was last counted."""
-
-    requests: int = 0
-    """Requests that it answered."""
-    tokens: int = 0
-    """Tokens that it sampled."""
-    seconds: float = 0.0
-    """Time that its requests took, summed over requests."""
-    faults: int = 0
-    """Requests and hand-overs that it failed at."""
-    handover_seconds: float = 0.0
-    """Time of its hand-overs."""
+TALLY = ("requests", "tokens", "seconds", "faults", "handover_seconds")
+"""What a replica counts: requests that it answered, tokens that it sampled, the time that its requests took in all,
+requests and hand-overs that it failed at, and the time of its hand-overs."""
 
 
 class Replica:
@@ -89,7 +87,7 @@ class Replica:
         self.state: State = "in"
         self.membership = 0
         """How often it has left: what was asked before says nothing of a server that came back since."""
-        self._tally, self._tally_lock = ReplicaTally(), threading.Lock()
+        self._tally, self._tally_lock = dict.fromkeys(TALLY, 0.0), threading.Lock()
         self._vocabulary = vocabulary
         self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
         self._handed, self._current = [(facts.label, 0)], 0
@@ -108,43 +106,33 @@ class Replica:
         """Version of the weights that it was handed last."""
         return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[self._current][1]
 
-    def count(
-        self,
-        *,
-        requests: int = 0,
-        tokens: int = 0,
-        seconds: float = 0.0,
-        faults: int = 0,
-        handover_seconds: float = 0.0,
-    ) -> None:
-        """Add to what it did."""
+    def count(self, **amounts: float) -> None:
+        """Add to what it did, by names of `TALLY`."""
         with self._tally_lock:
-            self._tally.requests += requests
-            self._tally.tokens += tokens
-            self._tally.seconds += seconds
-            self._tally.faults += faults
-            self._tally.handover_seconds += handover_seconds
+            for name, amount in amounts.items():
+                self._tally[name] += amount
 
-    def take_tally(self) -> ReplicaTally:
+    def take_tally(self) -> dict[str, float]:
         """What it did since this was last asked."""
         with self._tally_lock:
-            tally, self._tally = self._tally, ReplicaTally()
+            tally, self._tally = self._tally, dict.fromkeys(TALLY, 0.0)
             return tally
 
     def generate(self, request: Request) -> Generation:
         """Answer one request."""
         since, model = self._current, self._model
         question = wire.write_generate(request, model=model)
-        answer = self._ask(wire.GENERATE, question, "answer a request", request.max_tokens)
-        response = self._read(lambda: wire.read_generate(answer, request, vocabulary=self._vocabulary))
+        read = partial(wire.read_generate, request=request, vocabulary=self._vocabulary)
+        response = self._ask(wire.GENERATE, question, "answer a request", request.max_tokens, read)
         self.count(requests=1, tokens=len(response.generation.response_ids))
         return self._name_versions(response, since, model)
 
     def generate_batch(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests together, as one batch."""
         since, num_tokens = self._current, sum(request.max_tokens for request in requests)
-        answer = self._ask(wire.BATCH_GENERATE, wire.write_batch(requests), "answer a batch", num_tokens)
-        responses = self._read(lambda: wire.read_batch(answer, requests, vocabulary=self._vocabulary))
+        question = wire.BatchQuestion(requests=tuple(requests))
+        read = partial(wire.read_batch, requests=requests, vocabulary=self._vocabulary)
+        responses = self._ask(wire.BATCH_GENERATE, question, "answer a batch", num_tokens, read)
         self.count(requests=len(requests), tokens=sum(len(answer.response_ids) for answer, _ in responses))
         return [self._name_versions(response, since, self.facts.model) for response in responses]
 
@@ -160,9 +148,9 @@ class Replica:
     def score_batch(self, sequences: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
         """Score responses together, as one batch."""
         num_tokens = sum(len(response) for _, response in sequences)
-        question = wire.write_batch_score(sequences, temperature)
-        answer = self._ask(wire.BATCH_SCORE, question, "score a batch", num_tokens)
-        return self._read(lambda: wire.read_batch_score(answer, sequences))
+        pairs = [(list(prompt), list(response)) for prompt, response in sequences]
+        question, read = {"sequences": pairs, "temperature": temperature}, partial(wire.read_scores, sequences=pairs)
+        return self._ask(wire.BATCH_SCORE, question, "score a batch", num_tokens, read)
 
     def score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
         """Score one response: in one call where the server can, at temperature 1 and without an adapter.
@@ -175,10 +163,9 @@ class Replica:
         if temperature != 1.0 or self._adapters or is_full or not response:
             return self._score_by_token(prompt, response, temperature)
         question = wire.write_score(prompt, response, model=self._model)
-        answer = self._ask(wire.GENERATE, question, "score a response", num_tokens)
-        logps, label = self._read(lambda: wire.read_score(answer, prompt, response))
-        if label is not None:
-            self._find_version(label, since)
+        read = partial(wire.read_score, prompt=prompt, response=response)
+        logps, label = self._ask(wire.GENERATE, question, "score a response", num_tokens, read)
+        self._find_version(label, since)
         return logps
 
     def _score_by_token(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
@@ -186,10 +173,9 @@ class Replica:
         for place, token in enumerate(response):
             read_so_far = [*prompt, *response[:place]]
             question = wire.write_next_score(read_so_far, token, model=self._model, temperature=temperature)
-            answer = self._ask(wire.GENERATE, question, "score a token", 8)
-            logp, label = self._read(lambda answer=answer, token=token: wire.read_next_score(answer, token))  # type: ignore[misc]
-            if label is not None:
-                self._find_version(label, since)
+            read = partial(wire.read_next_score, token=token)
+            logp, label = self._ask(wire.GENERATE, question, "score a token", 8, read)
+            self._find_version(label, since)
             logps.append(logp)
         return tuple(logps)
 
@@ -233,27 +219,20 @@ class Replica:
         name = f"{self.facts.model}-{self._adapters_taken}-{label}"
         self._handed.append((label, version))  # what servers of ours call it; others name the weights below it
         question = {"lora_name": name, "lora_path": str(folder)}
-        self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", is_text=True)
+        self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", read=read_nothing)
         self._adapter_versions[name] = version
         self._adapters.append(name)
         self._model = name
         for old in self._adapters[:-2]:
             question = {"lora_name": old}
-            self._step(deadline, "/v1/unload_lora_adapter", question, "put an old adapter away", is_text=True)
+            self._step(deadline, "/v1/unload_lora_adapter", question, "put an old adapter away", read=read_nothing)
         del self._adapters[:-2]
 
     def read_checksums(self) -> dict[str, Any] | None:
         """Digests of the weights that the server computes with, by its own names for them; None where it has none."""
-        answer = ask_optional_route(
-            lambda: self.client.post(
-                "/weight_checker",
-                {"action": "checksum"},
-                what="compute checksums of its weights",
-                timeout=self._handover_timeout,
-                max_bytes=CHECKSUM_BYTES,
-            )
-        )
-        checksums = answer.get("checksums") if isinstance(answer, dict) else None
+        ask = partial(self.client.post, "/weight_checker", {"action": "checksum"}, max_bytes=CHECKSUM_BYTES)
+        what, timeout = "compute checksums of its weights", self._handover_timeout
+        checksums = _dig(ask_optional_route(partial(ask, what=what, timeout=timeout)), "checksums")
         return checksums if isinstance(checksums, dict) else None
 
     def revive(self) -> None:
@@ -311,40 +290,31 @@ class Replica:
         # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.
         path = "/reset_prefix_cache?reset_running_requests=true"
         answer = self._step(deadline, path, None, "forget what old weights computed")
-        if isinstance(answer, dict) and answer.get("success") is False:
+        if _dig(answer, "success") is False:
             raise ServerFault(
                 f"the server {self.client.url} did not forget what old weights computed (it says so); look into its log"
             )
 
     def _check_label(self, deadline: float, label: str) -> None:
-        answer = self.client.get(
-            wire.WEIGHT_INFO, what="say which weights it holds", timeout=_count_seconds_left(deadline)
-        )
-        held = answer.get("weight_version") if isinstance(answer, dict) else answer
+        what, timeout = "say which weights it holds", _count_seconds_left(deadline)
+        held = self.client.get(wire.WEIGHT_INFO, what=what, timeout=timeout, read=wire.read_label)
         if held != label:
-            self._fail_on_version(str(held), label)
+            self._fail_on_version(held, label)
 
-    def _step(self, deadline: float, path: str, question: Any, what: str, *, is_text: bool = False) -> Any:
+    def _step(self, deadline: float, path: str, question: Any, what: str, *, read: Read = read_json) -> Any:
         """A step of a hand-over. What a server refuses here, it alone refuses: the others may take it."""
         try:
             seconds = _count_seconds_left(deadline)
-            return self.client.post(path, question or {}, what=what, timeout=seconds, is_fresh=True, is_text=is_text)
+            return self.client.post(path, question or {}, what=what, timeout=seconds, is_fresh=True, read=read)
         except RequestRefusedFault as fault:
             raise ServerFault(str(fault)) from None
 
-    def _ask(self, path: str, question: Any, what: str, num_tokens: int) -> Any:
+    def _ask(self, path: str, question: Any, what: str, num_tokens: int, read: Callable[[bytes], Answer]) -> Answer:
         limit, since = wire.limit_bytes(num_tokens), time.monotonic()
-        answer = self.client.post(path, question, what=what, timeout=self._request_timeout, max_bytes=limit)
+        post = partial(self.client.post, path, question, what=what, timeout=self._request_timeout)
+        answer: Answer = post(max_bytes=limit, read=read)
         self.count(seconds=time.monotonic() - since)
         return answer
-
-    def _read(self, read: Callable[[], Read]) -> Read:
-        try:
-            return read()
-        except wire.WireError as error:
-            raise ServerFault(
-                f"the server {self.client.url} answered what was not asked ({error}); is it of another version?"
-            ) from None
 
     def _name_versions(self, response: wire.SampledResponse, since: int, model: str) -> Generation:
         """A response with its versions; the server held the `since`-th weights when its request was sent."""
@@ -362,13 +332,14 @@ class Replica:
             )
         return replace(generation, versions=(VersionSpan(self._handed[since][1], num_tokens),))
 
-    def _find_version(self, label: str, since: int) -> int:
+    def _find_version(self, label: str | None, since: int) -> int:
+        """The version that a label names; the last one where a server says none."""
         for held, version in self._handed[since:]:
-            if held == label:
+            if label in (held, None):
                 return version
-        return self._fail_on_version(label, self._handed[-1][0])
+        return self._fail_on_version(str(label), self._handed[-1][0])
 
-    def _fail_on_version(self, label: str, needed: str) -> int:
+    def _fail_on_version(self, label: str, needed: str) -> NoReturn:
         raise ServerFault(
             f"the server {self.client.url} holds the weights {quote_line(label, limit=60)!r}, but {needed!r} were "
             "handed over; does another run use this server?"
@@ -410,13 +381,28 @@ class ServerFacts:
 
 def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
     """Ask a server who it is."""
-    model, context = _ask_model(client, timeout)
-    label = _ask_label(client, timeout)
-    info = _ask_optional(client, wire.BATCH_INFO, timeout)
+    model, context = client.get(wire.MODELS, what="say which model it serves", timeout=timeout, read=wire.read_model)
+    try:
+        label = client.get(wire.WEIGHT_INFO, what="say which weights it holds", timeout=timeout, read=wire.read_label)
+    except ServerFault as fault:
+        if fault.status != NO_ROUTE:
+            raise
+        raise ServerFault(
+            f"the server {client.url} has no routes for weights; start it with {VLLM_FLAGS}, or with `groupwise serve`"
+        ) from None
+    info = _ask_optional(client, wire.BATCH_INFO, timeout, read=wire.ServerInfo.model_validate_json)
     if info is not None:
-        return _read_info(client, info, model, label)
-    config = _ask_optional(client, wire.SERVER_INFO, timeout)
-    settings = _dig(config, "vllm_config", "model_config")
+        return ServerFacts(
+            model=model,
+            context=info.context,
+            vocabulary=info.vocabulary,
+            precision=info.precision,
+            gives=frozenset(info.gives),
+            takes_batches=True,
+            label=label,
+            logprobs_mode=None,
+        )
+    settings = _dig(_ask_optional(client, wire.SERVER_INFO, timeout), "vllm_config", "model_config")
     dtype, mode = _dig(settings, "dtype"), _dig(settings, "logprobs_mode")
     return ServerFacts(
         model=model,
@@ -443,7 +429,9 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
         )
     if _dig(_ask_optional(client, wire.IS_PAUSED, timeout), "is_paused") is True:  # a run was killed in a hand-over
         let_go_on(client, facts.label, timeout=timeout)
-    if facts.vocabulary is None and not _has_vocabulary(client, facts.model, size, timeout):
+    # A server that does not say how many tokens it has knows the last one, and not the next.
+    knows = partial(_knows_token, client, facts.model, timeout=timeout)
+    if facts.vocabulary is None and not (knows(size - 1) and not knows(size)):
         raise ConfigError(
             f"{where} has not the {size} tokens of the run's model: it serves another model; start it with the run's "
             "own"
@@ -471,74 +459,13 @@ def let_go_on(client: ServerClient, label: str, *, timeout: float) -> None:
             client.post(path, question, what="go on after a hand-over", timeout=timeout, is_fresh=True)
 
 
-def _ask_model(client: ServerClient, timeout: float) -> tuple[str, int | None]:
-    """The name that a server calls its model by, and its context; an adapter has a parent, and is not the model."""
-    what = "say which model it serves"
-    answer = client.get(wire.MODELS, what=what, timeout=timeout)
-    rows = _dig(answer, "data")
-    for row in rows if isinstance(rows, list) else ():
-        name, context = _dig(row, "id"), _dig(row, "max_model_len")
-        if isinstance(name, str) and _dig(row, "parent") is None:
-            return name, context if type(context) is int else None
-    raise ServerFault(f"the server {client.url} did not {what} (no model with an id in its answer); is it vLLM?")
+def _ask_optional(client: ServerClient, path: str, timeout: float, *, read: Read = read_json) -> Any:
+    return ask_optional_route(lambda: client.get(path, what="say what it is", timeout=timeout, read=read))
 
 
-def _ask_label(client: ServerClient, timeout: float) -> str:
-    what = "say which weights it holds"
-    try:
-        label = _dig(client.get(wire.WEIGHT_INFO, what=what, timeout=timeout), "weight_version")
-    except ServerFault as fault:
-        if fault.status == NO_ROUTE:
-            raise ServerFault(
-                f"the server {client.url} has no routes for weights; start it with {VLLM_FLAGS}, or with `groupwise "
-                "serve`"
-            ) from None
-        raise
-    if not isinstance(label, str):
-        raise ServerFault(f"the server {client.url} did not {what} (no weight_version in its answer); is it vLLM?")
-    return label
-
-
-def _ask_optional(client: ServerClient, path: str, timeout: float) -> Any:
-    return ask_optional_route(lambda: client.get(path, what="say what it is", timeout=timeout))
-
-
-def _read_info(client: ServerClient, info: Any, model: str, label: str) -> ServerFacts:
-    """What one of our own servers says of itself."""
-    vocabulary, context, precision = (_dig(info, name) for name in ("vocabulary", "context", "precision"))
-    gives = _dig(info, "gives")
-    if (
-        type(vocabulary) is not int
-        or not isinstance(precision, str)
-        or not (context is None or type(context) is int)
-        or not (isinstance(gives, list) and all(gift in CAPABILITIES for gift in gives))
-    ):
-        raise ServerFault(
-            f"the server {client.url} did not say what it is ({quote_line(str(info), limit=200)}); is it of another "
-            "version of groupwise?"
-        )
-    return ServerFacts(
-        model=model,
-        context=context,
-        vocabulary=vocabulary,
-        precision=precision,
-        gives=frozenset(gives),
-        takes_batches=True,
-        label=label,
-        logprobs_mode=None,
-    )
-
-
-def _has_vocabulary(client: ServerClient, model: str, size: int, timeout: float) -> bool:
-    """Whether a server knows exactly so many tokens, where it does not say: the last is known to it, the next is not.
-
-    The ids are named in a setting that is checked against the vocabulary and never read: an id beyond it in a prompt
-    ends some servers.
-    """
-    return _knows_token(client, model, size - 1, timeout) and not _knows_token(client, model, size, timeout)
-
-
-def _knows_token(client: ServerClient, model: str, token: int, timeout: float) -> bool:
+def _knows_token(client: ServerClient, model: str, token: int, *, timeout: float) -> bool:
+    """Whether a server has a token, which is named in a setting that is checked against the vocabulary and never read:
+    an id beyond it in a prompt ends some servers."""
     question = wire.write_generate(Request(prompt_ids=(0,), seed=0, max_tokens=1), model=model)
     question["sampling_params"]["logit_bias"] = {str(token): 0.0}
     try:

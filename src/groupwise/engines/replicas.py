@@ -9,22 +9,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from groupwise.engines.engine import Request
 from groupwise.engines.http_client import ServerFault
 from groupwise.engines.replica import Replica
 from groupwise.system.errors import EngineFault
 from groupwise.system.text import quote_line
-
-IDLE_SECONDS = 5.0
-"""How long a thread without work stays."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -70,40 +63,17 @@ def find_other_weights(replicas: Sequence[Replica]) -> Iterator[tuple[Replica, s
             yield replica, f"after the hand-over its {quote_line(name, limit=80)} is not that of {first.name}"
 
 
-class _LeftFault(ServerFault):
-    """The server is out, for a reason that was counted already."""
-
-
-@dataclass(eq=False)
-class _Job(Generic[Answer]):
-    """Something to ask a server, and whoever waits for the answer."""
-
-    session: str
-    ask: Callable[[Replica], Answer]
-    may_move: bool
-    future: Future[Answer] = field(default_factory=Future)
-    is_begun: bool = False
-
-
-@dataclass(eq=False)
-class _ReplicaQueue:
-    """Where work for a replica waits, and how many threads do it."""
-
-    replica: Replica
-    has_work: threading.Condition
-    jobs: deque[_Job[Any]] = field(default_factory=deque)
-    num_workers: int = 0
-    num_idle: int = 0
-
-
 class Replicas:
     """Routes work to replicas, at most `max_in_flight` pieces at a time to each."""
 
     def __init__(self, replicas: Sequence[Replica], *, max_in_flight: int) -> None:
         self.members = tuple(replicas)
-        self._max_in_flight = max_in_flight
         self._lock = threading.Lock()
-        self._desks = {replica.number: _ReplicaQueue(replica, threading.Condition(self._lock)) for replica in replicas}
+        self._threads = {
+            replica.number: ThreadPoolExecutor(max_in_flight, f"groupwise {replica.name}") for replica in replicas
+        }
+        # What fails elsewhere goes on here, from the other one's threads.
+        self._places = {replica.number: threading.Semaphore(max_in_flight) for replica in replicas}
         self._is_closed = False
         self._last_reason = ""
         self._num_sent_again, self._num_left, self._num_readmitted = 0, 0, 0
@@ -125,23 +95,17 @@ class Replicas:
 
     def submit(self, session: str, ask: Callable[[Replica], Answer]) -> Future[Answer]:
         """Ask the session's replica something; where it fails, another one."""
-        job = _Job(session, ask, may_move=True)
-        with self._lock:
-            self._place(job)
-        return job.future
+        return self._submit(self.route(session), self._ask_until_answered, session, ask)
 
     def submit_to(self, replica: Replica, ask: Callable[[Replica], Answer]) -> Future[Answer]:
         """Ask one replica something; where it fails, the future has its fault."""
-        job = _Job("", ask, may_move=False)
-        with self._lock:
-            self._put(job, self._desks[replica.number])
-        return job.future
+        return self._submit(replica, self._ask, replica, ask)
 
     def ask_in_batches(
         self,
         items: Sequence[Item],
         sessions: Sequence[str],
-        ask: Callable[[Replica, Sequence[Item]], Sequence[Answer]],
+        make_ask: Callable[[list[Item]], Callable[[Replica], Sequence[Answer]]],
     ) -> list[Answer]:
         """Answers to items, in their order: those of one replica as one batch, again elsewhere where it fails."""
         answers: dict[int, Answer] = {}
@@ -150,7 +114,7 @@ class Replicas:
             for place in (place for place in range(len(items)) if place not in answers):
                 batches.setdefault(self.route(sessions[place]).number, []).append(place)
             futures = {
-                number: self.submit_to(self.members[number], partial(_ask_some, ask, items, places))
+                number: self.submit_to(self.members[number], make_ask([items[place] for place in places]))
                 for number, places in batches.items()
             }
             for number, future in futures.items():
@@ -160,6 +124,40 @@ class Replicas:
                     with self._lock:
                         self._num_sent_again += len(batches[number])
         return [answers[place] for place in range(len(items))]
+
+    def _submit(self, replica: Replica, work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+        with self._lock:
+            if self._is_closed:
+                raise EngineFault("the engine is closed, and answers no requests; open another one")
+            return self._threads[replica.number].submit(work, *arguments)
+
+    def _ask_until_answered(self, session: str, ask: Callable[[Replica], Answer]) -> Answer:
+        while True:
+            try:
+                return self._ask(self.route(session), ask)
+            except ServerFault:
+                with self._lock:
+                    self._num_sent_again += 1
+
+    def _ask(self, replica: Replica, ask: Callable[[Replica], Answer]) -> Answer:
+        """What a replica answers; a ServerFault where it is out, fails, or has left since it was asked."""
+        with self._places[replica.number]:
+            membership = replica.membership
+            self._check_is_in(replica, membership)
+            try:
+                answer = ask(replica)
+            except ServerFault as fault:
+                self.dismiss(replica, str(fault), asked_in=membership)
+                raise
+            self._check_is_in(replica, membership)
+            return answer
+
+    def _check_is_in(self, replica: Replica, membership: int) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise EngineFault("the engine was closed before a request was answered")
+            if replica.state != "in" or replica.membership != membership:
+                raise ServerFault(self._last_reason)
 
     def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None, is_silent: bool = False) -> None:
         """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere.
@@ -179,15 +177,11 @@ class Replicas:
             self._num_left += was == "in"
             if was != "out":  # what fails there now fails because it is out
                 self._last_reason = reason
-            desk = self._desks[replica.number]
-            jobs, desk.jobs = desk.jobs, deque()
         if was != "out" and not is_silent:
             _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
         if was != "out":
             replica.client.abort()
         replica.revive()
-        for job in jobs:
-            self._move(job, ServerFault(reason))
 
     def put_on_trial(self, replica: Replica) -> None:
         """Note that a replica which was out took the weights: once it proved it, it is admitted."""
@@ -213,102 +207,20 @@ class Replicas:
             self._num_sent_again, self._num_left, self._num_readmitted = 0, 0, 0
         for replica in self.members:
             tally = replica.take_tally()
-            metrics |= {f"replicas/{replica.number}/{name}": float(value) for name, value in vars(tally).items()}
+            metrics |= {f"replicas/{replica.number}/{name}": float(value) for name, value in tally.items()}
         return metrics
 
     def close(self) -> None:
         """Cancel what waits, break off what is under way, and let the threads end."""
         with self._lock:
             self._is_closed = True
-            jobs = [job for desk in self._desks.values() for job in desk.jobs]
-            for desk in self._desks.values():
-                desk.jobs.clear()
-                desk.has_work.notify_all()
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
         for replica in self.members:
             replica.give_up()
-        for job in jobs:
-            if not job.future.cancel():
-                job.future.set_exception(EngineFault("the engine was closed before a request was answered"))
-
-    def _place(self, job: _Job[Any]) -> None:
-        """Put a job on the desk of its session's replica; the lock is held."""
-        self._put(job, self._desks[self.route(job.session).number])
-
-    def _put(self, job: _Job[Any], desk: _ReplicaQueue) -> None:
-        if self._is_closed:
-            raise EngineFault("the engine is closed, and answers no requests; open another one")
-        desk.jobs.append(job)
-        desk.has_work.notify()
-        # A thread counts as idle until it has woken: several jobs may have come for it by then.
-        if len(desk.jobs) > desk.num_idle and desk.num_workers < self._max_in_flight:
-            desk.num_workers += 1
-            threading.Thread(
-                target=self._work, args=(desk,), name=f"groupwise {desk.replica.name}", daemon=True
-            ).start()
-
-    def _work(self, desk: _ReplicaQueue) -> None:
-        """A thread's life: take jobs until there are none for a while."""
-        while (job := self._take(desk)) is not None:
-            if not job.is_begun and not job.future.set_running_or_notify_cancel():
-                continue
-            job.is_begun = True
-            membership = desk.replica.membership
-            try:
-                self._check_is_in(desk.replica, membership)  # it may have left since the job was put here
-                answer = job.ask(desk.replica)
-                self._check_is_in(desk.replica, membership)
-            except _LeftFault as fault:
-                self._move(job, fault)
-            except ServerFault as fault:
-                self.dismiss(desk.replica, str(fault), asked_in=membership)
-                self._move(job, fault)
-            except BaseException as error:  # whoever waits for the answer must hear of it, whatever it is
-                job.future.set_exception(error)
-            else:
-                job.future.set_result(answer)
-
-    def _check_is_in(self, replica: Replica, membership: int) -> None:
-        """Refuse to ask a replica that is out, or to hear one that has left since it was asked."""
-        with self._lock:
-            if replica.state != "in" or replica.membership != membership:
-                raise _LeftFault(self._last_reason)
-
-    def _take(self, desk: _ReplicaQueue) -> _Job[Any] | None:
-        with self._lock:
-            while not desk.jobs and not self._is_closed:
-                desk.num_idle += 1
-                has_come = desk.has_work.wait(IDLE_SECONDS)
-                desk.num_idle -= 1
-                if not has_come and not desk.jobs:
-                    break
-            if desk.jobs and not self._is_closed:
-                return desk.jobs.popleft()
-            desk.num_workers -= 1
-            return None
-
-    def _move(self, job: _Job[Any], fault: ServerFault) -> None:
-        """Send a job elsewhere, or give up where it may not move or nobody is left."""
-        try:
-            if not job.may_move:
-                raise fault
-            with self._lock:
-                self._place(job)
-                self._num_sent_again += 1
-        except EngineFault as error:
-            with suppress(InvalidStateError):  # cancelled meanwhile
-                job.future.set_exception(error)
 
     def describe_end(self) -> str:
         """Say that no replica is left, and why."""
         num = len(self.members)
         whose = "the engine's server is" if num == 1 else f"all {num} servers of the engine are"
         return f"{whose} out; the last reason: {self._last_reason}"
-
-
-def _ask_some(
-    ask: Callable[[Replica, Sequence[Item]], Sequence[Answer]],
-    items: Sequence[Item],
-    places: Sequence[int],
-    replica: Replica,
-) -> Sequence[Answer]:
-    return ask(replica, [items[place] for place in places])

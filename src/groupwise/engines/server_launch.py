@@ -18,13 +18,13 @@ from groupwise.engines.launched_on import LaunchedOn, read_launched_on
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.ray_cluster import LostError, Node, Placed, RayCluster
 from groupwise.engines.replica import StartedServer
-from groupwise.engines.server.command import groupwise_command
 from groupwise.engines.server_processes import (
     HOST,
     SERVED_NAME,
-    Command,
     MakeCommand,
+    ServerCommand,
     ServerProcess,
+    groupwise_command,
     start_servers,
     stop_servers,
 )
@@ -64,7 +64,7 @@ def start_own_servers(
         **options,
     }
 
-    def make_command(port: int) -> Command:
+    def make_command(port: int) -> ServerCommand:
         return groupwise_command(model, port=port, options=settings)
 
     return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
@@ -98,7 +98,7 @@ def start_vllm_servers(
     place = _find_place(source)
     model, rank = _find_whole_model(source, place)
 
-    def make_command(port: int) -> Command:
+    def make_command(port: int) -> ServerCommand:
         return vllm_command(
             model,
             port=port,
@@ -354,7 +354,7 @@ def _host_server(
     return HostedServer(make_command, name=name, log=log, host=host, start_timeout=start_timeout)
 
 
-def _listen_at(make_command: MakeCommand, host: str, port: int) -> Command:
+def _listen_at(make_command: MakeCommand, host: str, port: int) -> ServerCommand:
     """A server's command, with the address that it listens at; of two such flags the last counts, ours and vLLM's."""
     arguments, variables = make_command(port)
     return [*arguments, "--host", host], variables

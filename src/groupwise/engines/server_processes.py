@@ -6,13 +6,15 @@ A child ends when it is stopped, when this interpreter ends, and when it is kill
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import socket
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -53,9 +55,9 @@ CAUSES = (
 PORT_SECONDS = 5.0
 """How long a server that was killed may hold its port: its processes end one after the other."""
 
-Command = tuple[list[str], dict[str, str]]
+ServerCommand = tuple[list[str], dict[str, str]]
 """Arguments of a command, and what its environment has beside ours."""
-MakeCommand = Callable[[int], Command]
+MakeCommand = Callable[[int], ServerCommand]
 """Makes the command that starts a server on a port."""
 
 
@@ -245,7 +247,7 @@ def start_servers(
     return processes
 
 
-def _show_gpu(make_command: MakeCommand, gpu: str, port: int) -> Command:
+def _show_gpu(make_command: MakeCommand, gpu: str, port: int) -> ServerCommand:
     """The command of a server that sees one GPU, or several."""
     arguments, variables = make_command(port)
     return arguments, {**variables, "CUDA_VISIBLE_DEVICES": gpu}
@@ -284,3 +286,21 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
+
+
+def groupwise_command(model: str, *, port: int, options: Mapping[str, object] = {}) -> ServerCommand:
+    """Arguments and environment of our own server for a model's folder, an adapter's, or a name of the hub.
+
+    Args:
+        model: the folder or name.
+        port: where it listens.
+        options: further options of the command by name, such as `{"lora-rank": 8, "compile-parts": True}`.
+    """
+    arguments = [sys.executable, "-P", "-m", "groupwise.engines.server", model, "--port", str(port)]
+    for name, value in options.items():
+        if value is not False:
+            arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    # The server runs this very code, also where it is not the installed one.
+    place = str(Path(__file__).parents[2])
+    paths = [place, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return arguments, {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

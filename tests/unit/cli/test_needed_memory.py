@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, T5Config
 
 from groupwise import methods
 from groupwise.cli import doctor as machine
-from groupwise.engines.server.open_model import open_served_model
+from groupwise.engines.server.served_model import open_served_model
 from groupwise.models import TinyModel
 from groupwise.models import causal_lm as device
 from groupwise.models.outline import plan_model

@@ -59,7 +59,7 @@ def test_servers_are_up_while_it_stays_and_gone_after(
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
-    monkeypatch.setattr("groupwise.engines.server.command.groupwise_command", make_command)
+    monkeypatch.setattr("groupwise.engines.server_processes.groupwise_command", make_command)
     monkeypatch.setattr(serve, "need_trainer", lambda: None)
     monkeypatch.setattr(serve, "_watch", interrupt)
     ran = groupwise("serve", str(model), "--engine", "groupwise", "--replicas", "2", "--lora-rank", "8", *TARGETS)
@@ -126,7 +126,7 @@ def test_servers_for_other_machines_are_printed_by_the_machines_name(
         ports.extend(process.port for process in processes)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("groupwise.engines.server.command.groupwise_command", make_command)
+    monkeypatch.setattr("groupwise.engines.server_processes.groupwise_command", make_command)
     monkeypatch.setattr(serve, "need_trainer", lambda: None)
     monkeypatch.setattr(serve, "_watch", interrupt)
     monkeypatch.setattr(socket, "gethostname", lambda: "node7")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,8 @@ import torch
 from groupwise.engines.client import ServerEngine, open_server_engine
 from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.server.http_server import EngineServer
-from groupwise.engines.server.routes import ModelCard, Routes, ServedModel
+from groupwise.engines.server.app import make_app, make_server, take_port
+from groupwise.engines.server.served_model import ModelCard, ServedModel
 from groupwise.engines.transformers.engine import TransformersEngine
 from tests.unit.engines.small_models import VOCABULARY, family
 
@@ -26,18 +27,20 @@ def serve_model(
 ) -> Iterator[str]:
     """Serve a model, or an engine of the test's own, as long as the context lasts; its URL."""
     model = model or family("llama")
-    card = ModelCard(name="policy", root="a/folder", precision="float32", dtype="float32", vocabulary=vocabulary)
+    card = ModelCard(name="policy", root="a/folder", precision="float32", vocabulary=vocabulary)
     served = ServedModel(lambda: engine or TransformersEngine(model), lambda: dict(model.named_parameters()), card)
-    server = EngineServer("127.0.0.1", 0)
-    server.listen(Routes(served, takes_batches=takes_batches))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    server = make_server(make_app(served, takes_batches=takes_batches))
+    with take_port("127.0.0.1", 0) as place:
+        url = f"http://127.0.0.1:{place.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.engines.engine import Request
+from groupwise.engines.engine import Generation, Request
 from groupwise.engines.server import __main__ as command
-from groupwise.engines.server.open_model import open_served_model
-from groupwise.engines.server.routes import ServedModel
+from groupwise.engines.server.served_model import ServedModel, open_served_model
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.system.errors import EngineFault
@@ -34,6 +34,10 @@ def open_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServedModel:
     return open_served_model(command._read_options())
 
 
+def ask(served: ServedModel) -> list[Generation]:
+    return asyncio.run(served.generate([REQUEST]))
+
+
 def make_adapter(folder: Path, place: Path, **settings: Any) -> Any:
     """A model with an adapter that says something, and its folder."""
     model, _ = PretrainedModel(path=str(folder), lora_rank=4, **settings).open(words=(), seed=0)
@@ -50,7 +54,7 @@ def test_weights_lie_where_a_copy_of_the_model_has_them(monkeypatch: pytest.Monk
     """A mapped file puts them anywhere, and where a number lies can decide its last bit."""
     served = open_with(monkeypatch, str(folder), "--threads", "1")
     assert {value.data_ptr() % 64 for value in served._parameters().values()} == {0}
-    assert (served.card.root, served.card.vocabulary, served.version) == (str(folder), 17, 0)
+    assert (served.card.root, served.card.vocabulary, served.engine.version) == (str(folder), 17, 0)
 
 
 def test_an_adapter_is_served_as_the_learner_has_it(
@@ -58,21 +62,31 @@ def test_an_adapter_is_served_as_the_learner_has_it(
 ) -> None:
     adapted = make_adapter(folder, tmp_path / "adapter")
     expected = TransformersEngine(adapted).generate([REQUEST])
-    assert open_with(monkeypatch, str(tmp_path / "adapter")).generate([REQUEST]) == expected
+    assert ask(open_with(monkeypatch, str(tmp_path / "adapter"))) == expected
     # One that comes later, to a server that was told of its rank.
     served = open_with(monkeypatch, str(folder), "--lora-rank", "4")
-    assert served.generate([REQUEST]) != expected
-    served.load_adapter(str(tmp_path / "adapter"), version=0)
-    assert served.generate([REQUEST]) == expected
+    assert ask(served) != expected
+    asyncio.run(served.load_adapter(str(tmp_path / "adapter"), "0"))
+    assert ask(served) == expected
     with pytest.raises(EngineFault, match="cannot be read here"):
-        served.load_adapter(str(tmp_path), version=1)
+        asyncio.run(served.load_adapter(str(tmp_path), "1"))
     named = make_adapter(folder, tmp_path / "named", lora_targets=("q_proj", "v_proj"))
     served = open_with(monkeypatch, str(folder), "--lora-rank", "4", "--lora-targets", "q_proj,v_proj")
-    served.load_adapter(str(tmp_path / "named"), version=0)
-    assert served.generate([REQUEST]) == TransformersEngine(named).generate([REQUEST])
+    asyncio.run(served.load_adapter(str(tmp_path / "named"), "0"))
+    assert ask(served) == TransformersEngine(named).generate([REQUEST])
     whole = open_with(monkeypatch, str(folder))
     with pytest.raises(EngineFault, match=r"it serves another model, which has no weight .*lora_A"):
-        whole.load_adapter(str(tmp_path / "adapter"), version=1)
+        asyncio.run(whole.load_adapter(str(tmp_path / "adapter"), "1"))
+
+
+def test_serving_without_its_packages_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["server", "./nowhere"])
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "serving needs Starlette and uvicorn; run pip install 'groupwise[serve]'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.engines.server.http_server import MAX_BODY
+from groupwise.engines.server.app import MAX_BODY
 from groupwise.engines.transformers.engine import TransformersEngine
 from tests.unit.engines.own_server import call, move_weights, open_client, serve_model
 from tests.unit.engines.small_models import VOCABULARY, family, requests
@@ -123,7 +124,7 @@ def test_an_update_has_an_order_and_a_version(tmp_path: Path) -> None:
         assert call(url, "GET", "/weight_info") == (200, {"weight_version": "0"})
         assert call(url, "POST", "/finish_weight_update", {"weight_version": "v3"}) == (
             400,
-            "weight_version is 'v3'; give a whole number as text, such as '3'",
+            "weight_version: string should match pattern '^[0-9]{1,18}$', found 'v3'",
         )
         assert call(url, "POST", "/finish_weight_update", {"weight_version": "3"})[0] == 200
         assert call(url, "GET", "/weight_info") == (200, {"weight_version": "3"})
@@ -149,15 +150,17 @@ def test_requests_wait_while_it_is_paused() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"prompt_ids": []}, "prompt_ids is []; give a list of at least 1 token ids"),
-        ({"prompt_ids": [5, 120]}, "prompt_ids has 120; give token ids from 0 up below 120, the size of the model's"),
-        ({"prompt_ids": [5, 1.0]}, "prompt_ids has 1.0"),
-        ({"prompt_ids": [5, True]}, "prompt_ids has True"),
-        ({"seed": -1}, "seed is -1; give a whole number from 0 up, below 18446744073709551616"),
-        ({"max_tokens": 0}, "max_tokens is 0; give a whole number from 1 up"),
-        ({"temperature": -1.0}, "temperature is -1.0; give a number, 0 or more"),
-        ({"session": 5}, "session is 5; give text, or leave it out"),
-        ({"top_p": 0.5}, "a request has 'top_p', which this server does not know; leave it out"),
+        ({"prompt_ids": []}, "requests.1.prompt_ids: tuple should have at least 1 item after validation, not 0"),
+        ({"prompt_ids": [5, 120]}, "token ids go from 5 to 120; give some from 0 up, below 120"),
+        ({"prompt_ids": [5, 1.0]}, "requests.1.prompt_ids.1: input should be a valid integer, found 1.0"),
+        ({"prompt_ids": [5, True]}, "requests.1.prompt_ids.1: input should be a valid integer, found True"),
+        ({"seed": -1}, "requests.1.seed: input should be greater than or equal to 0, found -1"),
+        ({"seed": 2**64}, "requests.1.seed: input should be less than 18446744073709551616"),
+        ({"max_tokens": 0}, "requests.1.max_tokens: input should be greater than or equal to 1, found 0"),
+        ({"temperature": -1.0}, "requests.1.temperature: input should be greater than or equal to 0, found -1.0"),
+        ({"temperature": float("inf")}, "requests.1.temperature: input should be a finite number, found inf"),
+        ({"session": 5}, "requests.1.session: input should be a valid string, found 5"),
+        ({"top_p": 0.5}, "requests.1.top_p: unexpected keyword argument, found 0.5"),
         ({"max_tokens": 255}, "257 tokens were asked for, but the model's context is 256"),
     ],
 )
@@ -171,12 +174,12 @@ def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], words
 @pytest.mark.parametrize(
     ("sampling", "words"),
     [
-        ({"top_p": 0.9}, "sampling_params.top_p is 0.9, which this engine does not sample with; leave it out, or give"),
-        ({"ignore_eos": False}, "sampling_params.ignore_eos is False"),
-        ({"stop": ["x"]}, "sampling_params.stop is not supported by this engine; leave it out"),
-        ({"logit_bias": {"5": 1.0}}, "sampling_params.logit_bias is {'5': 1.0}"),
-        ({"logit_bias": {"120": 0.0}}, "logit_bias has 120"),
-        ({"prompt_logprobs": 5}, "sampling_params.prompt_logprobs is 5; give 0"),
+        ({"top_p": 0.9}, "sampling_params.top_p: input should be greater than or equal to 1, found 0.9"),
+        ({"ignore_eos": False}, "sampling_params.ignore_eos: input should be True, found False"),
+        ({"stop": ["x"]}, "sampling_params.stop: extra inputs are not permitted"),
+        ({"logit_bias": {"5": 1.0}}, "sampling_params.logit_bias.5: input should be less than or equal to 0, found"),
+        ({"logit_bias": {"120": 0.0}}, "token ids go from 120 to 120; give some from 0 up, below 120"),
+        ({"prompt_logprobs": 5}, "sampling_params.prompt_logprobs: input should be less than or equal to 1, found 5"),
     ],
 )
 def test_settings_that_bend_the_distribution_are_refused_by_name(sampling: dict[str, Any], words: str) -> None:
@@ -186,16 +189,25 @@ def test_settings_that_bend_the_distribution_are_refused_by_name(sampling: dict[
     assert message.startswith(words)
 
 
+def raw(url: str, text: str) -> int:
+    """The status that an answer begins with."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(text.encode())
+        return int(connection.recv(1000).split()[1])
+
+
 def test_http_that_is_not_meant_for_it_is_refused() -> None:
     with serve_model() as url:
         route = "/groupwise/v1/generate"
         assert call(url, "POST", "/health") == (405, "/health is called with GET, not POST")
         assert call(url, "GET", "/nowhere") == (404, "there is no /nowhere here")
         assert call(url, "POST", route, b"{")[0] == 400
-        assert call(url, "POST", route, b"[]") == (400, "the body is not an object of JSON; give one")
+        assert call(url, "POST", route, b"[]") == (400, "input should be an object, found a list of 0")
         assert call(url, "POST", route, headers={"Content-Type": "text/plain"})[0] == 415
         assert call(url, "POST", route, b"", headers={"Content-Length": str(MAX_BODY + 1)})[0] == 413
-        assert call(url, "POST", route, b"", headers={"Content-Length": "many"})[0] == 411
+        assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nContent-Length: many\r\n\r\n") == 400
+        assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == 411
         assert call(url, "POST", "/inference/v1/generate", SINGLE | {"model": "other"}) == (
             404,
             "there is no model 'other' here, only 'policy'",
@@ -221,4 +233,4 @@ def test_what_the_engine_raises_or_computes_wrongly_is_said() -> None:
         )
         status, message = call(url, "POST", route, {"requests": [IN_BATCH | {"seed": 0}]})
         assert status == 500
-        assert "not JSON compliant" in message
+        assert "a log-prob or an entropy that is not finite" in message

@@ -19,7 +19,7 @@ from groupwise.engines.launched_on import LaunchedOn
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.ray_cluster import LostError, Node
 from groupwise.engines.server_launch import HostedServer, PlacedServer, start_placed_servers
-from groupwise.engines.server_processes import Command, MakeCommand, ServerProcess
+from groupwise.engines.server_processes import MakeCommand, ServerCommand, ServerProcess
 from groupwise.system.errors import EngineFault
 
 SCRIPT = Path(__file__).parent / "health_server.py"
@@ -30,7 +30,7 @@ def make_maker(how: str = "") -> MakeCommand:
     # What the node appends, the address to listen at, is none of this server's business.
     program = f"import sys; del sys.argv[-2:]; exec(open({str(SCRIPT)!r}).read())"
 
-    def make_command(port: int) -> Command:
+    def make_command(port: int) -> ServerCommand:
         return [sys.executable, "-c", program, str(port), *filter(None, [how])], {}
 
     return make_command
@@ -179,7 +179,7 @@ def test_a_server_that_fails_again_is_made_anew_until_it_is_stopped(
 def test_whatever_keeps_a_server_from_starting_is_told_to_who_waits_and_it_is_made_anew(
     tmp_path: Path, cluster: type[PlayedCluster]
 ) -> None:
-    def fail(port: int) -> Command:
+    def fail(port: int) -> ServerCommand:
         raise OSError("no space left")
 
     left = threading.Event()
@@ -240,7 +240,7 @@ def find_new_threads(before: set[threading.Thread]) -> list[str]:
 def test_a_server_that_is_stopped_while_it_is_started_ends_too(tmp_path: Path) -> None:
     may_start = threading.Event()
 
-    def make_late(port: int) -> Command:
+    def make_late(port: int) -> ServerCommand:
         assert may_start.wait(PATIENCE)
         return make_maker()(port)
 

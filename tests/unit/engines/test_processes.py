@@ -18,14 +18,14 @@ import pytest
 from groupwise.engines import http_client
 from groupwise.engines import server_processes as processes
 from groupwise.engines.http_client import ServerClient
-from groupwise.engines.server_processes import Command, ServerProcess, start_servers, stop_servers
+from groupwise.engines.server_processes import ServerCommand, ServerProcess, start_servers, stop_servers
 from groupwise.system.errors import ConfigError, EngineFault
 
 SCRIPT = Path(__file__).parent / "health_server.py"
 PATIENCE = 60.0
 
 
-def make_maker(how: str = "") -> Callable[[int], Command]:
+def make_maker(how: str = "") -> Callable[[int], ServerCommand]:
     return lambda port: ([sys.executable, str(SCRIPT), str(port), how], {})
 
 
@@ -122,7 +122,7 @@ def test_one_server_that_fails_takes_the_others_along(tmp_path: Path, monkeypatc
     start = ServerProcess._start
     monkeypatch.setattr(ServerProcess, "_start", lambda self: (began.append(self), start(self))[1])
 
-    def make_command(port: int) -> Command:
+    def make_command(port: int) -> ServerCommand:
         return make_maker("fails" if len(began) == 2 else "")(port)
 
     with pytest.raises(EngineFault, match="server 1 ended before it was healthy, with status 1"):
@@ -182,7 +182,7 @@ def test_a_port_that_is_taken_as_soon_as_it_was_found_is_passed_over(
 def test_a_server_that_was_stopped_is_not_moved_to_another_port(tmp_path: Path) -> None:
     ports: list[int] = []
 
-    def make_command(port: int) -> Command:
+    def make_command(port: int) -> ServerCommand:
         ports.append(port)
         return [sys.executable, "-c", "import sys; sys.exit('address already in use')"], {}
 

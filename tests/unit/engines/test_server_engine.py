@@ -279,11 +279,15 @@ def test_log_probs_of_another_kind_are_refused(start_server: StartServer, open_e
 @pytest.mark.parametrize(
     ("route", "trouble", "complaint"),
     [
-        ("/v1/models", say({}), "did not say which model it serves (no model with an id in its answer); is it vLLM?"),
+        (
+            "/v1/models",
+            say({}),
+            "did not say which model it serves (data: field required, found a dict of 0); is it a server",
+        ),
         (
             "/v1/models",
             say(b"hello"),
-            "did not say which model it serves (the answer is not JSON: hello); look into its log",
+            "did not say which model it serves (invalid JSON: expected value at line 1 column 1, found 'hello');",
         ),
         (
             "/weight_info",
@@ -293,7 +297,7 @@ def test_log_probs_of_another_kind_are_refused(start_server: StartServer, open_e
         (
             "/weight_info",
             say({"weight_version": 3}),
-            "did not say which weights it holds (no weight_version in its answer)",
+            "did not say which weights it holds (weight_version: input should be a valid string, found 3)",
         ),
         ("/v1/models", die, "did not say which model it serves (Remote end closed connection without response)"),
     ],

@@ -6,13 +6,13 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
-from typing import Any
 
-from groupwise.engines.server.http_server import EngineServer
-from groupwise.system.errors import ConfigError, GroupwiseError
-from groupwise.system.text import quote_line
+from groupwise.engines.server import app
+from groupwise.engines.server.served_model import open_served_model
+from groupwise.system.errors import GroupwiseError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -22,45 +22,35 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _read_options()
     try:
-        with take_port(options.host, options.port) as server:
+        app.check_can_serve()
+        with app.take_port(options.host, options.port) as place:
             if options.host not in LOCAL:
                 _say(
                     f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
                     "read from any path: there is no authentication; let nobody in whom you do not trust"
                 )
-            _serve(server, options)
+            _serve(place, options)
     except GroupwiseError as error:
         _say(f"error: {str(error).removeprefix('model.path: ')}")
         sys.exit(2)
 
 
-def take_port(host: str, port: int) -> EngineServer:
-    """Take a port; 0 = any that is free."""
-    try:
-        return EngineServer(host, port)
-    except OSError as error:
-        raise ConfigError(
-            f"port {port} of {quote_line(host)} cannot be taken ({error.strerror}); give another one, or 0 for any "
-            "that is free"
-        ) from None
-    except OverflowError:
-        raise ConfigError(f"port {port} is none; give a number from 0 to 65535") from None
-
-
-def _serve(server: EngineServer, options: argparse.Namespace) -> None:
+def _serve(place: socket.socket, options: argparse.Namespace) -> None:
     """Load the model, listen, and answer until a signal comes."""
-    from groupwise.engines.server.open_model import open_served_model
-    from groupwise.engines.server.routes import Routes
-
-    def stop(number: int, frame: Any) -> None:
-        threading.Thread(target=server.shutdown, daemon=True).start()
-
     model = open_served_model(options)
-    server.listen(Routes(model, takes_batches=not options.one_by_one))
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    _say(f"{model.card.name} ({model.card.root}) at {server.url}")
-    server.serve_forever(poll_interval=0.1)
+    server, end = app.make_server(app.make_app(model, takes_batches=not options.one_by_one)), threading.Event()
+
+    def serve() -> None:
+        try:
+            server.run(sockets=[place])
+        finally:
+            end.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: end.set())
+    threading.Thread(target=serve, daemon=True).start()
+    _say(f"{model.card.name} ({model.card.root}) at http://{options.host}:{place.getsockname()[1]}")
+    end.wait()
     sys.stdout.flush()
     os._exit(0)  # a response in the making is not waited for
 

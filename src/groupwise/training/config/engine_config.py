@@ -143,7 +143,7 @@ class RemoteEngineConfig(Part):
             request_timeout=self.request_timeout,
             handover_timeout=self.handover_timeout,
             max_in_flight=max_in_flight,
-            processes=processes or None,
+            processes=processes,
         )
 
 
