@@ -1,13 +1,14 @@
 """Two checkouts of this project by turns: is the newer one as fast as the older one?
 
     git worktree add ../before COMMIT
-    python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,loop,run,envs] [--write FILE]
+    python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,loop,run,envs,start] [--write FILE]
 
 What is measured: `credit`, table and credit of 100,000 recorded steps (as `benchmarks.credit` makes them), and credit
 and samples of an update of 10,000; `prefix`, packing samples and training on them, prefixes shared and not; `loop`, an
 update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one thread; `run`, an update of
 the household example as `groupwise train` makes it, with journal and checkpoints, without and with workers; `envs`,
-steps a second through the host that guards environments, many at once, without and with a worker. Each measurement is a
+steps a second through the host that guards environments, many at once, without and with a worker; `start`, the time of
+`groupwise --help` and of opening the household run (this checkout's script on both products). Each other measurement is a
 process of its own whose product and whose script are one checkout's, since names change between them: before a result
 is believed, see that what the two scripts measure under one name is the same. Old and new go by turns; the medians of
 each side and of the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine
@@ -185,12 +186,37 @@ def time_envs() -> Numbers:
     return numbers
 
 
+def time_start() -> Numbers:
+    """Seconds of `groupwise --help` in a process of its own, and of opening a run that was never trained."""
+    import torch
+
+    from groupwise import load_run, open_run
+
+    def ask_for_help() -> dict[str, float]:
+        wall, core = time.perf_counter(), sum(os.times()[2:4])
+        subprocess.run([sys.executable, "-m", "groupwise", "--help"], check=True, capture_output=True)
+        return {"seconds": time.perf_counter() - wall, "core_seconds": sum(os.times()[2:4]) - core}
+
+    def open_one() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            open_run(config, Path(folder) / "run").close()
+
+    torch.set_num_threads(1)
+    asked = [ask_for_help() for _ in range(6)][1:]
+    config = load_run(Path("examples/household.toml"), overrides=["rollout.workers=0", "threads=1"])
+    return {
+        "groupwise --help": {clock: min(times[clock] for times in asked) for clock in ("seconds", "core_seconds")},
+        "opening a run": _best_of(open_one),
+    }
+
+
 PARTS: Mapping[str, Callable[[], Numbers]] = {
     "credit": time_credit,
     "prefix": time_prefix,
     "loop": time_loop,
     "run": time_run,
     "envs": time_envs,
+    "start": time_start,
 }
 
 
@@ -202,7 +228,8 @@ def measure(checkout: Path, part: str) -> Numbers:
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join([str(checkout.resolve() / "src"), str(checkout.resolve())]),
     }
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.against_before", "--probe", part, str(checkout)]
+    script = [str(Path(__file__).resolve())] if part == "start" else ["-m", "benchmarks.against_before"]
+    command = [sys.executable, "-W", "ignore", *script, "--probe", part, str(checkout)]
     answer = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         sys.exit(f"{part} failed with {checkout}:\n{answer.stderr[-3000:]}")
