@@ -1,6 +1,8 @@
 # Every target sets up what it needs: a virtual environment in .venv with pinned versions.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start hundreds of processes: bytecode is kept, also where the caller's environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/.ready
 # torch first and alone: pip then takes the build that fits the machine, and nothing asks for another.
 TORCH := $(shell grep '^torch==' constraints.txt)
