@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -37,6 +38,11 @@ class ModelPlan:
     def draw(self) -> Any:
         """The model, whose weights have shapes and take no memory; operations on them can be rehearsed."""
         return _empty_tensors(self.sketch().eval())
+
+    @cached_property
+    def weights(self) -> list[torch.Tensor]:
+        """The weights on no device: they have sizes and no numbers."""
+        return list(self.sketch().parameters())
 
     def sketch(self) -> Any:
         """The model on no device: its weights can be counted."""

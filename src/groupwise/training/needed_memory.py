@@ -5,10 +5,6 @@ What comes on top while it runs, such as activations, keys and values, is estima
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import torch
-
 from groupwise.learner import eight_bit
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.losses.token_columns import REFERENCE_LOGP
@@ -48,7 +44,7 @@ def _describe_remedy(config: RunConfig) -> str:
 
 def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
     """Count the bytes that a learner keeps from update to update, and the gradients, by part."""
-    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.sketch().parameters()]
+    weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.weights]
     trained = sum(num * width for num, width, trains in weights if trains)
     return {
         "weights": sum(num * width for num, width, _ in weights),
@@ -62,12 +58,10 @@ def count_engine_weights(settings: LocalEngine, plan: ModelPlan) -> float:
     if settings.share_weights:
         return 0
     is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
-    own = replace(plan, dtype=torch.bfloat16) if is_narrow else plan
-    size: float = sum(
+    return sum(
         value.numel() * (2 if is_narrow and value.is_floating_point() else value.element_size())
-        for value in own.sketch().parameters()
+        for value in plan.weights
     )
-    return size
 
 
 def is_applied_at_once(learner: LearnerConfig) -> bool:

@@ -17,6 +17,7 @@ from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
@@ -147,9 +148,10 @@ def _open_with_host(
 ) -> Run:
     """Open the rest of a run, whose environments have their host."""
     paths = RunPaths(folder)
-    judge, tasks = _open_judge(config, paths, may_ask=lock.is_held), check_tasks(config, host)
+    judge, panels = _open_judge(config, paths, may_ask=lock.is_held), check_tasks(config, host)
+    tasks = panels["train"]
     part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
-    panels = check_panels(config)
+    check_panels(config)
     model, tokenizer = get_model()
     model = _place_model(config, model, device)
     engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
@@ -169,7 +171,7 @@ def _open_with_host(
         prompter=prompter,
         host=host,
         journal=journal,
-        panels=panels,
+        panels={split: panel_hash(chosen) for split, chosen in panels.items()},
         canary=_make_canary(config, prompter, engine, model),
         tasks=tasks,
         curriculum=start_curriculum(config, tasks),

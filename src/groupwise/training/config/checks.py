@@ -10,7 +10,7 @@ from groupwise.credit.filters import Staleness
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.data.records import Task
 from groupwise.envs.kit.facts import FACTS
-from groupwise.envs.kit.panel import PanelFile, panel_hash
+from groupwise.envs.kit.panel import PanelFile
 from groupwise.envs.mixture import choose_first_tasks, list_environments
 from groupwise.envs.part_queries import ask_max_steps, ask_panel, check_vocabulary
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
@@ -163,14 +163,15 @@ def check_journal(folder: Path) -> None:
         ) from None
 
 
-def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
-    """Refuse environments that cannot do what is asked of them; their training tasks."""
-    tasks = ask_panel(config.env, "train")
+def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
+    """Refuse environments that cannot do what is asked of them; the tasks of each split that the run uses."""
+    panels = {"train": ask_panel(config.env, "train")}
+    if config.evaluation.tasks and config.evaluation.split not in panels:
+        panels[config.evaluation.split] = ask_panel(config.env, config.evaluation.split)
+    tasks = panels["train"]
     if not tasks:
         raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train panel some")
     ask_max_steps(config.env)
-    if config.evaluation.tasks:
-        ask_panel(config.env, config.evaluation.split)
     first_tasks = choose_first_tasks(config.env, tasks)
     check_first_tasks(config, host, first_tasks)
     for task in first_tasks.values() if config.warm_start is not None else ():
@@ -186,7 +187,7 @@ def check_tasks(config: RunConfig, host: Host) -> tuple[Task, ...]:
                     f"env: the payload of task {task.id!r} holds what JSON cannot write, and rollout.lag keeps tasks "
                     "in the journal with the attempts that were played ahead; give JSON values, or set rollout.lag to 0"
                 )
-    return tasks
+    return panels
 
 
 def _check_expert(host: Host, task: Task, sentence: str) -> None:
@@ -233,14 +234,11 @@ def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:
             )
 
 
-def check_panels(config: RunConfig) -> dict[str, str]:
-    """Refuse tasks that are not those of the run's panel file; the hash of each panel that the run uses, by split."""
-    env = config.env
+def check_panels(config: RunConfig) -> None:
+    """Refuse tasks that are not those of the run's panel file."""
     if config.panel:
-        assert isinstance(env, Part), "the slot is filled by parts"
-        PanelFile.read(Path(config.panel)).check(env, name=config.panel)
-    splits = ["train", config.evaluation.split] if config.evaluation.tasks else ["train"]
-    return {split: panel_hash(ask_panel(env, split)) for split in splits}
+        assert isinstance(config.env, Part), "the slot is filled by parts"
+        PanelFile.read(Path(config.panel)).check(config.env, name=config.panel)
 
 
 # What is refused of tasks before a model loads: rewards that lack a column, nobody who judges, rules that differ.

@@ -116,7 +116,7 @@ def preview_run(
     check_algorithm(config)
     check_words(config)
     with open_run_host(config) as host:
-        panel = check_tasks(config, host)
+        panel = check_tasks(config, host)["train"]
         check_panels(config)
         tokenizer, context = _open_tokenizer(config)
         prompter = open_prompter(config, tokenizer)
