@@ -1,18 +1,18 @@
 """Two checkouts of this project by turns: is the newer one as fast as the older one?
 
     git worktree add ../before COMMIT
-    python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,loop,run,envs,start] [--write FILE]
+    python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,...] [--write FILE]
 
 What is measured: `credit`, table and credit of 100,000 recorded steps (as `benchmarks.credit` makes them), and credit
 and samples of an update of 10,000; `prefix`, packing samples and training on them, prefixes shared and not; `loop`, an
 update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one thread; `run`, an update of
 the household example as `groupwise train` makes it, with journal and checkpoints, without and with workers; `envs`,
-steps a second through the host that guards environments, many at once, without and with a worker; `start`, the time of
-`groupwise --help` and of opening the household run (this checkout's script on both products). Each other measurement is a
-process of its own whose product and whose script are one checkout's, since names change between them: before a result
-is believed, see that what the two scripts measure under one name is the same. Old and new go by turns; the medians of
-each side and of the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine
-hardly changes them.
+steps a second through the host that guards environments, many at once, without and with a worker; `start`, `groupwise
+--help` and opening the household run (this checkout's script on both). Each other measurement is a process of its own
+whose product and whose script are one checkout's, since names change between them: before a result is believed, see
+that what the two scripts measure under one name is the same. Old and new go by turns; the medians of each side and of
+the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine hardly changes
+them.
 """
 
 from __future__ import annotations
