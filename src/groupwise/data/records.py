@@ -149,19 +149,23 @@ class Step:
         """Whether the response was well formed and its action accepted; None = not known."""
         return list_valid([self])[0]
 
-    def __post_init__(self) -> None:
-        if self.index < 0:
-            raise RecordError(f"step index is {self.index}; count steps from 0")
-        if not 0 <= self.forced <= len(self.response_ids):
+
+def check_steps(steps: Iterable[Step]) -> None:
+    """Refuse steps whose fields do not go together; asked where they become a table."""
+    for step in steps:
+        if step.index < 0:
+            raise RecordError(f"step index is {step.index}; count steps from 0")
+        num = len(step.response_ids)
+        if not 0 <= step.forced <= num:
             raise RecordError(
-                f"step {self.index}: {self.forced} tokens are said to be forced in a response of "
-                f"{len(self.response_ids)}; count those that the response begins with"
+                f"step {step.index}: {step.forced} tokens are said to be forced in a response of {num}; count those "
+                "that the response begins with"
             )
-        for name, values in (("logp_behaviour", self.logp_behaviour), ("entropy", self.entropy)):
-            if values and len(values) != len(self.response_ids):
+        for name, values in (("logp_behaviour", step.logp_behaviour), ("entropy", step.entropy)):
+            if values and len(values) != num:
                 raise RecordError(
-                    f"step {self.index}: {name} has {len(values)} entries for {len(self.response_ids)} sampled tokens; "
-                    "record one per token, or none"
+                    f"step {step.index}: {name} has {len(values)} entries for {num} sampled tokens; record one per "
+                    "token, or none"
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 
 
 def seed_of(*path: str | int) -> int:
@@ -13,8 +14,16 @@ def seed_of(*path: str | int) -> int:
     >>> seed_of(0, "update", 3) != seed_of(0, "update", 4)
     True
     """
-    # Type and length go along, so that ("a", "b") and ("ab",), or 1 and "1", are different paths.
-    text = ""
-    for name in path:
-        text += f"{type(name).__name__}:{len(str(name))}:{name};"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    return seeds_of([path])[0]
+
+
+def seeds_of(paths: Iterable[Sequence[str | int]]) -> list[int]:
+    """The seeds at several paths of the tree."""
+    seeds = []
+    for path in paths:
+        text = ""
+        for name in path:
+            # Type and length go along, so that ("a", "b") and ("ab",), or 1 and "1", are different paths.
+            text += f"{type(name).__name__}:{len(str(name))}:{name};"
+        seeds.append(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1)
+    return seeds

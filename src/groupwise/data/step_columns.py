@@ -12,7 +12,7 @@ from operator import attrgetter, is_not
 from typing import Any
 
 from groupwise.data.field_kinds import KEPT, ON_STEP, STATE, Check, Presence, StepField
-from groupwise.data.records import SAMPLED_ELSEWHERE, Step, Trajectory, list_valid
+from groupwise.data.records import SAMPLED_ELSEWHERE, Step, Trajectory, check_steps, list_valid
 from groupwise.data.step_fields import RESERVED_NAMES, STEP_FIELDS, compile_function
 from groupwise.system.errors import RecordError
 from groupwise.system.json_text import to_canonical_json
@@ -32,6 +32,7 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     """
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
+    check_steps(steps)
     columns: Columns = {}
     for field, lay_out in _FROM_TRAJECTORIES:
         _add_column(columns, field, lay_out(owners, steps))

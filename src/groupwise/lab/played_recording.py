@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from groupwise.data.column_checks import code_by_first_seen
 from groupwise.data.records import Task, Trajectory, has_survived
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import IntArray
@@ -27,8 +28,6 @@ PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
 """Plays attempts to their ends."""
 PayAttempt = Callable[[Trajectory], Trajectory]
 """Gives an attempt the rewards that training would give it."""
-Place = tuple[str, tuple[tuple[int, ...], ...]]
-"""A task, and token ids that tell a situation or a decision point from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +67,34 @@ def record_played(
         condition: how much is played.
         pay: gives attempts their rewards; continuations begin from attempts as they were played.
     """
-    seed, updates = condition.seed, range(condition.updates)
-    played = [_play_update(tasks, play, number, condition.attempts, seed) for number in updates]
-    by_update = _leave_out_faults(played)
-    steps = [
-        RecordedStep(attempt=attempt, index=index)
-        for groups in by_update
-        for group in groups
-        for attempt in group
-        for index in range(len(attempt.steps))
-    ]
-    situation = _number_distinct([_describe_situation(step) for step in steps])
-    point = _number_distinct([_describe_point(step) for step in steps])
+    seed = condition.seed
+    by_update: list[list[Group]] = []
+    num_played, faults = 0, set[str]()
+    for number in range(condition.updates):
+        attempts = [
+            Attempt(task=task, number=attempt, seed=seed_of(seed, "update", number, task.id, attempt))
+            for task in tasks
+            for attempt in range(condition.attempts)
+        ]
+        # The number of the update is in the ids: continuations are told apart by that of their attempt.
+        played = [replace(attempt, id=f"{attempt.id}/{number}") for attempt in play(attempts)]
+        num_played += len(played)
+        faults |= {attempt.error or attempt.stop.value for attempt in played if not has_survived(attempt)}
+        drawn = (played[first : first + condition.attempts] for first in range(0, len(played), condition.attempts))
+        groups = [[attempt for attempt in group if has_survived(attempt)] for group in drawn]
+        if any(groups):
+            by_update.append([group for group in groups if group])
+    if not by_update:
+        raise RecordError(f"no attempt survived ({'; '.join(sorted(faults)[:3])}); mend the environment")
+    survivors = [attempt for groups in by_update for group in groups for attempt in group]
+    steps = [RecordedStep(attempt=attempt, index=index) for attempt in survivors for index in range(len(attempt.steps))]
+    situations, points = [], []
+    for step in steps:
+        said = [before.response_ids for before in step.attempt.steps[: step.index]]
+        now = step.attempt.steps[step.index]
+        situations.append((step.attempt.task.id, *said, now.prompt_ids))
+        points.append((*situations[-1], now.response_ids))
+    situation, point = code_by_first_seen(situations)[0], code_by_first_seen(points)[0]
     update = number_updates(by_update)
     chosen = _choose_situations(situation, update, condition.situations, seed)
     truth, error = np.full(len(steps), np.nan), np.zeros(len(steps))
@@ -87,7 +102,13 @@ def record_played(
     advantages = continue_steps(
         list(of_point.values()), continue_from, num=condition.continuations, gamma=condition.gamma, seed=seed
     )
-    _check_continued(advantages)
+    pairs_left_out = sum(advantage.pairs_left_out for advantage in advantages)
+    causes = [advantage.first_fault for advantage in advantages if advantage.first_fault]
+    if causes and all(np.isnan(advantage.value) for advantage in advantages):  # nothing could be held against it
+        raise RecordError(
+            f"faults ended {pairs_left_out} pairs of continuations, so that no step's truth is known (the first: "
+            f"{causes[0]}); mend the environment"
+        )
     for number, advantage in zip(of_point, advantages, strict=True):
         rows = point == number
         truth[rows], error[rows] = advantage.value, advantage.error
@@ -98,65 +119,9 @@ def record_played(
         point=point,
         situation=situation,
         update=update,
-        attempts_left_out=_count_attempts(played) - _count_attempts(by_update),
-        pairs_left_out=sum(advantage.pairs_left_out for advantage in advantages),
+        attempts_left_out=num_played - len(survivors),
+        pairs_left_out=pairs_left_out,
     )
-
-
-def _play_update(tasks: Sequence[Task], play: PlayAttempts, number: int, num_attempts: int, seed: int) -> list[Group]:
-    attempts = [
-        Attempt(task=task, number=attempt, seed=seed_of(seed, "update", number, task.id, attempt))
-        for task in tasks
-        for attempt in range(num_attempts)
-    ]
-    # The number of the update is in the ids: continuations are told apart by that of their attempt.
-    played = [replace(attempt, id=f"{attempt.id}/{number}") for attempt in play(attempts)]
-    return [played[first : first + num_attempts] for first in range(0, len(played), num_attempts)]
-
-
-def _leave_out_faults(by_update: Sequence[Sequence[Group]]) -> list[list[Group]]:
-    """The attempts that survived, without the groups and updates that nothing is left of."""
-    survivors: list[list[Group]] = [
-        [[attempt for attempt in group if has_survived(attempt)] for group in groups] for groups in by_update
-    ]
-    left = [groups for groups in ([group for group in groups if group] for groups in survivors) if groups]
-    if not left:
-        causes = {attempt.error or attempt.stop.value for groups in by_update for group in groups for attempt in group}
-        raise RecordError(f"no attempt survived ({'; '.join(sorted(causes)[:3])}); mend the environment")
-    return left
-
-
-def _check_continued(advantages: Sequence[ContinuedAdvantage]) -> None:
-    """Refuse to go on where faults left no truth at all: nothing could be held against it."""
-    causes = [advantage.first_fault for advantage in advantages if advantage.first_fault]
-    if causes and all(np.isnan(advantage.value) for advantage in advantages):
-        left_out = sum(advantage.pairs_left_out for advantage in advantages)
-        raise RecordError(
-            f"faults ended {left_out} pairs of continuations, so that no step's truth is known (the first: "
-            f"{causes[0]}); mend the environment"
-        )
-
-
-def _count_attempts(by_update: Sequence[Sequence[Group]]) -> int:
-    return sum(len(group) for groups in by_update for group in groups)
-
-
-def _describe_situation(step: RecordedStep) -> Place:
-    steps = step.attempt.steps
-    return step.attempt.task.id, (
-        *(before.response_ids for before in steps[: step.index]),
-        steps[step.index].prompt_ids,
-    )
-
-
-def _describe_point(step: RecordedStep) -> Place:
-    task, past = _describe_situation(step)
-    return task, (*past, step.attempt.steps[step.index].response_ids)
-
-
-def _number_distinct(places: Sequence[Place]) -> IntArray:
-    numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
-    return np.array([numbers[place] for place in places], dtype=np.int64)
 
 
 def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: int) -> IntArray:
@@ -243,31 +208,31 @@ def continue_steps(
     advantages = []
     for number, step in enumerate(steps):
         own = played[2 * num * number : 2 * num * (number + 1)]
-        pairs = [
-            [discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
-            for pair in zip(own[:num], own[num:], strict=True)
-            if all(has_survived(trajectory) for trajectory in pair)
-        ]
         faults = (trajectory.error or trajectory.stop.value for trajectory in own if not has_survived(trajectory))
-        advantages.append(replace(_compare_pairs(pairs, num), first_fault=next(faults, "")))
+        pairs = np.array(
+            [
+                [discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
+                for pair in zip(own[:num], own[num:], strict=True)
+                if all(map(has_survived, pair))
+            ]
+        )
+        value = error = action_value = state_value = float("nan")
+        if len(pairs) >= MIN_CONTINUATIONS:
+            after, before = pairs.T
+            difference = after - before
+            value, error = float(difference.mean()), float(difference.std(ddof=1)) / math.sqrt(len(pairs))
+            action_value, state_value = float(after.mean()), float(before.mean())
+        advantages.append(
+            ContinuedAdvantage(
+                value=value,
+                error=error,
+                action_value=action_value,
+                state_value=state_value,
+                pairs_left_out=num - len(pairs),
+                first_fault=next(faults, ""),
+            )
+        )
     return advantages
-
-
-def _compare_pairs(pairs: Sequence[Sequence[float]], num: int) -> ContinuedAdvantage:
-    """Q - V from what the pairs that are left of `num` earned, after the action and before it."""
-    left_out = num - len(pairs)
-    if len(pairs) < MIN_CONTINUATIONS:
-        nan = float("nan")
-        return ContinuedAdvantage(value=nan, error=nan, action_value=nan, state_value=nan, pairs_left_out=left_out)
-    after, before = np.array(pairs).T
-    difference = after - before
-    return ContinuedAdvantage(
-        value=float(difference.mean()),
-        error=float(difference.std(ddof=1)) / math.sqrt(len(pairs)),
-        action_value=float(after.mean()),
-        state_value=float(before.mean()),
-        pairs_left_out=left_out,
-    )
 
 
 def discount_rewards(trajectory: Trajectory, first: int, *, gamma: float) -> float:

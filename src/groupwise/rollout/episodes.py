@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
-from groupwise.data.seeds import seed_of
+from groupwise.data.seeds import seeds_of
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
@@ -174,8 +174,9 @@ class LiveEpisodes:
         context, max_tokens, stop_ids = player.engine.context, player.max_tokens, (player.prompter.frame.end_id,)
         states = [live[n] for n in active]
         prompts = player.prompter.make_prompts([(state.opening, state.past, state.observation) for state in states])
+        seeds = seeds_of([(state.attempt.seed, "step", len(state.steps)) for state in states])
         requests, too_long = dict[int, Request](), list[int]()
-        for n, state, prompt in zip(active, states, prompts, strict=True):
+        for n, state, prompt, seed in zip(active, states, prompts, seeds, strict=True):
             attempt, step = state.attempt, len(state.steps)
             if context is not None and len(prompt) + max_tokens > context:
                 reason = (
@@ -191,7 +192,7 @@ class LiveEpisodes:
             state.prompt = prompt
             requests[n] = Request(
                 prompt_ids=prompt + forced,
-                seed=seed_of(attempt.seed, "step", step),
+                seed=seed,
                 max_tokens=max_tokens - len(forced),
                 temperature=self.temperature if attempt.temperature is None else attempt.temperature,
                 stop_ids=stop_ids,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import Origin, RecordError, Step, StepTable, StopReason, Task, Trajectory, methods
+from groupwise.data.records import check_steps
 
 TASK = Task(id="t")
 
@@ -44,14 +45,14 @@ def test_a_task_without_a_split_leaves_it_out_of_its_name() -> None:
 
 def test_a_negative_step_index_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        Step(index=-1)
+        check_steps([Step(index=-1)])
     assert str(caught.value) == "step index is -1; count steps from 0"
 
 
 @pytest.mark.parametrize("name", ["logp_behaviour", "entropy"])
 def test_numbers_per_token_must_match_the_sampled_tokens(name: str) -> None:
     with pytest.raises(RecordError) as caught:
-        Step(index=3, response_ids=(5, 9), **{name: (-0.1,)})
+        check_steps([Step(index=3, response_ids=(5, 9), **{name: (-0.1,)})])
     assert str(caught.value) == (f"step 3: {name} has 1 entries for 2 sampled tokens; record one per token, or none")
 
 

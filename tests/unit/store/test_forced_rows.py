@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import RecordError, StepTable
+from groupwise.data.records import check_steps
 from groupwise.data.step_columns import make_rows
 from groupwise.store import RolloutsFile, write_rollouts
 from groupwise.store.rollout_rows import find_row_fault
@@ -39,4 +40,4 @@ def test_more_forced_tokens_than_there_are_is_an_error() -> None:
         "'forced' without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     )
     with pytest.raises(RecordError, match="3 tokens are said to be forced in a response of 2; count those that"):
-        replace(attempt(0).steps[0], forced=3)
+        check_steps([replace(attempt(0).steps[0], forced=3)])
