@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from groupwise.envs import Aliased, Boxes, Countdown, Gridworld, Household, Identity, Lookup, RankedLists, WorkedSums
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs.checker import CheckedEnvironment
 
 BUILT_IN = {
     "household": Household(),
@@ -41,7 +41,7 @@ def hash_transcripts(names: Sequence[str]) -> str:
     """A digest of random attempts at some of the environments; also run in another process."""
     digest = hashlib.sha256()
     for name in names:
-        subject = Subject(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
+        subject = CheckedEnvironment(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
         for attempt in subject.attempts:
             digest.update(repr((name, attempt.actions, attempt.transcript, attempt.keys)).encode())
     return digest.hexdigest()

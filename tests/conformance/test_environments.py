@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, panel_hash
-from groupwise.envs.checker import rules
-from groupwise.envs.checker.subject import Subject
+from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, checker, panel_hash
+from groupwise.envs.checker import CheckedEnvironment
 from groupwise.envs.household.home import FAMILIES
 from groupwise.envs.kit.draws import Draws
 from groupwise.parts.part import Slot, kind_of, load_catalogue
@@ -56,7 +55,7 @@ GOLDEN = {
 def test_built_in_environments_keep_every_rule(name: str) -> None:
     results = check_environment(BUILT_IN[name])
     assert [(result.rule, result.found) for result in results if result.status == "broken"] == []
-    assert len(results) == len(rules.RULES)
+    assert len(results) == len(checker.RULES)
     untested = {result.rule for result in results if result.status == "not tested"}
     assert untested <= {"admissible_actions_are_accepted", "state_key_has_no_counter_or_clock"}, (
         "free answers have nothing to list, and at a single question nothing comes again"
@@ -89,11 +88,11 @@ def test_a_broken_environment_breaks_its_rule_and_no_other(part: type[CorridorPa
 
 def test_every_rule_is_broken_by_some_environment() -> None:
     timed = {"acts_fast_enough"}
-    assert {rule.__name__ for rule in rules.RULES} == set(BREAKS.values()) | timed
+    assert {rule.__name__ for rule in checker.RULES} == set(BREAKS.values()) | timed
 
 
 def test_a_slow_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MIN_STEPS_PER_SECOND", 1e12)
+    monkeypatch.setattr(checker, "MIN_STEPS_PER_SECOND", 1e12)
     results = check_environment(CorridorPart())
     assert [result.rule for result in results if result.status == "broken"] == ["acts_fast_enough"]
 
@@ -127,7 +126,7 @@ def test_the_catalogue_fills_the_slot() -> None:
 def test_the_household_expert_solves_200_tasks_of_every_family(family: Any) -> None:
     part = Household(families=(family,))
     for task in part.panel("train")[:200]:
-        *_, (_, last) = Subject(part=part, tasks=(task,), seed=0).play_by_expert(task)
+        *_, (_, last) = CheckedEnvironment(part=part, tasks=(task,), seed=0).play_by_expert(task)
         assert last.success is True
         assert last.reward == 1.0
 

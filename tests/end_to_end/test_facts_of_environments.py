@@ -14,11 +14,11 @@ pytest.importorskip("torch")
 
 from groupwise.cli.main import app
 from groupwise.envs import Lookup
-from groupwise.envs.kit.facts import FACTS
 from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
+from tests.unit.envs.fact_types import ACCEPTS
 
 CALLS_COUNT = """
 seed = 0
@@ -76,7 +76,7 @@ def test_the_journal_holds_the_facts_of_every_step(run: Path) -> None:
     facts = [row["extra"] for attempt in list_attempts(run) for row in attempt["steps"]]
     assert {name for of_step in facts for name in of_step} == Lookup.writes
     for of_step in facts:
-        assert all(FACTS[name].accepts(value) for name, value in of_step.items())
+        assert all(ACCEPTS[name](value) for name, value in of_step.items())
     assert {of_step["num_calls"] for of_step in facts} == {0, 1}
 
 

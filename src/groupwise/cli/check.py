@@ -21,7 +21,7 @@ from groupwise.cli.arguments import (
     set_rights,
 )
 from groupwise.cli.screen import file_progress, output, print_json
-from groupwise.envs.checker.rules import NUM_TASKS, check_environment
+from groupwise.envs.checker import NUM_TASKS, check_environment
 from groupwise.parts.check_part import check_part
 from groupwise.parts.outside import load_outside
 from groupwise.parts.part import Part, find_part_class, name_of

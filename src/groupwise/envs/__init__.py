@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupwise.envs.alfworld.environment import Alfworld
 from groupwise.envs.babyai import Babyai
 from groupwise.envs.bfcl.environment import Bfcl
-from groupwise.envs.checker.rules import check_environment
+from groupwise.envs.checker import check_environment
 from groupwise.envs.countdown import Countdown
 from groupwise.envs.data_set import DataSet
 from groupwise.envs.environment import (

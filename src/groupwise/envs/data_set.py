@@ -34,7 +34,6 @@ from groupwise.envs.kit.panel import (
     TEST_SHARE,
     VALIDATION_SHARE,
     Panels,
-    check_disjoint,
     check_env,
     choose_split,
 )
@@ -82,56 +81,59 @@ class DataRow:
     values: Mapping[str, Any]
     """Every column, as JSON values."""
 
-    def identify_prompt(self) -> dict[str, str]:
-        """What its split follows from."""
-        return identify_prompt(self.prompt)
+
+def read_data(part: DataSet, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
+    """All rows of a file, a folder, a pattern or a data set; refused with its place where one is of no use."""
+    rows = [_read_row(part, *placed) for placed in _find_rows(path, subset, revision)]
+    if not rows:
+        raise FileError(f"data_set: {path!r} has no rows; write one object for each task")
+    return rows
 
 
-@dataclass(frozen=True)
-class RowReader:
-    """Reads rows as a column map says."""
-
-    columns: Columns
-    leave_out: tuple[str, ...]
-    verifier: str
-    """What answers are compared by: "none" does without, "number" needs numbers."""
-    answer_after: str
-
-    def read(self, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
-        """All rows of a file, a folder, a pattern or a data set; refused with its place where one is of no use."""
-        rows = [self._read_row(*placed) for placed in _find_rows(path, subset, revision)]
-        if not rows:
-            raise FileError(f"data_set: {path!r} has no rows; write one object for each task")
-        return rows
-
-    def _read_row(self, where: str, split_name: str, row: Mapping[str, Any]) -> DataRow:
-        columns = self.columns
-        for use in ("prompt", "id", "split", "tag", *(["answer"] if self.verifier != "none" else [])):
-            name = getattr(columns, use)
-            if name and name not in row:
-                there = ", ".join(map(str, row)) or "no columns at all"
-                raise FileError(
-                    f"{where}: there is no column {name!r} for the {use}; it has {there}: name the one that holds it "
-                    f"in env.columns.{use}"
-                )
-        values = {name: _to_plain(value) for name, value in row.items() if name not in self.leave_out}
-        if not is_plain(values):
-            strange = next((name for name, value in values.items() if not is_plain([value])), "")
+def _read_row(part: DataSet, where: str, split_name: str, row: Mapping[str, Any]) -> DataRow:
+    columns = part.columns
+    for use in ("prompt", "id", "split", "tag", *(["answer"] if part.tells_success else [])):
+        name = getattr(columns, use)
+        if name and name not in row:
+            there = ", ".join(map(str, row)) or "no columns at all"
             raise FileError(
-                f"{where}: the column {strange!r} holds {type(values.get(strange)).__name__}, which a task cannot "
-                f"keep; add it to env.leave_out, or store text and numbers"
+                f"{where}: there is no column {name!r} for the {use}; it has {there}: name the one that holds it "
+                f"in env.columns.{use}"
             )
-        if self.verifier != "none":
-            answer = read_answer_of(where, values[columns.answer], self.answer_after)
-            if self.verifier == "number":
-                _check_number(where, answer)
-        return DataRow(
-            where=where,
-            prompt=read_prompt(where, values[columns.prompt]),
-            split=_read_split(where, values[columns.split]) if columns.split else read_split_name([split_name])[0],
-            tags=(str(values[columns.tag]).replace(",", ";"),) if columns.tag else (),
-            values=values,
+    # A number that is none, which tables write for what is missing, is nothing.
+    values = {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in row.items()
+        if name not in part.leave_out
+    }
+    if not is_plain(values):
+        strange = next((name for name, value in values.items() if not is_plain([value])), "")
+        raise FileError(
+            f"{where}: the column {strange!r} holds {type(values.get(strange)).__name__}, which a task cannot "
+            f"keep; add it to env.leave_out, or store text and numbers"
         )
+    if part.tells_success:
+        answer = read_answer_of(where, values[columns.answer], part.answer_after)
+        if part.verifier == "number" and (len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None):
+            raise FileError(
+                f"{where}: the answer {quote_line(repr(answer), limit=60)} is no number such as 1,200, -0.5 or 3/4, so "
+                "that no response could be right; mend the row, say in env.answer_after what stands before the number, "
+                "or take another env.verifier"
+            )
+    split = read_split_name([split_name])[0]
+    if columns.split:
+        said = values[columns.split]
+        if str(said).lower() not in SAYS_SPLIT:
+            listed = ", ".join(SAYS_SPLIT)
+            raise FileError(f"{where}: the split is {quote_line(repr(said), limit=60)}; write one of {listed}")
+        split = SAYS_SPLIT[str(said).lower()]
+    return DataRow(
+        where=where,
+        prompt=read_prompt(where, values[columns.prompt]),
+        split=split,
+        tags=(str(values[columns.tag]).replace(",", ";"),) if columns.tag else (),
+        values=values,
+    )
 
 
 def _find_rows(path: str, subset: str, revision: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -184,15 +186,6 @@ def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
     return after.strip()
 
 
-def _check_number(where: str, answer: str) -> None:
-    if len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None:
-        raise FileError(
-            f"{where}: the answer {quote_line(repr(answer), limit=60)} is no number such as 1,200, -0.5 or 3/4, so "
-            "that no response could be right; mend the row, say in env.answer_after what stands before the number, or "
-            "take another env.verifier"
-        )
-
-
 def check_ids(rows: Sequence[DataRow], column: str) -> None:
     """Refuse two rows that go by one id."""
     places: dict[str, str] = {}
@@ -204,20 +197,6 @@ def check_ids(rows: Sequence[DataRow], column: str) -> None:
                 "id of its own, or leave env.columns.id out"
             )
         places[name] = row.where
-
-
-def _read_split(where: str, said: Any) -> str:
-    split = SAYS_SPLIT.get(str(said).lower())
-    if split is None:
-        raise FileError(
-            f"{where}: the split is {quote_line(repr(said), limit=60)}; write one of {', '.join(SAYS_SPLIT)}"
-        )
-    return split
-
-
-def _to_plain(value: Any) -> Any:
-    """A number that is none, which tables write for what is missing, as nothing."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 # Data sets of the package `datasets`: a folder that `save_to_disk` wrote, or a name on the hub. All that adapts it.
@@ -342,7 +321,7 @@ class DataSet(Part, slot="env"):
         stored = self._find_answer(task)
         judge = None if stored is None or self.verifier == "none" else partial(self._judge_answer, stored)
         question = Question(
-            text=read_prompt(task.id, task.payload[self.columns.prompt]),
+            text=self._read_prompt(task),
             stored=stored,
             form=self.form if self.tells_success else "whole",
             judge=judge,
@@ -351,12 +330,12 @@ class DataSet(Part, slot="env"):
 
     def identify_content(self, task: Task) -> Mapping[str, str]:
         """What a task shares with those that must not be in another split: its prompt, in any case and spacing."""
-        return identify_prompt(read_prompt(task.id, task.payload[self.columns.prompt]))
+        return identify_prompt(self._read_prompt(task))
 
     def vocabulary(self) -> tuple[str, ...]:
         panels = self._read_panels().panels
         tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
-        texts = [read_prompt(task.id, task.payload[self.columns.prompt]) for task in tasks]
+        texts = [self._read_prompt(task) for task in tasks]
         texts += [self._find_answer(task) or "" for task in tasks]
         said = say_answer("", self.form)
         return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {WITHOUT_VERDICT} {said}")
@@ -373,6 +352,9 @@ class DataSet(Part, slot="env"):
 
     def _read_panels(self) -> DividedRows:
         return _divide_rows(self, _stamp_files([self.path, self.test_path]))
+
+    def _read_prompt(self, task: Task) -> str:
+        return read_prompt(task.id, task.payload[self.columns.prompt])
 
     def _find_answer(self, task: Task) -> str | None:
         stored = task.payload.get(self.columns.answer)
@@ -420,21 +402,23 @@ class DividedRows(NamedTuple):
 
 @lru_cache(8)
 def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
-    reader = RowReader(part.columns, part.leave_out, part.verifier, part.answer_after)
-    rows = reader.read(part.path, subset=part.subset, revision=part.revision)
-    tests = reader.read(part.test_path) if part.test_path else []
+    rows = read_data(part, part.path, subset=part.subset, revision=part.revision)
+    tests = read_data(part, part.test_path) if part.test_path else []
     check_ids([*rows, *tests], part.columns.id)
     assigned = assign_splits(
-        rows, said=lambda row: row.split, content=DataRow.identify_prompt, has_test=bool(part.test_path)
+        rows,
+        said=lambda row: row.split,
+        content=lambda row: identify_prompt(row.prompt),
+        has_test=bool(part.test_path),
     )
     assigned += [("test", row) for row in tests]
     panels: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
     owner: dict[str, str] = {}
     moved: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
-    in_test_path = {digest_value(row.identify_prompt()) for row in tests}
+    in_test_path = {digest_value(identify_prompt(row.prompt)) for row in tests}
     for split in reversed(SPLITS):
         for row in (row for said, row in assigned if said == split):
-            prompt = digest_value(row.identify_prompt())
+            prompt = digest_value(identify_prompt(row.prompt))
             if owner.setdefault(prompt, split) == split:
                 task = Task.create(env=ENV, split=split, payload=row.values, tags=row.tags)
                 panels[split][task.id] = task
@@ -442,7 +426,6 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
                 moved[split]["test_path" if prompt in in_test_path else f"the split {owner[prompt]!r}"] += 1
     # In an order that says nothing about the rows, so that the first of a panel stand for all of it.
     ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
-    check_disjoint(ordered)
     said_of_rows = Counter(row.split for row in rows)
     return DividedRows(
         panels=ordered,
@@ -454,12 +437,11 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
 
 
 def _stamp_files(paths: Sequence[str]) -> FileStamps:
-    files = [file for path in paths if path and not path.startswith(HUB) for file in _list_files(path)]
+    files: list[Path] = []
+    for path in paths:
+        if path and is_hugging_face(path) and not path.startswith(HUB):
+            files += sorted(file for file in Path(path).rglob("*") if file.is_file())
+        elif path and not path.startswith(HUB):
+            files += [file for file, _ in find_row_files(path, env=ENV, rows="rows")]
     stats = [(str(file), file.stat()) for file in files]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-
-
-def _list_files(path: str) -> list[Path]:
-    if is_hugging_face(path):
-        return sorted(file for file in Path(path).rglob("*") if file.is_file())
-    return [file for file, _ in find_row_files(path, env=ENV, rows="rows")]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,7 +26,6 @@ from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.panel import (
     SPLITS,
     Panels,
-    check_disjoint,
     check_env,
     choose_split,
 )
@@ -206,8 +204,9 @@ class Math(Part, slot="env"):
     """An answer ends the attempt, so one step is all there is."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
-        _require_checker()
-        tasks = choose_split(self._read_panels().panels, split)
+        if find_spec("math_verify") is None:
+            raise report_missing_package(ENV)
+        tasks = choose_split(self._read_panels()[0], split)
         if not tasks:
             raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file that has")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
@@ -225,7 +224,7 @@ class Math(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
-        panels = self._read_panels().panels
+        panels, _ = self._read_panels()
         tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
         texts = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
         return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
@@ -235,10 +234,10 @@ class Math(Part, slot="env"):
 
     def counts(self) -> Mapping[str, int]:
         """What became of the files' rows: kept by split, and left out as duplicates or without an answer."""
-        divided = self._read_panels()
-        return {split: len(tasks) for split, tasks in divided.panels.items()} | dict(divided.left_out)
+        panels, left_out = self._read_panels()
+        return {split: len(tasks) for split, tasks in panels.items()} | left_out
 
-    def _read_panels(self) -> DividedProblems:
+    def _read_panels(self) -> tuple[Panels, dict[str, int]]:
         return _divide_problems(self.path, self.format, self.test_path, self.duplicates)
 
     def _judge_answer(self, stored: str, answer: str) -> Verdict:
@@ -271,63 +270,41 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
     return score
 
 
-class DividedProblems(NamedTuple):
-    """Panels, and what was left out of them."""
-
-    panels: Panels
-    left_out: Mapping[str, int]
-
-
 @cache
 def _divide_problems(
     path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]
-) -> DividedProblems:
+) -> tuple[Panels, dict[str, int]]:
+    """The panels, and how many rows were left out, by reason."""
     problems = read_problems(path, format)
     assigned = assign_splits(
         problems, said=lambda problem: problem.split, content=_identify_problem, has_test=bool(test_path)
     )
     if test_path:
         assigned += [("test", problem) for problem in read_problems(test_path, format)]
-    left_out: Counter[str] = Counter({"duplicates": 0, "without_answer": 0})
+    by_digest = sorted(
+        ((digest_value(_identify_problem(problem)), split, problem) for split, problem in assigned),
+        key=lambda entry: entry[0],
+    )
+    left_out = {"duplicates": 0, "without_answer": 0}
     panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
     seen: dict[str, str] = {}
     for split in reversed(SPLITS):
-        for digest, problem in sorted(
-            ((_digest_problem(p), p) for where, p in assigned if where == split), key=lambda p: p[0]
-        ):
+        for digest, _, problem in (entry for entry in by_digest if entry[1] == split):
             if not (problem.answer and problem.text):
                 left_out["without_answer"] += 1
-            elif digest in seen:
-                _refuse_if_asked(problem, split, seen[digest], duplicates)
+            elif digest not in seen:
+                seen[digest] = split
+                payload = {"problem": problem.text, "answer": problem.answer}
+                panels[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,)))
+            elif duplicates == "drop":
                 left_out["duplicates"] += 1
             else:
-                seen[digest] = split
-                panels[split].append(_make_task(split, problem))
-    check_disjoint(panels)
-    return DividedProblems({split: tuple(tasks) for split, tasks in panels.items()}, left_out)
-
-
-def _refuse_if_asked(problem: Problem, split: str, other: str, duplicates: str) -> None:
-    if duplicates == "refuse":
-        raise ConfigError(
-            f"math: the problem {problem.text[:60]!r} of {problem.source} is in the split {other!r} and again in "
-            f'{split!r}; take it out of one of the files, or set duplicates = "drop"'
-        )
-
-
-def _make_task(split: str, problem: Problem) -> Task:
-    payload = {"problem": problem.text, "answer": problem.answer}
-    return Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,))
+                raise ConfigError(
+                    f"math: the problem {problem.text[:60]!r} of {problem.source} is in the split {seen[digest]!r} and "
+                    f'again in {split!r}; take it out of one of the files, or set duplicates = "drop"'
+                )
+    return {split: tuple(tasks) for split, tasks in panels.items()}, left_out
 
 
 def _identify_problem(problem: Problem) -> dict[str, str]:
     return {"problem": " ".join(problem.text.lower().split())}
-
-
-def _digest_problem(problem: Problem) -> str:
-    return digest_value(_identify_problem(problem))
-
-
-def _require_checker() -> None:
-    if find_spec("math_verify") is None:
-        raise report_missing_package(ENV)

@@ -22,7 +22,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
 """What an environment of a mixture goes by: a tag of its tasks."""
 
 
-class Member(Part):
+class MixtureMember(Part):
     """An environment of a mixture, and how much it counts."""
 
     refused_fields: ClassVar[Mapping[str, str]] = {
@@ -47,12 +47,12 @@ class Mixture(Part, slot="env", self_contained=True):
     whole.
     """
 
-    members: Annotated[tuple[Member, ...], Field(min_length=2)]
+    members: Annotated[tuple[MixtureMember, ...], Field(min_length=2)]
     """The environments."""
 
     @field_validator("members")
     @classmethod
-    def _have_names_of_their_own(cls, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    def _have_names_of_their_own(cls, members: tuple[MixtureMember, ...]) -> tuple[MixtureMember, ...]:
         names = [member.name for member in members]
         if len(set(names)) < len(names):
             raise ValueError(f"two environments share a name ({', '.join(names)}); give each its own")

@@ -35,7 +35,11 @@ def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
     for task in tasks:
         if not isinstance(task, Task):
             raise _wrong(env, question, task, "Tasks alone")
-        _check_task(env, question, task)
+        for field, (kind, needed) in _NEEDED.items():
+            value = getattr(task, field)
+            texts = task.tags if field == "tags" else (value,) if kind is str else ()
+            if not isinstance(value, kind) or not all(map(_is_text, texts)):
+                raise _wrong(env, question, value, needed, field=field)
     return tuple(tasks)
 
 
@@ -55,9 +59,10 @@ def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
 def check_vocabulary(env: EnvironmentPart) -> None:
     """Refuse an environment that cannot say its words."""
     if not isinstance(env, HasVocabulary):
+        name = type(env).__name__
         raise ConfigError(
-            f"env: {_name(env)} has no vocabulary(), and the model is made from scratch with a tokenizer of the "
-            f'environment\'s words; add vocabulary() to {_name(env)}, or set model.kind = "pretrained"'
+            f"env: {name} has no vocabulary(), and the model is made from scratch with a tokenizer of the "
+            f'environment\'s words; add vocabulary() to {name}, or set model.kind = "pretrained"'
         )
 
 
@@ -83,16 +88,8 @@ def _ask(env: EnvironmentPart, question: str, call: Callable[[], Any]) -> Any:
     except (KeyboardInterrupt, GroupwiseError):  # the user's, and sentences already
         raise
     except BaseException as error:
-        raise ConfigError(f"env: {_name(env)}.{question} raised {quote_error(error)}; mend the environment") from None
-
-
-def _check_task(env: EnvironmentPart, question: str, task: Task) -> None:
-    for field, (kind, needed) in _NEEDED.items():
-        value = getattr(task, field)
-        if not isinstance(value, kind) or (kind is str and not _is_text(value)):
-            raise _wrong(env, question, value, needed, field=field)
-    if not all(map(_is_text, task.tags)):
-        raise _wrong(env, question, task.tags, _NEEDED["tags"][1], field="tags")
+        name = type(env).__name__
+        raise ConfigError(f"env: {name}.{question} raised {quote_error(error)}; mend the environment") from None
 
 
 def _is_text(value: object) -> bool:
@@ -102,8 +99,4 @@ def _is_text(value: object) -> bool:
 
 def _wrong(env: EnvironmentPart, question: str, value: object, needed: str, *, field: str = "") -> ConfigError:
     what = f"has a task whose {field} is" if field else "gave"
-    return ConfigError(f"env: {_name(env)}.{question} {what} {show_value(value)}; give {needed}")
-
-
-def _name(env: object) -> str:
-    return type(env).__name__
+    return ConfigError(f"env: {type(env).__name__}.{question} {what} {show_value(value)}; give {needed}")

@@ -91,14 +91,22 @@ def to_plain_outcome(outcome: object) -> Outcome:
 def _rebuild_observation(seen: object) -> Observation:
     if not isinstance(seen, Observation):
         raise EnvironmentFault(f"observe gave {type(seen).__name__}; return an Observation")
-    observation = Observation(
-        text=_to_plain_text("Observation.text", seen.text),
-        state_key=to_plain_key(seen.state_key),
-        admissible=_to_plain_actions(seen.admissible),
-        goal=_to_plain_text("Observation.goal", seen.goal),
+    text, key = _to_plain_text("Observation.text", seen.text), to_plain_key(seen.state_key)
+    listed: object = seen.admissible
+    if not (listed is None or isinstance(listed, list | tuple)):
+        _refuse("Observation.admissible", listed, "a tuple of texts or None")
+    actions = tuple(
+        _to_plain_text("Observation.admissible", action, needed="a tuple of texts") for action in listed or ()
     )
-    _check_length(observation)
-    return observation
+    goal = _to_plain_text("Observation.goal", seen.goal)
+    if len(actions) > MAX_RECORD_CHARACTERS:
+        raise EnvironmentFault(f"an observation lists {len(actions):,} actions; list fewer")
+    num_characters = len(text) + len(goal) + sum(map(len, actions))
+    if num_characters > MAX_RECORD_CHARACTERS:
+        raise EnvironmentFault(
+            f"an observation has {num_characters:,} characters, {MAX_RECORD_CHARACTERS:,} at most; shorten it"
+        )
+    return Observation(text=text, state_key=key, admissible=None if listed is None else actions, goal=goal)
 
 
 def _rebuild_outcome(outcome: object) -> Outcome:
@@ -189,14 +197,6 @@ def _to_plain_text(field: str, value: object, *, needed: str = "text") -> str:
     return plain
 
 
-def _to_plain_actions(value: object) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple):
-        _refuse("Observation.admissible", value, "a tuple of texts or None")
-    return tuple(_to_plain_text("Observation.admissible", action, needed="a tuple of texts") for action in value)
-
-
 def _to_plain_flag(field: str, value: object, *, needed: str = _FLAG) -> bool:
     plain = _to_plain_leaf(value)
     if not isinstance(plain, bool):
@@ -209,13 +209,9 @@ def _to_plain_entry(value: object, depth: int) -> Hashable:
     plain = _to_plain_leaf(value)
     if isinstance(plain, str):
         return _to_plain_text("Observation.state_key", plain)
-    if plain is None or isinstance(plain, bool):
-        return plain
     if isinstance(plain, tuple) and depth < MAX_DEPTH:
         return tuple(_to_plain_entry(entry, depth + 1) for entry in plain)
-    if isinstance(plain, int) and -MAX_INTEGER < plain < MAX_INTEGER:
-        return plain
-    if isinstance(plain, float) and math.isfinite(plain):
+    if _is_small_leaf(plain):
         return plain
     _refuse("Observation.state_key", value, _KEY)
 
@@ -232,13 +228,16 @@ def _to_plain_json(where: str, value: object, depth: int) -> Any:
         return [_to_plain_json(where, entry, depth + 1) for entry in plain]
     if isinstance(plain, Mapping) and depth < MAX_DEPTH and all(isinstance(name, str) for name in plain):
         return {_to_plain_text(where, name): _to_plain_json(where, entry, depth + 1) for name, entry in plain.items()}
-    if plain is None or isinstance(plain, bool):
-        return plain
-    if (isinstance(plain, int) and -MAX_INTEGER < plain < MAX_INTEGER) or (
-        isinstance(plain, float) and math.isfinite(plain)
-    ):
+    if _is_small_leaf(plain):
         return plain
     _refuse(where, value, _FACT)
+
+
+def _is_small_leaf(plain: object) -> bool:
+    """Whether a value is None, a truth value, or a number that JSON readers take."""
+    if isinstance(plain, int):
+        return -MAX_INTEGER < plain < MAX_INTEGER
+    return plain is None or (isinstance(plain, float) and math.isfinite(plain))
 
 
 def _to_plain_leaf(value: object) -> object:
@@ -273,17 +272,6 @@ def is_whole(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _check_length(seen: Observation) -> None:
-    """Refuse an observation that no prompt can hold."""
-    num_characters = len(seen.text) + len(seen.goal) + sum(map(len, seen.admissible or ()))
-    if len(seen.admissible or ()) > MAX_RECORD_CHARACTERS:
-        raise EnvironmentFault(f"an observation lists {len(seen.admissible or ()):,} actions; list fewer")
-    if num_characters > MAX_RECORD_CHARACTERS:
-        raise EnvironmentFault(
-            f"an observation has {num_characters:,} characters, {MAX_RECORD_CHARACTERS:,} at most; shorten it"
-        )
 
 
 def _refuse(field: str, value: object, needed: str) -> NoReturn:

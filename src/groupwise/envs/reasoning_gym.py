@@ -154,10 +154,9 @@ def make_judge() -> Callable[[Mapping[str, Any]], Any]:
 
     def make(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         entries = [_make_question(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
-        stored = [entry["answer"] for entry in entries]
         return [
-            (str(entry["question"]).strip(), None if answer is None else str(answer))
-            for entry, answer in zip(entries, stored, strict=True)
+            (str(entry["question"]).strip(), None if entry["answer"] is None else str(entry["answer"]))
+            for entry in entries
         ]
 
     def score(request: Mapping[str, Any]) -> float:
@@ -181,7 +180,8 @@ def _find_verifier(family: str) -> Verifier:
 
 @cache
 def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Panels:
-    _require_package()
+    if find_spec(PACKAGE) is None:
+        raise report_missing_package(ENV, extra="reasoning")
     require_boundary(family)
     seen: set[str] = set()
     at_hand: list[tuple[str, str | None]] = []
@@ -207,7 +207,7 @@ def _ask_questions(family: str, options: str, seeds: range) -> list[tuple[str, s
         raise ConfigError(str(answer))
     if kind == "failed":
         raise ConfigError(f"reasoning_gym {family!r}: making its questions {answer}; change the options or the family")
-    return [(str(question), None if stored is None else str(stored)) for question, stored in answer]
+    return [(question, stored) for question, stored in answer]
 
 
 def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -232,11 +232,6 @@ def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str,
 
 # The attempts of a group ask about one question.
 _make_cached = lru_cache(64)(_make_question)
-
-
-def _require_package() -> None:
-    if find_spec("reasoning_gym") is None:
-        raise report_missing_package(ENV, extra="reasoning")
 
 
 # Which scorers of reasoning-gym were reviewed, and the grammar that reads an answer where a scorer would evaluate it.

@@ -201,7 +201,7 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_rule = "tagged"')
     (tmp_path / "own.toml").write_text(own_rule, encoding="utf-8")
     assert refuse(groupwise, "train", "own.toml") == (
-        "own.toml: RunConfig: env: Mixture: members.1: Member: action_rule: a run reads actions by one rule; set "
-        "rollout.action_rule, for all environments of the mixture"
+        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_rule: a run reads actions by one rule; "
+        "set rollout.action_rule, for all environments of the mixture"
     )
     check_nothing_begun(tmp_path)

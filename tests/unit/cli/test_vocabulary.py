@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.envs.checker.rules import RULES
+from groupwise.envs.checker import RULES
 from groupwise.models import TinyModel
 from groupwise.models.quietly import save_model
 from groupwise.store.journal import Journal

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from groupwise import ConfigError
 from groupwise.cli.main import app
 from groupwise.envs import SPLITS
-from groupwise.envs.checker.rules import RULES
+from groupwise.envs.checker import RULES
 from groupwise.parts.part import load_catalogue
 
 PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text(encoding="utf-8")

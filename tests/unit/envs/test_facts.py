@@ -12,9 +12,10 @@ import pytest
 
 from groupwise import ConfigError
 from groupwise.envs import Outcome
-from groupwise.envs.kit.facts import FACTS, list_named
+from groupwise.envs.kit.facts import list_named
 from groupwise.envs.plain_records import to_plain_facts
 from groupwise.parts.part import load_catalogue
+from tests.unit.envs.fact_types import ACCEPTS
 
 TELLING = [kind for kind, part in load_catalogue("env").items() if hasattr(part, "writes") and kind != "webshop"]
 """Kinds that tell facts; webshop, which needs the publisher's files, is the storefront's shop."""
@@ -84,7 +85,7 @@ def test_an_environment_tells_what_it_lists_and_nothing_else(kind: str) -> None:
 def test_facts_are_of_their_types_and_pass_through_json(kind: str) -> None:
     for outcome in list_outcomes(kind):
         for name, value in outcome.facts.items():
-            assert FACTS[name].accepts(value), (name, value)
+            assert ACCEPTS[name](value), (name, value)
         assert json.loads(json.dumps(outcome.facts)) == outcome.facts == to_plain_facts(outcome.facts)
 
 
@@ -134,7 +135,7 @@ def test_the_expert_makes_the_gold_calls(kind: str) -> None:
 
 
 def test_every_fact_of_the_table_is_told_by_some_environment() -> None:
-    assert {name for kind in TELLING for name in load_catalogue("env")[kind].writes} == FACTS.keys()  # type: ignore[attr-defined]
+    assert {name for kind in TELLING for name in load_catalogue("env")[kind].writes} == ACCEPTS.keys()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_every_fact_of_the_table_is_told_by_some_environment() -> None:
     ],
 )
 def test_a_value_of_another_type_is_seen(name: str, value: object) -> None:
-    assert not FACTS[name].accepts(value)
+    assert not ACCEPTS[name](value)
 
 
 def test_names_are_found_word_by_word() -> None:
@@ -184,5 +185,5 @@ def test_whatever_is_said_can_be_written_as_facts(kind: str) -> None:
         pytest.skip(str(error))
     for outcome in outcomes:
         facts = to_plain_facts(outcome.facts)
-        assert all(FACTS[name].accepts(value) for name, value in facts.items())
+        assert all(ACCEPTS[name](value) for name, value in facts.items())
         assert len(json.dumps(facts)) < 20_000

@@ -89,7 +89,7 @@ def test_what_a_run_asks_of_it() -> None:
         "sums": Countdown().panel("train")[0].id,
     }
     assert Slot("env").fill(part.config()) == part
-    assert "Member(name='sums', env=Countdown)" in name_of(part)
+    assert "MixtureMember(name='sums', env=Countdown)" in name_of(part)
 
 
 def test_it_is_ours_and_stays_inside_only_where_all_do() -> None:

@@ -9,7 +9,6 @@ from groupwise.credit import AtMost, ByHistory
 from groupwise.credit.filters import Staleness
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.data.records import Task
-from groupwise.envs.kit.facts import FACTS
 from groupwise.envs.kit.panel import PanelFile
 from groupwise.envs.mixture import choose_first_tasks, list_environments
 from groupwise.envs.part_queries import ask_max_steps, ask_panel, check_vocabulary
@@ -66,13 +65,14 @@ def _check_environment_facts(config: RunConfig) -> None:
     measures, known = config.algorithm.measures or (), load_catalogue("env")
     if not all(hasattr(part, "writes") for part in measures):
         return
+    told = {fact for env in known.values() for fact in getattr(env, "writes", ())}
     for environment in list_environments(config.env).values():
         assert isinstance(environment, Part), "a slot is filled by parts"
         if type(environment) not in known.values():
             continue
         written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
         for part in config.algorithm.parts():
-            for fact in sorted(getattr(part, "reads", frozenset()) & FACTS.keys() - written):
+            for fact in sorted((getattr(part, "reads", frozenset()) & told) - written):
                 telling = ", ".join(kind for kind, env in known.items() if fact in getattr(env, "writes", ()))
                 raise ConfigError(
                     f"algorithm: {name_of(part)} reads the fact {fact!r}, which the environment "

@@ -11,24 +11,15 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from groupwise.data.records import Task
-from groupwise.envs.checker.subject import (
-    NONSENSE,
-    Attempt,
-    Comparable,
-    Subject,
-    find_first_difference,
-    iterate_observations,
-    outcome_to_comparable,
-    to_comparable,
-)
-from groupwise.envs.environment import EnvironmentPart, Expert, Forkable, Observation
+from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
 from groupwise.envs.kit.words import split_words
@@ -51,6 +42,174 @@ from groupwise.system.quoted_errors import (
     try_rule,
 )
 
+# The environment under check, and attempts at its tasks by random actions, recorded so that they can be replayed.
+
+EXPERT_SHARE = 0.3
+"""How often a random attempt does what the expert would, so that it also gets somewhere."""
+
+NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
+"""Actions that no environment understands, or should choke on."""
+
+Record = TypeVar("Record", Observation, Outcome)
+Comparable = tuple[object, ...]
+"""What a step showed, in a form that compares by value (a NaN equals itself); state keys have rules of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedAttempt:
+    """A played attempt: the actions, and what they brought."""
+
+    task: Task
+    first: Observation
+    actions: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """Everything that was shown, from the first to the last."""
+        return (self.first, *(outcome.observation for outcome in self.outcomes))
+
+    @property
+    def transcript(self) -> list[Comparable]:
+        """Everything that happened, state keys aside."""
+        return [to_comparable(self.first), *(outcome_to_comparable(outcome) for outcome in self.outcomes)]
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The state keys, made plain as the loop does."""
+        return [to_plain_key(observation.state_key) for observation in self.observations]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedEnvironment:
+    """The environment under check, the tasks it is checked on, and random attempts at them."""
+
+    part: EnvironmentPart
+    tasks: tuple[Task, ...]
+    seed: int
+
+    @cached_property
+    def attempts(self) -> list[RecordedAttempt]:
+        """Two random attempts at each task."""
+        return [
+            self.play_randomly(task, Draws("checker", self.seed, task.id, number))
+            for task in self.tasks
+            for number in range(2)
+        ]
+
+    @cached_property
+    def unrepeatable(self) -> str:
+        """Where an attempt, played again with the same actions, went another way; empty = nowhere."""
+        twin = CheckedEnvironment(part=copy.deepcopy(self.part), tasks=self.tasks, seed=self.seed)
+        for attempt in self.attempts:
+            for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
+                if again.transcript != attempt.transcript:
+                    difference = find_first_difference(again.transcript, attempt.transcript)
+                    return f"task {attempt.task.id}: the same actions gave two transcripts, {difference}"
+        return ""
+
+    def require_repeatable(self) -> None:
+        """Leave a rule that compares attempts, where attempts cannot be compared."""
+        if self.unrepeatable:
+            raise NotTestedError("the environment is not repeatable, so attempts cannot be compared")
+
+    def require_keys(self) -> None:
+        """Leave a rule about keys where there are none, or none that can be compared."""
+        keys = [seen.state_key for _, seen in iterate_observations(self)]
+        if all(key is None for key in keys):
+            raise NotTestedError("every state_key is None: steps are compared by task alone")
+        try:
+            for key in keys:
+                to_plain_key(key)
+        except EnvironmentFault:
+            raise NotTestedError("there are keys that cannot be written, so they cannot be compared") from None
+
+    def play_randomly(self, task: Task, draws: Draws) -> RecordedAttempt:
+        """Play a task by random actions, and now and then the expert's."""
+        environment = self.part.open(task)
+        first = _require_type(environment.observe(), Observation, "observe")
+        actions: list[str] = []
+        outcomes: list[Outcome] = []
+        seen = first
+        while len(actions) < self.part.max_steps and not (outcomes and outcomes[-1].ended):
+            actions.append(self._choose(environment, seen, draws))
+            outcomes.append(_require_type(environment.act(actions[-1]), Outcome, "act"))
+            seen = outcomes[-1].observation
+        return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+
+    def replay(self, task: Task, actions: Sequence[str]) -> RecordedAttempt:
+        """Play a task again by given actions, or as many of them as it takes before it ends."""
+        environment = self.part.open(task)
+        first, outcomes = environment.observe(), list[Outcome]()
+        for action in actions:
+            if outcomes and outcomes[-1].ended:
+                break
+            outcomes.append(environment.act(action))
+        return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+
+    def open_after(self, task: Task, actions: Sequence[str]) -> Environment:
+        """A fresh environment in which some actions were taken."""
+        environment = self.part.open(task)
+        for action in actions:
+            environment.act(action)
+        return environment
+
+    def play_by_expert(self, task: Task) -> Iterator[tuple[str, Outcome]]:
+        """Play a task as its expert says, action by action."""
+        environment = self.part.open(task)
+        for _ in range(self.part.max_steps):
+            action = environment.expert() if isinstance(environment, Expert) else None
+            if action is None:
+                return
+            outcome = environment.act(action)
+            yield action, outcome
+            if outcome.ended:
+                return
+
+    def _choose(self, environment: Environment, seen: Observation, draws: Draws) -> str:
+        by_expert = draws.below(1000) < 1000 * EXPERT_SHARE
+        listed = seen.admissible if isinstance(seen.admissible, tuple | list) else ()
+        if isinstance(environment, Expert) and (by_expert or not listed):
+            action = environment.expert()
+            if isinstance(action, str):
+                return action
+        if listed:
+            return draws.pick(listed)
+        shown = tuple(split_words(f"{seen.goal} {seen.text}")) or NONSENSE
+        return draws.pick(ask_vocabulary(self.part) if has_vocabulary(self.part) else shown)
+
+
+def _require_type(record: object, wanted: type[Record], method: str) -> Record:
+    if not isinstance(record, wanted):
+        raise BrokenRuleError(f"`{method}` returned a {type(record).__name__}; return an {wanted.__name__}")
+    return record
+
+
+def iterate_observations(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, Observation]]:
+    """Everything that was shown in the random attempts, each with its attempt."""
+    return ((attempt, seen) for attempt in subject.attempts for seen in attempt.observations)
+
+
+def to_comparable(observation: Observation) -> Comparable:
+    """What an observation shows, in a form that compares; the state key aside."""
+    return (observation.text, observation.admissible, observation.goal)
+
+
+def outcome_to_comparable(outcome: Outcome) -> Comparable:
+    """What an outcome shows, in a form that compares; the state key aside."""
+    ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
+    return (*to_comparable(outcome.observation), repr(outcome.reward), *ending)
+
+
+def find_first_difference(transcript: Sequence[Comparable], expected: Sequence[Comparable]) -> str:
+    """Where two transcripts part, in words."""
+    for step, (step_shown, step_expected) in enumerate(zip(transcript, expected, strict=False)):
+        if step_shown != step_expected:
+            fields = [(a, b) for a, b in zip(step_shown, step_expected, strict=False) if a != b]
+            return f"after {step} steps: {fields[0][0]!r} and {fields[0][1]!r}"
+    return f"one has {len(transcript)} steps, the other {len(expected)}"
+
+
 # The rules of the conformance suite for environments. Each one's docstring says why it matters, to whoever breaks it.
 #
 # A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotTestedError` where it could not
@@ -61,7 +220,7 @@ MAX_ACTIONS_TRIED = 200
 MIN_STEPS_PER_SECOND = 5
 
 
-def opens_and_plays(subject: Subject) -> str:
+def opens_and_plays(subject: CheckedEnvironment) -> str:
     """The loop relies on `observe` returning an Observation and `act` an Outcome."""
     if not isinstance(subject.part.instruction(), str) or "\n" in subject.part.instruction():
         raise BrokenRuleError("`instruction()` is not one line of text")
@@ -69,7 +228,7 @@ def opens_and_plays(subject: Subject) -> str:
     return f"{len(subject.attempts)} attempts at {len(subject.tasks)} tasks, {steps} steps"
 
 
-def fields_have_their_types(subject: Subject) -> str:
+def fields_have_their_types(subject: CheckedEnvironment) -> str:
     """Everything an environment says is written down and compared: text is text, flags are True or False, listed
     actions a tuple of texts. What cannot be written ends the attempt as a fault.
     """
@@ -87,7 +246,7 @@ def fields_have_their_types(subject: Subject) -> str:
     return f"{sum(len(attempt.outcomes) for attempt in subject.attempts)} outcomes"
 
 
-def is_repeatable(subject: Subject) -> str:
+def is_repeatable(subject: CheckedEnvironment) -> str:
     """Attempts of a group are compared because they face one world. If the same task can begin or go on differently
     after the same actions, credit rewards luck, and no run can be repeated.
     """
@@ -97,7 +256,7 @@ def is_repeatable(subject: Subject) -> str:
     return f"{len(subject.attempts)} attempts played three times"
 
 
-def observe_has_no_effect(subject: Subject) -> str:
+def observe_has_no_effect(subject: CheckedEnvironment) -> str:
     """The loop, the memory and the viewer all look; if looking changes the world, they change the attempt."""
     subject.require_repeatable()
     for attempt in subject.attempts:
@@ -115,7 +274,7 @@ def observe_has_no_effect(subject: Subject) -> str:
     return f"{len(subject.attempts)} attempts with extra observations"
 
 
-def is_isolated(subject: Subject) -> str:
+def is_isolated(subject: CheckedEnvironment) -> str:
     """Many environments live in one process. One that draws from, or seeds, a process-wide generator changes its
     neighbours and the trainer, and a result then depends on who else was running.
     """
@@ -133,7 +292,7 @@ def is_isolated(subject: Subject) -> str:
     return f"{len(attempts)} pairs of environments played in turn"
 
 
-def _moves_process_wide_random(subject: Subject) -> bool:
+def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
     states = random.getstate(), np.random.get_state()
     try:
         # A state that no environment sets: one that reseeds at each opening would not be noticed from its own.
@@ -148,7 +307,9 @@ def _moves_process_wide_random(subject: Subject) -> bool:
         np.random.set_state(states[1])
 
 
-def _play_interleaved(subject: Subject, first: Attempt, second: Attempt) -> tuple[list[Comparable], list[Comparable]]:
+def _play_interleaved(
+    subject: CheckedEnvironment, first: RecordedAttempt, second: RecordedAttempt
+) -> tuple[list[Comparable], list[Comparable]]:
     environments = (subject.part.open(first.task), subject.part.open(second.task))
     transcripts: tuple[list[Comparable], list[Comparable]] = ([], [])
     for environment, transcript in zip(environments, transcripts, strict=True):
@@ -160,7 +321,7 @@ def _play_interleaved(subject: Subject, first: Attempt, second: Attempt) -> tupl
     return transcripts
 
 
-def ends_in_time(subject: Subject) -> str:
+def ends_in_time(subject: CheckedEnvironment) -> str:
     """An attempt that never ends stalls its group. At max_steps an environment is terminated or truncated; the two are
     told apart because a cut-off says nothing about what would have come.
     """
@@ -171,21 +332,18 @@ def ends_in_time(subject: Subject) -> str:
                 f"task {attempt.task.id}: after {limit} steps, max_steps, it is neither terminated nor truncated"
             )
         truncated += attempt.outcomes[-1].truncated
-    if not _ends_when_stalled(subject):
+    # An attempt that gets nowhere ends at the limit too; random attempts may all reach an end before it.
+    environment = subject.part.open(subject.tasks[0])
+    try:
+        ends = any(environment.act(NONSENSE[0]).ended for _ in range(limit))
+    except Exception:  # nonsense has a rule of its own
+        ends = True
+    if not ends:
         raise BrokenRuleError(f"after {limit} actions that it did not understand, max_steps, it goes on")
     return f"{truncated} attempts truncated at {limit} steps, {len(subject.attempts) - truncated} terminated"
 
 
-def _ends_when_stalled(subject: Subject) -> bool:
-    """Whether an attempt that gets nowhere ends at the limit; random attempts may all reach an end before it."""
-    environment = subject.part.open(subject.tasks[0])
-    try:
-        return any(environment.act(NONSENSE[0]).ended for _ in range(subject.part.max_steps))
-    except Exception:  # nonsense has a rule of its own
-        return True
-
-
-def success_is_told_at_the_end(subject: Subject) -> str:
+def success_is_told_at_the_end(subject: CheckedEnvironment) -> str:
     """Evaluation counts successes, not rewards: `success` is None until the attempt ends, then True or False."""
     for attempt in subject.attempts:
         for step, outcome in enumerate(attempt.outcomes):
@@ -201,7 +359,7 @@ def success_is_told_at_the_end(subject: Subject) -> str:
     return f"{successes} of {len(subject.attempts)} random attempts succeeded"
 
 
-def refuses_to_act_after_the_end(subject: Subject) -> str:
+def refuses_to_act_after_the_end(subject: CheckedEnvironment) -> str:
     """A loop that steps finished attempts trains on steps that never counted; an error shows it at once."""
     subject.require_repeatable()
     checked = 0
@@ -220,7 +378,7 @@ def refuses_to_act_after_the_end(subject: Subject) -> str:
     return f"{checked} ended attempts"
 
 
-def admissible_actions_are_accepted(subject: Subject) -> str:
+def admissible_actions_are_accepted(subject: CheckedEnvironment) -> str:
     """An agent that picks from the list must not be punished for it."""
     subject.require_repeatable()
     tried = 0
@@ -239,7 +397,7 @@ def admissible_actions_are_accepted(subject: Subject) -> str:
     return f"{tried} listed actions"
 
 
-def nonsense_is_refused(subject: Subject) -> str:
+def nonsense_is_refused(subject: CheckedEnvironment) -> str:
     """A language model will say anything. What cannot be understood is a step with `accepted` False, and never an
     exception, or one odd sample ends the attempt as an error.
     """
@@ -254,7 +412,7 @@ def nonsense_is_refused(subject: Subject) -> str:
     return f"{len(NONSENSE)} nonsense actions"
 
 
-def rewards_are_finite(subject: Subject) -> str:
+def rewards_are_finite(subject: CheckedEnvironment) -> str:
     """One NaN in a group makes the credit of all its members NaN."""
     rewards = [outcome.reward for attempt in subject.attempts for outcome in attempt.outcomes]
     try:
@@ -266,46 +424,46 @@ def rewards_are_finite(subject: Subject) -> str:
     return f"between {min(plain)} and {max(plain)}"
 
 
-def fork_is_exact(subject: Subject) -> str:
+def fork_is_exact(subject: CheckedEnvironment) -> str:
     """Branching methods compare continuations from one state; a fork that draws other chances is another state."""
-    for attempt in _require_forks(subject):
-        middle = len(attempt.actions) // 2
-        environment = subject.open_after(attempt.task, attempt.actions[:middle])
-        assert isinstance(environment, Forkable)
-        fork = environment.fork()
-        transcript = [outcome_to_comparable(fork.act(action)) for action in attempt.actions[middle:]]
-        if transcript != attempt.transcript[middle + 1 :]:
-            difference = find_first_difference(transcript, attempt.transcript[middle + 1 :])
-            raise BrokenRuleError(f"task {attempt.task.id}: a fork after {middle} steps went another way, {difference}")
+    for attempt, middle, _, fork in _fork_attempts(subject):
+        _expect_the_rest(attempt, middle, fork, f"a fork after {middle} steps went another way")
     return f"{len(subject.attempts)} forks"
 
 
-def fork_is_independent(subject: Subject) -> str:
+def fork_is_independent(subject: CheckedEnvironment) -> str:
     """If a fork shares lists with its original, exploring one branch corrupts the others."""
-    for attempt in _require_forks(subject):
-        middle = len(attempt.actions) // 2
-        environment = subject.open_after(attempt.task, attempt.actions[:middle])
-        assert isinstance(environment, Forkable)
-        before, fork = to_comparable(environment.observe()), environment.fork()
+    for attempt, middle, environment, fork in _fork_attempts(subject):
+        before = to_comparable(environment.observe())
         for action in attempt.actions[middle:]:
             fork.act(action)
         if to_comparable(environment.observe()) != before:
             raise BrokenRuleError(f"task {attempt.task.id}: acting in a fork changed what the original shows")
-        transcript = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
-        if transcript != attempt.transcript[middle + 1 :]:
-            difference = find_first_difference(transcript, attempt.transcript[middle + 1 :])
-            raise BrokenRuleError(f"task {attempt.task.id}: acting in a fork changed the original, {difference}")
+        _expect_the_rest(attempt, middle, environment, "acting in a fork changed the original")
     return f"{len(subject.attempts)} forks"
 
 
-def _require_forks(subject: Subject) -> list[Attempt]:
+def _fork_attempts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, int, Environment, Environment]]:
+    """Each attempt, played up to its middle and forked there."""
     if not isinstance(subject.part.open(subject.tasks[0]), Forkable):
         raise NotTestedError("the environment has no `fork`")
     subject.require_repeatable()
-    return subject.attempts
+    for attempt in subject.attempts:
+        middle = len(attempt.actions) // 2
+        environment = subject.open_after(attempt.task, attempt.actions[:middle])
+        assert isinstance(environment, Forkable)
+        yield attempt, middle, environment, environment.fork()
 
 
-def expert_succeeds(subject: Subject) -> str:
+def _expect_the_rest(attempt: RecordedAttempt, middle: int, environment: Environment, trouble: str) -> None:
+    """Raise where the rest of an attempt goes another way in an environment than it went."""
+    transcript = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
+    if transcript != (expected := attempt.transcript[middle + 1 :]):
+        difference = find_first_difference(transcript, expected)
+        raise BrokenRuleError(f"task {attempt.task.id}: {trouble}, {difference}")
+
+
+def expert_succeeds(subject: CheckedEnvironment) -> str:
     """Warm starts and demonstrations come from the expert; a failed one teaches failure."""
     if not isinstance(subject.part.open(subject.tasks[0]), Expert):
         raise NotTestedError("the environment has no `expert`")
@@ -320,7 +478,7 @@ def expert_succeeds(subject: Subject) -> str:
     return f"{len(lengths)} of {len(lengths)} tasks, in {min(lengths)} to {max(lengths)} steps"
 
 
-def panels_are_disjoint(subject: Subject) -> str:
+def panels_are_disjoint(subject: CheckedEnvironment) -> str:
     """A task in both training and test panels makes the test measure memory."""
     panels = {split: ask_panel(subject.part, split) for split in SPLITS}
     if sum(map(bool, panels.values())) < 2:
@@ -332,7 +490,7 @@ def panels_are_disjoint(subject: Subject) -> str:
     return ", ".join(f"{len(panels[split])} {split}" for split in SPLITS)
 
 
-def panels_are_fixed(subject: Subject) -> str:
+def panels_are_fixed(subject: CheckedEnvironment) -> str:
     """Two results can be compared only if they were measured on the same tasks."""
     for split in SPLITS:
         first = panel_hash(subject.part.panel(split))
@@ -342,7 +500,7 @@ def panels_are_fixed(subject: Subject) -> str:
     return f"test panel {panel_hash(subject.part.panel('test'))[:12]}"
 
 
-def task_ids_come_from_content(subject: Subject) -> str:
+def task_ids_come_from_content(subject: CheckedEnvironment) -> str:
     """Ids join the records of different runs; an id that counts or is random joins the wrong ones."""
     for task in subject.tasks:
         remade = Task.create(env=task.env, split=task.split, seed=task.seed, payload=task.payload)
@@ -353,7 +511,7 @@ def task_ids_come_from_content(subject: Subject) -> str:
     return f"{len(subject.tasks)} ids"
 
 
-def vocabulary_covers_every_word(subject: Subject) -> str:
+def vocabulary_covers_every_word(subject: CheckedEnvironment) -> str:
     """The tiny engine's tokenizer is made from the vocabulary; it cannot read or say a word that is not in it."""
     if not has_vocabulary(subject.part):
         raise NotTestedError("there is no vocabulary(), which only a model made from scratch needs")
@@ -368,7 +526,7 @@ def vocabulary_covers_every_word(subject: Subject) -> str:
     return f"{len(known)} words"
 
 
-def acts_fast_enough(subject: Subject) -> str:
+def acts_fast_enough(subject: CheckedEnvironment) -> str:
     """A model samples a few thousand actions a second at best; a slower world leaves it waiting."""
     steps, started = 0, time.perf_counter()
     while steps == 0 or (time.perf_counter() - started < 0.2 and steps < 5000):
@@ -388,12 +546,10 @@ MIN_COUNTED_STEPS = 5
 """How long an attempt must be before a number that grows with it counts as a counter."""
 MAX_RETURNS_TRIED = 60
 """How many ways there and back are tried; each needs a replay of two steps."""
-WASTED = " after a step that was wasted on an action that is not understood"
-RETURNED = " by a way there and back"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
-def state_key_is_hashable(subject: Subject) -> str:
+def state_key_is_hashable(subject: CheckedEnvironment) -> str:
     """Steps are grouped by their key, so it must work in a dictionary."""
     keys = 0
     for attempt, seen in iterate_observations(subject):
@@ -409,14 +565,16 @@ def state_key_is_hashable(subject: Subject) -> str:
     return f"{keys} keys"
 
 
-def state_key_can_be_written(subject: Subject) -> str:
+def state_key_can_be_written(subject: CheckedEnvironment) -> str:
     """Keys are kept in the journal and sent between processes. One that cannot be written ends its attempt as a fault:
     use text, finite numbers, True, False, None, or tuples of these.
     """
     keys = 0
     for attempt, seen in iterate_observations(subject):
-        if not _is_hashable(seen.state_key):
-            raise NotTestedError("there are keys that are not hashable, which is another rule")
+        try:
+            hash(seen.state_key)
+        except Exception:
+            raise NotTestedError("there are keys that are not hashable, which is another rule") from None
         try:
             keys += to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
@@ -426,7 +584,7 @@ def state_key_can_be_written(subject: Subject) -> str:
     return f"{keys} keys"
 
 
-def state_key_is_equal_for_equal_situations(subject: Subject) -> str:
+def state_key_is_equal_for_equal_situations(subject: CheckedEnvironment) -> str:
     """Step-level credit compares steps with equal keys. A key with an address, a random number or a time in it is
     never equal, and the method silently falls back to comparing whole attempts.
     """
@@ -438,7 +596,7 @@ def state_key_is_equal_for_equal_situations(subject: Subject) -> str:
     return f"{sum(len(attempt.keys) for attempt in subject.attempts)} keys met twice"
 
 
-def _find_unequal_keys(subject: Subject) -> str:
+def _find_unequal_keys(subject: CheckedEnvironment) -> str:
     """Where an attempt, played again, has other keys; empty = nowhere."""
     for attempt in subject.attempts:
         again = subject.replay(attempt.task, attempt.actions)
@@ -448,16 +606,20 @@ def _find_unequal_keys(subject: Subject) -> str:
     return ""
 
 
-def state_key_has_no_counter_or_clock(subject: Subject) -> str:
+def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
     """A step number or a time makes every visit of a situation a new one, so nothing is ever compared."""
     subject.require_keys()
-    _check_clock(subject)
+    for attempt in subject.attempts:
+        for key in attempt.keys:
+            if STAMP.search(str(key)) or any(_is_now(int(run)) for run in re.findall(r"\d{10,20}", str(key))):
+                raise BrokenRuleError(f"task {attempt.task.id}: the key {key!r} contains a time")
     revisits = agreements = 0
-    for way, meetings in (
-        ("", _find_revisits(subject)),
-        (WASTED, _try_detours(subject)),
-        (RETURNED, _try_returns(subject)),
-    ):
+    ways = {
+        "": _find_revisits(subject),
+        " after a step that was wasted on an action that is not understood": _try_detours(subject),
+        " by a way there and back": _try_returns(subject),
+    }
+    for way, meetings in ways.items():
         agreed = sum(meetings)
         if len(meetings) >= MIN_REVISITS and not agreed:
             raise BrokenRuleError(
@@ -473,14 +635,7 @@ def state_key_has_no_counter_or_clock(subject: Subject) -> str:
     raise NotTestedError(f"too few situations came again to tell a counter by: {came}")
 
 
-def _check_clock(subject: Subject) -> None:
-    for attempt in subject.attempts:
-        for key in attempt.keys:
-            if STAMP.search(str(key)) or any(_is_now(int(run)) for run in re.findall(r"\d{10,20}", str(key))):
-                raise BrokenRuleError(f"task {attempt.task.id}: the key {key!r} contains a time")
-
-
-def _find_revisits(subject: Subject) -> list[bool]:
+def _find_revisits(subject: CheckedEnvironment) -> list[bool]:
     """Situations that came again within an attempt: whether each came with a key that it had before."""
     meetings: list[bool] = []
     for attempt in subject.attempts:
@@ -492,7 +647,7 @@ def _find_revisits(subject: Subject) -> list[bool]:
     return meetings
 
 
-def _try_detours(subject: Subject) -> list[bool]:
+def _try_detours(subject: CheckedEnvironment) -> list[bool]:
     """Situations that were reached once more after a step that was wasted: whether each has the key it had without."""
     meetings: list[bool] = []
     if subject.unrepeatable or _find_unequal_keys(subject):  # attempts cannot be compared with one another
@@ -502,18 +657,12 @@ def _try_detours(subject: Subject) -> list[bool]:
             longer = subject.replay(attempt.task, (NONSENSE[0], *attempt.actions))
         except Exception:  # nonsense has a rule of its own
             continue
-        pairs = zip(
-            zip(attempt.observations, attempt.keys, strict=True),
-            zip(longer.observations[1:], longer.keys[1:], strict=True),
-            strict=False,
-        )
-        meetings += [
-            key == later for (seen, key), (again, later) in pairs if to_comparable(seen) == to_comparable(again)
-        ]
+        pairs = zip(attempt.observations, attempt.keys, longer.observations[1:], longer.keys[1:], strict=False)
+        meetings += [key == later for seen, key, again, later in pairs if to_comparable(seen) == to_comparable(again)]
     return meetings
 
 
-def _try_returns(subject: Subject) -> list[bool]:
+def _try_returns(subject: CheckedEnvironment) -> list[bool]:
     """Situations that two accepted actions led away from and back to: whether each has the key it had."""
     meetings: list[bool] = []
     tried = 0
@@ -529,14 +678,6 @@ def _try_returns(subject: Subject) -> list[bool]:
                 if to_comparable(home.observations[-1]) == to_comparable(first.first) and not home.outcomes[-1].ended:
                     meetings.append(home.keys[-1] == home.keys[0])
     return meetings
-
-
-def _is_hashable(key: object) -> bool:
-    try:
-        hash(key)
-    except Exception:
-        return False
-    return True
 
 
 def _is_now(number: int) -> bool:
@@ -555,7 +696,7 @@ def _is_counter(keys: list[Hashable]) -> bool:
     )
 
 
-Rule = Callable[[Subject], str]
+Rule = Callable[[CheckedEnvironment], str]
 """A named promise of an environment."""
 NUM_TASKS = 12
 """How many training tasks are played unless it is said."""
@@ -599,7 +740,7 @@ def check_environment(
         seed: For the choice of tasks and of actions.
     """
     results: list[RuleResult] = []
-    subject = cache(lambda: Subject(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed))
+    subject = cache(lambda: CheckedEnvironment(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed))
     for rule in RULES:
         if results and results[0].status == "broken":
             results.append(describe_result(rule, "not tested", "the environment could not be played"))

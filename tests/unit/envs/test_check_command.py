@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from groupwise import ConfigError
 from groupwise.cli.main import app, main
-from groupwise.envs.checker.rules import RULES
+from groupwise.envs.checker import RULES
 
 BROKEN = """
 from tests.unit.envs.corridor import Corridor, CorridorPart
