@@ -14,8 +14,7 @@ pytest.importorskip("torch")
 
 from groupwise.learner.protocol import hash_weights
 from groupwise.store.journal import Alarm, Update
-from groupwise.training.alarm_watch import is_finished
-from groupwise.training.alarms import AlarmsConfig
+from groupwise.training.alarms import AlarmsConfig, is_finished
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loop import train
 from groupwise.training.observer import RunObserver

@@ -13,7 +13,7 @@ from groupwise.data.records import Trajectory
 from groupwise.learner.protocol import hash_weights
 from groupwise.rollout import Flat
 from groupwise.system.errors import EnvironmentFault, RecordError, TrainingError
-from groupwise.training.collect import rounds
+from groupwise.training.collect import collect as rounds
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run

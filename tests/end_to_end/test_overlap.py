@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from groupwise.store.attempt_index import PastAttempts
 from groupwise.store.journal import Journal
 from groupwise.system.errors import TrainingError
-from groupwise.training.collect import rounds
+from groupwise.training.collect import collect as rounds
 from groupwise.training.config.run_file import load_run
 from groupwise.training.observer import RunObserver
 from tests.end_to_end.overlapping_runs import KINDS, UPDATES, describe_end, make_config, play, read_versions

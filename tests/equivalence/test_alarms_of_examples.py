@@ -17,8 +17,7 @@ pytest.importorskip("torch")
 
 from benchmarks.example_metrics import digest_file
 from groupwise.store.journal import Alarm
-from groupwise.training.alarm_watch import list_raised
-from groupwise.training.alarms import AlarmsConfig, RunHistory
+from groupwise.training.alarms import AlarmsConfig, RunHistory, list_raised
 from groupwise.training.config.run_file import load_run
 from groupwise.training.evaluation.summary import RunVerdict, make_verdict
 from tests.equivalence.example_runs import EXAMPLES, FILES, name_of

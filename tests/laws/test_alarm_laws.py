@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.store.journal import Alarm
-from groupwise.training.alarm_watch import list_raised
 from groupwise.training.alarms import (
     AlarmRule,
     AlarmsConfig,
@@ -21,6 +20,7 @@ from groupwise.training.alarms import (
     NoSignal,
     RunHistory,
     SamplerGap,
+    list_raised,
 )
 
 AMOUNTS = {

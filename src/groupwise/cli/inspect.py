@@ -66,9 +66,8 @@ from groupwise.report.rescue import (
     rescue_of,
 )
 from groupwise.system.errors import ConfigError
-from groupwise.training.differences import compare_runs
 from groupwise.training.evaluation.summary import PanelScore, describe_when
-from groupwise.training.run_reader import RunFolder
+from groupwise.training.run_reader import RunFolder, compare_runs
 
 PLUS, MINUS = "bright_blue", "dark_orange"
 STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"

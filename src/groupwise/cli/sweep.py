@@ -105,7 +105,7 @@ def _choose_threads(num_runs: int) -> int:
 
 
 def _is_finished(plan: SweepPlan, run: PlannedRun) -> bool:
-    from groupwise.training.alarm_watch import is_finished
+    from groupwise.training.alarms import is_finished
 
     return RunPaths(run.folder).holds_run() and is_finished(run.folder, plan.load_config(run))
 

@@ -42,7 +42,7 @@ def train(
     if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
-    from groupwise.training.alarm_watch import is_finished
+    from groupwise.training.alarms import is_finished
     from groupwise.training.config.checks import list_notices
     from groupwise.training.open_run import follow_run, is_follower, open_run
 
@@ -87,7 +87,7 @@ def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
 
 def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
     """End with a status of its own where an alarm ended the run before its last update, and say how it goes on."""
-    from groupwise.training.alarm_watch import describe_going_on, find_stop
+    from groupwise.training.alarms import describe_going_on, find_stop
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         last = max(journal.last_number(), 0)
@@ -100,7 +100,7 @@ def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
 
 def _describe_early_end(folder: Path, config: RunConfig) -> str:
     """Why a run ended before its last update, in words; nothing where it did not, or where an alarm ended it."""
-    from groupwise.training.alarm_watch import find_best_number, is_out_of_patience
+    from groupwise.training.alarms import find_best_number, is_out_of_patience
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         last, rows = journal.last_number(), journal.evaluations()

@@ -24,7 +24,7 @@ from groupwise.store.checkpoint_files import (
 from groupwise.store.run_folder import STATE, RunPaths, name_checkpoint
 from groupwise.system.errors import ConfigError, FileError, TrainingError
 from groupwise.system.text import quote_line
-from groupwise.training.alarm_watch import find_best_number
+from groupwise.training.alarms import find_best_number
 from groupwise.training.changed_settings import (
     check_changes,
     check_moved,

@@ -18,7 +18,7 @@ from groupwise.system.errors import ConfigError, FileError
 from groupwise.system.json_text import to_json
 from groupwise.system.secrets import redact
 from groupwise.system.text import quote_line
-from groupwise.training.alarm_watch import find_best_number
+from groupwise.training.alarms import find_best_number
 from groupwise.training.config.run_config import EvaluationConfig
 from groupwise.training.evaluation.summary import Evaluation, group_rows
 from groupwise.training.run_reader import RunFolder
@@ -32,11 +32,9 @@ class Exported:
     """What was written."""
 
     folder: Path
-    """Where."""
     update: int
     """After which update the policy is."""
     is_adapter: bool
-    """Whether it is an adapter alone."""
 
 
 def export_run(

@@ -12,7 +12,7 @@ from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Update
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.system.secrets import check_no_secret
-from groupwise.training.alarm_watch import RunWatch
+from groupwise.training.alarms import RunWatch
 from groupwise.training.checkpoints import keep_evaluated, remove_others, resume_run, save_run
 from groupwise.training.collect.ahead import PlayedNow, open_source
 from groupwise.training.evaluation.evaluate import evaluate_run
@@ -85,7 +85,7 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
         run.lock.release()
 
 
-def _make_due(run: Run, done: int | None, observer: RunObserver) -> Iterator[Update]:
+def _make_due(run: Run, done: int | None, observer: ObserverList) -> Iterator[Update]:
     """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
     config, watch = run.config, RunWatch(run, observer)
     if done is None:

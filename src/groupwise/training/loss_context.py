@@ -39,7 +39,6 @@ class LossContext:
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     """The columns that the loss declares, by name (N each)."""
     channels: Mapping[str, FloatArray] = field(default_factory=dict)
-    """Further credit, by name (N each)."""
     pairs: tuple[Pair, ...] = ()
     """Which trajectories are held against each other, by their numbers in the update."""
 

@@ -59,14 +59,6 @@ def check_observers(observers: Sequence[RunObserver]) -> None:
             raise ConfigError(f"observers has {name}, which cannot be told anything ({fault}); {advice}")
 
 
-def has_handler(observer: RunObserver, event: str) -> bool:
-    """Whether an observer, or any of several, does something about an event, such as `on_alarm`."""
-    if isinstance(observer, ObserverList):
-        return any(has_handler(single, event) for single in observer.observers)
-    handler = getattr(observer, event)
-    return getattr(handler, "__func__", handler) is not getattr(RunObserver, event)
-
-
 class ObserverList(RunObserver):
     """Several observers, told one after the other."""
 
@@ -93,6 +85,12 @@ class ObserverList(RunObserver):
 
     def on_alarm(self, alarm: Alarm) -> None:
         self._tell(lambda observer: observer.on_alarm(alarm))
+
+    def hears(self, event: str) -> bool:
+        """Whether any of them does something about an event, such as `on_alarm`."""
+        handlers = [getattr(observer, event) for observer in self.observers]
+        ours = getattr(RunObserver, event)
+        return any(getattr(handler, "__func__", handler) is not ours for handler in handlers)
 
     def _tell(self, call: Callable[[RunObserver], None]) -> None:
         """Tell all of them, then raise what the first one raised; an interruption does not wait."""

@@ -40,9 +40,7 @@ class StartedPart:
     path: str
     """Where it stands in the run's settings."""
     kind: str
-    """What a run file calls it."""
     state: PartState
-    """What it keeps between updates."""
 
     @property
     def where(self) -> str:

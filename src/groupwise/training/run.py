@@ -87,35 +87,23 @@ class Run:
     """A run that is open: its settings, and everything that the loop works with."""
 
     config: RunConfig
-    """The run's settings."""
     folder: Path
-    """Where everything that the run writes goes."""
     lock: RunLock
-    """The right to write into the folder."""
     tokenizer: Any
-    """The model's tokenizer."""
     learner: Learner
-    """Owns the weights and changes them."""
     engine: Engine
     """Samples responses with a copy of the weights."""
     weight_transfer: WeightTransfer
-    """How weights come from the learner to the engine."""
     prompter: Prompter
-    """Makes prompts of observations."""
     host: Host
-    """Where the environments run."""
     journal: Journal
-    """Where every update is written down."""
     canary: Canary
     """Compares engine and learner after each hand-over of weights."""
     tasks: Sequence[Task]
-    """The training panel."""
     curriculum: LiveCurriculum
-    """Which task comes next."""
     judge: LiveJudge | None
     """Whom measures ask, with the record of what was said; None = nobody."""
     part_states: PartStates
-    """The states of stateful parts, by path."""
     panels: Mapping[str, str]
     """Hash of each panel that is trained or evaluated on, by split."""
     drawn_tasks: DrawnTasks = field(default_factory=DrawnTasks)

@@ -24,9 +24,7 @@ class TokensOfStep:
     """The credit of one step's sampled tokens, and which of them train."""
 
     values: tuple[float, ...]
-    """Credit of each token."""
     trains: tuple[bool, ...]
-    """Whether each token trains."""
     spans: tuple[int, ...] | None = None
     """Span of each token; None = not told."""
 
@@ -36,17 +34,14 @@ class CreditedBatch:
     """The trajectories of an update with the credit of their steps: first the fresh ones, then the recalled."""
 
     trajectories: Sequence[Trajectory]
-    """All that take part."""
     num_fresh: int
     """How many of them were sampled in this update; the others were recalled."""
     version: int
     """The learner's when credit was given; at lag 0 the one that sampled the fresh ones."""
     states: Sequence[StateBefore] = ()
-    """What the stateful parts began the update with."""
     values: FloatArray
     """Credit of every step, in the order of the steps."""
     compared: BoolArray
-    """Whether the step was compared with anybody."""
     keep: BoolArray
     """Whether it may train."""
     own_rollout_only: BoolArray | None
@@ -54,7 +49,6 @@ class CreditedBatch:
     unearned: BoolArray
     """Whether it belongs to a task at which nobody earned anything."""
     context: LossContext = field(default_factory=LossContext)
-    """What the loss is handed beside credit."""
     logps_now: Mapping[int, Sequence[tuple[float, ...]]] = field(default_factory=dict)
     """By place among the trajectories, the log-probs that the tokens of their steps are measured against, where these
     are not the ones they were sampled with."""

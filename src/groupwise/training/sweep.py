@@ -31,7 +31,7 @@ from groupwise.system.json_text import to_json
 from groupwise.system.text import quote_line
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import Tell, load_run, parse_setting
-from groupwise.training.differences import find_setting_differences
+from groupwise.training.run_reader import find_setting_differences
 
 RESULTS = "results.json"
 SCHEMA = 1
@@ -45,7 +45,6 @@ class Arm:
     """Settings that all runs of an arm share."""
 
     name: str
-    """What it is called, and its folder."""
     choices: Mapping[str, str]
     """What the command line chose for it, by the setting's path."""
     settings: Mapping[str, Any]
@@ -57,11 +56,8 @@ class PlannedRun:
     """One run of a sweep."""
 
     arm: str
-    """The arm that it belongs to."""
     seed: int
-    """Its seed."""
     folder: Path
-    """Where it is, or will be."""
 
     @property
     def name(self) -> str:
@@ -83,9 +79,7 @@ class SweepPlan:
     threads: int
     """Threads of a run whose file does not say; the same on every machine, since it can change the last digits."""
     seeds: tuple[int, ...]
-    """The seeds of every arm."""
     arms: tuple[Arm, ...]
-    """The arms."""
 
     def list_runs(self, folder: Path) -> list[PlannedRun]:
         """Every run, first all arms with the first seed: a sweep that is stopped can be compared as far as it is."""
@@ -361,7 +355,6 @@ class Machine:
     """What a machine has to give."""
 
     cores: int
-    """Cores that nobody else uses."""
     memory: float | None
     """Free bytes; None = the system does not say."""
     gpus: Sequence[float]
@@ -373,7 +366,6 @@ class RunNeeds:
     """What one run takes, the largest of a sweep."""
 
     threads: int
-    """Threads that it computes with."""
     memory: float
     """Bytes of weights, gradients, optimiser and activations, on a GPU where there is one."""
     alone_because: str = ""

@@ -71,11 +71,8 @@ class Client:
     """A live tracker that hands everything on to a dashboard's own client."""
 
     run_id: str
-    """What the dashboard calls the run."""
     log: Callable[[int, Mapping[str, float]], None]
-    """Hands the metrics of an update over."""
     finish: Callable[[], None]
-    """Waits until everything is sent."""
 
 
 class Csv(Part, slot="tracker"):

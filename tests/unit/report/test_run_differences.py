@@ -6,8 +6,13 @@ from pathlib import Path
 
 from groupwise.parts.part import flatten_settings
 from groupwise.store.journal import Journal
-from groupwise.training.differences import MetricDifference, SettingDifference, compare_runs, find_setting_differences
-from groupwise.training.run_reader import RunFolder
+from groupwise.training.run_reader import (
+    MetricDifference,
+    RunFolder,
+    SettingDifference,
+    compare_runs,
+    find_setting_differences,
+)
 from tests.unit.report.run_folders import play_panel, write_run
 
 

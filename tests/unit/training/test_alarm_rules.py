@@ -9,7 +9,6 @@ import pytest
 
 from groupwise.store.journal import SettingChange
 from groupwise.system.errors import ConfigError
-from groupwise.training.alarm_watch import list_raised
 from groupwise.training.alarms import (
     AlarmRule,
     AlarmsConfig,
@@ -24,6 +23,7 @@ from groupwise.training.alarms import (
     RunHistory,
     SamplerGap,
     Truncated,
+    list_raised,
 )
 from groupwise.training.evaluation.summary import RunVerdict, make_verdict
 from tests.unit.evaluations import make_evaluated

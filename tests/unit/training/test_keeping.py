@@ -14,7 +14,7 @@ from groupwise.learner.protocol import hash_weights
 from groupwise.store.checkpoint_files import read_state
 from groupwise.store.run_folder import RunPaths
 from groupwise.training import loop
-from groupwise.training.alarm_watch import find_best_number, is_finished, is_out_of_patience
+from groupwise.training.alarms import find_best_number, is_finished, is_out_of_patience
 from groupwise.training.config.run_config import CheckpointsConfig, EvaluationConfig, RunConfig
 from groupwise.training.doctor.doctor import estimate_sizes
 from groupwise.training.evaluation.summary import Evaluation

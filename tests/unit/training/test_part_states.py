@@ -20,8 +20,7 @@ from groupwise.report.derived_credit import DerivedCredit, derive_credit, read_r
 from groupwise.rollout import Flat, TopUp
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import TrainingError
-from groupwise.training.collect.collect import prepare_update
-from groupwise.training.collect.rounds import play_rounds
+from groupwise.training.collect.collect import play_rounds, prepare_update
 from groupwise.training.config.run_config import RolloutConfig, RunConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from groupwise.rollout.episodes import Player
 from groupwise.training.collect import ahead as playing_thread
 from groupwise.training.collect.ahead import PlayingThread, stop_playing
-from groupwise.training.collect.rounds import PlayedRounds
+from groupwise.training.collect.collect import PlayedRounds
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_run
 

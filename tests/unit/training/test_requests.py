@@ -15,8 +15,7 @@ from groupwise import ConfigError, Origin, Task, Trajectory, methods
 from groupwise.engines.engine import Request
 from groupwise.rollout.plans import AttemptRequest, PlanTools, Played
 from groupwise.store.journal import Update
-from groupwise.training.collect.collect import UpdateAttempts, collect_update
-from groupwise.training.collect.rounds import MAX_ROUNDS
+from groupwise.training.collect.collect import MAX_ROUNDS, UpdateAttempts, collect_update
 from groupwise.training.loop import train
 from groupwise.training.run import Run
 from groupwise.training.samples import credit_batch, make_samples
@@ -163,7 +162,7 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
         steps = (replace(trajectory.steps[0], reward=amount), *trajectory.steps[1:])
         return replace(trajectory, steps=steps, scores={"return": amount, "success": amount})
 
-    monkeypatch.setattr("groupwise.training.collect.rounds.score_trajectory", earn)
+    monkeypatch.setattr("groupwise.training.collect.collect.score_trajectory", earn)
 
 
 def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +299,7 @@ def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
 def test_a_plan_that_does_not_make_an_update_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], said: str
 ) -> None:
-    monkeypatch.setattr("groupwise.training.collect.rounds.MAX_ROUNDS", 3)
+    monkeypatch.setattr("groupwise.training.collect.collect.MAX_ROUNDS", 3)
     with pytest.raises(ConfigError) as raised:
         collect_update(open_planned_run(tmp_path, ask), 1)
     assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)

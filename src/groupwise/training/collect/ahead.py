@@ -17,9 +17,8 @@ from groupwise.credit.filters import Staleness
 from groupwise.rollout.episodes import Player, StopSignal
 from groupwise.store.journal_file import report_damage
 from groupwise.system.errors import TrainingError
-from groupwise.training.collect.collect import UpdateAttempts, collect_update, prepare_update
+from groupwise.training.collect.collect import PlayedRounds, UpdateAttempts, collect_update, play_rounds, prepare_update
 from groupwise.training.collect.pending import read_pending
-from groupwise.training.collect.rounds import PlayedRounds, play_rounds
 from groupwise.training.config.run_config import RunConfig, lacks_correction
 from groupwise.training.observer import Stopwatch
 from groupwise.training.open_run import open_run_host

@@ -43,11 +43,8 @@ class CheckResult:
     """One check of the self-test."""
 
     name: str
-    """What was checked."""
     finding: str
-    """What came out."""
     ok: bool
-    """Whether it is as it should be."""
 
 
 def self_test() -> Iterator[CheckResult]:
@@ -171,19 +168,15 @@ class Sizes:
     """What a run takes."""
 
     attempts: int
-    """Attempts of an update."""
     tokens: int
     """Most tokens sampled in an update: every attempt as long as the limits allow."""
     parameters: int
     """Weights of the model, without those of an adapter."""
     trained: int
-    """Weights that train."""
     memory: RunMemory
-    """Bytes that it holds, by part and stage."""
     checkpoint: float
     """Bytes of one checkpoint."""
     checkpoints: int
-    """Checkpoints that are there at a time."""
 
 
 def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Sizes:

@@ -12,13 +12,11 @@ class Gpu:
     """A CUDA device."""
 
     name: str
-    """What the driver calls it, such as NVIDIA H200."""
     free: float
     """Free bytes."""
     memory: float
     """All bytes."""
     has_bfloat16: bool
-    """Whether it computes in bfloat16."""
 
 
 def count_threads() -> int:

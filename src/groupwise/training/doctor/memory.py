@@ -50,7 +50,6 @@ class RunMemory:
     """
 
     parts: Mapping[str, float]
-    """Bytes by part."""
     is_rehearsed: bool
     """Whether attempts were played to find out how long prompts become; otherwise they are as long as they may be."""
     has_gradients_to_add: bool = False

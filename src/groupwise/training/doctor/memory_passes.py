@@ -36,7 +36,6 @@ class MicroBatchShape:
     """How large a micro-batch is."""
 
     tokens: int
-    """Tokens that are computed."""
     predicting: int
     """Those that predict a token that trains."""
     keys: int
@@ -234,13 +233,10 @@ class Rehearsal:
     """What attempts of an update come to."""
 
     longest: int
-    """Tokens of the longest prompt with its response."""
     read: int
     """Most tokens that the engine reads before it samples on, over all attempts of an update."""
     micro_batch: MicroBatchShape
-    """The largest micro-batch that they make."""
     num_micro_batches: int
-    """How many they make."""
     is_played: bool = True
     """Whether attempts were played; otherwise prompts are taken to be as long as the model reads."""
 

@@ -51,19 +51,14 @@ class PreviewedStep:
     prompt: AttributedIds
     """The ids that a model would read, each with where it comes from."""
     prompt_texts: tuple[str, ...]
-    """What each of them says."""
     response_ids: tuple[int, ...]
     """The sample response; nothing where nobody knows what to say."""
     response_texts: tuple[str, ...]
-    """What each of them says."""
     said_by: str
     """Who says so: given, expert, possible action, or why nobody does."""
     action: str
-    """What the action rule read out of it."""
     well_formed: bool
-    """Whether it has the form that was asked for."""
     accepted: bool
-    """Whether the environment carried the action out."""
     is_cut: bool
     """Whether it is longer than `rollout.max_tokens`."""
 
@@ -73,13 +68,10 @@ class PreviewedAttempt:
     """The first steps of an attempt at a task."""
 
     task: str
-    """The task's id."""
     goal: str
     """What it asks for; empty where the observation says it all."""
     steps: tuple[PreviewedStep, ...]
-    """Its steps."""
     error: str
-    """What went wrong in the environment; empty = nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +83,6 @@ class RunPreview:
     readings: tuple[Reading, ...]
     """What the action rule reads out of sample responses to the first prompt."""
     costs: UpdateCosts
-    """What an update takes."""
     notes: tuple[str, ...]
     """What is worth a look, a sentence each."""
 
@@ -274,15 +265,12 @@ class Reading:
     """A response, and what came of it at the first step of a task."""
 
     sample: str
-    """What the response is an example of."""
     response: str
-    """What it says, as the rule is handed it."""
     action: str
     """What the rule read, which is sent to the environment."""
     verdict: Literal["valid", "malformed", "refused", "fault"]
     """Malformed: it has not the form that was asked for; refused: it has, and the environment did not accept it."""
     fault: str = ""
-    """What the environment raised, if it did."""
     is_cut: bool = False
     """Whether it was cut off at the most tokens that a response may have."""
 
@@ -466,7 +454,6 @@ class UpdateCosts:
     """What an update takes, about."""
 
     attempts: int
-    """Attempts of an update."""
     max_steps: int
     """Most steps that one of them may have; each is taken to have all that it may."""
     sampled_tokens: int
@@ -478,15 +465,11 @@ class UpdateCosts:
     context: int | None
     """Positions of the model; None = it does not say."""
     parameters: int
-    """Weights of the model."""
     trained: int
-    """Weights that train."""
     memory: float
-    """Bytes of memory."""
     seconds: float
     """Seconds of the arithmetic alone of an update of such attempts, on this machine."""
     updates: int
-    """Updates of the run."""
 
 
 def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context: int | None) -> UpdateCosts:
