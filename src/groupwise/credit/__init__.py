@@ -74,7 +74,7 @@ from groupwise.credit.scales import (
     MedianAbsoluteDeviation,
     NoScale,
 )
-from groupwise.credit.scoring import ReferenceKl, score_trajectory, shape_group
+from groupwise.credit.scoring import ReferenceKl, check_recorded, score_trajectory, shape_group
 from groupwise.credit.signals import (
     AbovePrior,
     Centred,

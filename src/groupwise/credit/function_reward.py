@@ -100,7 +100,7 @@ class FunctionReward(Part, slot="reward"):
         return self.pay(trajectory, [step.action or "" for step in trajectory.steps])
 
     def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
-        where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: reward {self.function!r}"
+        where = f"{trajectory.describe()}: reward {self.function!r}"
         function = load_function("reward", self.function)
         takes = find_signature(function, self.function)
         try:

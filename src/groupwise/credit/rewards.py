@@ -77,7 +77,7 @@ class OutcomeReward(Part, slot="reward"):
             return pay_last(trajectory, 0.0)
         if "success" not in trajectory.scores:
             raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the environment did not say whether the "
+                f"{trajectory.describe()}: the environment did not say whether the "
                 "task was solved, which reward 'outcome' reads; set `Outcome.success` when an attempt ends, or use "
                 "reward 'environment'"
             )
@@ -295,7 +295,7 @@ class LadderReward(Part, slot="reward"):
         levels = facts[self.levels]
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 0:
             raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the fact {self.levels!r} is {levels!r}, "
+                f"{trajectory.describe()}: the fact {self.levels!r} is {levels!r}, "
                 "but reward 'ladder' counts matched levels with it; let the environment give a number from 0"
             )
         return pay_last(trajectory, 1.0 if facts.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])

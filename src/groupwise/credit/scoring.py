@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from groupwise.credit.rewards import ReadsResponses, Reward
 from groupwise.data.column_checks import LARGEST_REWARD
@@ -36,7 +36,7 @@ def score_trajectory(
     steps = trajectory.steps
     if trajectory.outcome is not None:
         raise RecordError(
-            f"{_name_attempt(trajectory)}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
+            f"{trajectory.describe()}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
             "the rewards of its steps; leave the outcome out, or the rewards"
         )
     _check_amounts(trajectory, [step.reward for step in steps], "the environment's own reward")
@@ -54,7 +54,7 @@ def score_trajectory(
             amounts = list(map(float, part(trajectory)))
         if len(amounts) != len(steps):
             raise RecordError(
-                f"{_name_attempt(trajectory)}: reward {kind!r} gave {len(amounts)} numbers for {len(steps)} steps; "
+                f"{trajectory.describe()}: reward {kind!r} gave {len(amounts)} numbers for {len(steps)} steps; "
                 "give one per step"
             )
         _check_amounts(trajectory, amounts, f"reward {kind!r}")
@@ -83,13 +83,20 @@ def _check_amounts(trajectory: Trajectory, amounts: Sequence[float], what: str) 
     for step, amount in zip(trajectory.steps, amounts, strict=True):
         if not abs(amount) <= LARGEST_REWARD:
             raise RecordError(
-                f"{_name_attempt(trajectory)}, step {step.index}: {what} is {amount}; rewards are finite and at most "
+                f"{trajectory.describe()}, step {step.index}: {what} is {amount}; rewards are finite and at most "
                 f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
             )
 
 
-def _name_attempt(trajectory: Trajectory) -> str:
-    return f"task {trajectory.task.id!r}, attempt {trajectory.attempt}"
+def check_recorded(trajectory: Trajectory, name: Literal["logp_behaviour", "entropy"], why: str) -> None:
+    """Refuse an attempt of whose sampled tokens the engine did not report log-probs, or entropies."""
+    for step in trajectory.steps:
+        if len(getattr(step, name)) != len(step.response_ids):
+            words = "entropies" if name == "entropy" else "log-probs"
+            raise RecordError(
+                f"{trajectory.describe()}, step {step.index}: the {words} of its sampled tokens were not recorded, "
+                f"{why}; use an engine that reports them"
+            )
 
 
 def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:
@@ -100,7 +107,7 @@ def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[
             steps = trajectory.steps
             if len(amounts) != len(steps) or not all(map(math.isfinite, amounts)):
                 raise RecordError(
-                    f"{_name_attempt(trajectory)}: shaper {name_of(shaper)} gave {amounts!r} for {len(steps)} steps; "
+                    f"{trajectory.describe()}: shaper {name_of(shaper)} gave {amounts!r} for {len(steps)} steps; "
                     "give one finite number per step"
                 )
             if any(amounts):
@@ -133,23 +140,21 @@ class ReferenceKl(Part, slot="shaper"):
     """What a nat of divergence costs."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
-        return [
-            (0.0,) * len(trajectory.steps)
-            if trajectory.off_policy
-            else tuple(-self.weight * self._measure_divergence(trajectory, step) for step in trajectory.steps)
-            for trajectory in group
-        ]
+        amounts: list[tuple[float, ...]] = []
+        for trajectory in group:
+            if trajectory.off_policy:
+                amounts.append((0.0,) * len(trajectory.steps))
+                continue
+            check_recorded(trajectory, "logp_behaviour", "which the shaper reference_kl reads")
+            amounts.append(
+                tuple(-self.weight * self._measure_divergence(trajectory, step) for step in trajectory.steps)
+            )
+        return amounts
 
     def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
-        where = f"{_name_attempt(trajectory)}, step {step.index}"
         if REFERENCE_LOGP not in step.facts:
             raise RecordError(
-                f"{where}: it has no fact {REFERENCE_LOGP!r}, which the shaper reference_kl reads; add "
-                'measures = ["reference_score"] to [algorithm]'
-            )
-        if len(step.logp_behaviour) != len(step.response_ids):
-            raise RecordError(
-                f"{where}: the log-probs of its sampled tokens were not recorded, which the shaper reference_kl reads; "
-                "use an engine that reports them"
+                f"{trajectory.describe()}, step {step.index}: it has no fact {REFERENCE_LOGP!r}, which the shaper "
+                'reference_kl reads; add measures = ["reference_score"] to [algorithm]'
             )
         return math.fsum(step.logp_behaviour) - float(step.facts[REFERENCE_LOGP])

@@ -201,6 +201,10 @@ class Trajectory:
     error: str | None = None
     """What failed, where `stop` is error or timeout; or why a verifier gave no verdict."""
 
+    def describe(self) -> str:
+        """Name the attempt in words, for messages."""
+        return f"task {self.task.id!r}, attempt {self.attempt}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetAside:

@@ -7,10 +7,10 @@ from groupwise.losses.corrections import Mask, OffPolicyMask, Reject, Truncate
 from groupwise.losses.pairs import (
     AllPairs,
     BestAgainstWorst,
+    PairLoss,
     PairSums,
     PairTerms,
     PerPair,
-    measure_pairs,
     share_of_pairs,
     softplus,
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from groupwise.data.samples import Pair, Totals, compare_returns, differ
 from groupwise.data.step_table import StepTable
-from groupwise.losses.policy_loss import Tally
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses.policy_loss import LossResult, Tally
+from groupwise.losses.token_columns import TokenColumns, Unit
 from groupwise.parts.part import Part
 
 if TYPE_CHECKING:
@@ -124,6 +124,38 @@ def measure_pairs(summary: PairSums, columns: TokenColumns, totals: Totals) -> d
     gap_P = PairTerms.of(totals, mean_M).contrast(mean_M)
     measured = {"pair_gap": gap_P, "pair_accuracy": (gap_P > 0).to(gap_P)}
     return {f"loss/{name}": Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
+
+
+class PairLoss(Part):
+    """A loss over pairs: a first pass that sums up what each member said, then the sum of weight x loss of each pair.
+
+    A pair is not in one micro-batch, so the first pass finds its sums; the gradient is then a sum over samples.
+    """
+
+    unit: ClassVar[Unit] = "sample"
+
+    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
+        columns = columns.select_trained().use_sampler_logps()
+        return PairSums.of(columns, totals, logp=columns.logp, **self.list_sums(columns))
+
+    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
+        columns = columns.select_trained()
+        pairs = PairTerms.of(totals, columns.logp.detach(), self.choose_divisor())
+        loss = share_of_pairs(
+            lambda logp_M: (pairs.weight * self.lose(logp_M, summary, pairs)).sum(), summary, columns, totals
+        )
+        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
+
+    def list_sums(self, columns: TokenColumns) -> dict[str, Tensor]:
+        """What is summed up beside log-probs (T each)."""
+        return {}
+
+    def choose_divisor(self) -> PerPair:
+        return "weight"
+
+    def lose(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
+        """The loss of each pair (P), given the sum of each member's log-probs (M)."""
+        raise NotImplementedError
 
 
 def softplus(value_P: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class Kl(Part, slot="penalty"):
         if self.gradient == "straight_through":
             return value_T.detach() + (k2_T - k2_T.detach())
         if self.gradient == "unbiased":
-            return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp() * value_T
+            return columns.log_ratio(self.clamp).exp() * value_T
         return value_T
 
 
@@ -99,8 +99,7 @@ class EntropyShare(Part, slot="penalty"):
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        change_T = (columns.logp - columns.require(OLD_LOGP)).detach()
-        importance_T = change_T.clamp(-self.clamp, self.clamp).exp()
+        importance_T = columns.log_ratio(self.clamp).detach().exp()
         return -columns.column("entropy_share") * importance_T * columns.require(ENTROPY)
 
 
@@ -121,7 +120,7 @@ class SquaredChange(Part, slot="penalty"):
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).square()
+        return columns.log_ratio(self.clamp).square()
 
 
 class SquaredDrift(Part, slot="penalty"):
@@ -143,7 +142,7 @@ class SquaredDrift(Part, slot="penalty"):
     """Largest log-ratio of a token, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        change_T = (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp)
+        change_T = columns.log_ratio(self.clamp)
         answers = columns.units(self.unit)
         return answers.sum(change_T).square() / (2 * answers.size(change_T))
 

@@ -27,7 +27,7 @@ class TokenRatio(Part, slot="ratio"):
     """Largest log-ratio, in absolute value."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
-        return (columns.logp - columns.require(OLD_LOGP)).clamp(-self.clamp, self.clamp).exp()
+        return columns.log_ratio(self.clamp).exp()
 
 
 class SequenceRatio(Part, slot="ratio"):

@@ -107,6 +107,10 @@ class TokenColumns:
                 "all samples of the update (Totals.count) and number trajectories from 0"
             )
 
+    def log_ratio(self, largest: float = 20.0) -> Tensor:
+        """How much likelier each token became since the update began (T), held within bounds before an exp."""
+        return (self.logp - self.require(OLD_LOGP)).clamp(-largest, largest)
+
     def column(self, name: str) -> Tensor:
         return _find_column(self.named, name, "column")
 

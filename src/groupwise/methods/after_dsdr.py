@@ -87,7 +87,7 @@ class DiversityBonus(Part, slot="shaper"):
     def _pay(self, trajectory: Trajectory) -> float:
         if not trajectory.steps or "distinctness" not in trajectory.steps[-1].facts:
             raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: how unlike the others it is was not "
+                f"{trajectory.describe()}: how unlike the others it is was not "
                 "measured; add the measure right_diversity"
             )
         return self.weight * min(float(trajectory.steps[-1].facts["distinctness"]), self.cap)

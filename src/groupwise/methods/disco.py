@@ -45,10 +45,6 @@ def disco(
     return Algorithm(advantage=grpo().advantage, loss=loss)
 
 
-LARGEST_LOG_RATIO = 20.0
-"""Log-ratios are clamped to this before exp, as everywhere."""
-
-
 class Disco(Part, slot="loss"):
     """Push the scores of solved attempts above those of failed ones, the hardest failures first.
 
@@ -124,13 +120,8 @@ class Disco(Part, slot="loss"):
         return value / max(totals.groups, 1), slope_R / max(totals.groups, 1)
 
     def _score(self, columns: TokenColumns) -> Tensor:
-        return columns.logp if self.score == "log_likelihood" else _log_ratio(columns).exp()
+        return columns.logp if self.score == "log_likelihood" else columns.log_ratio().exp()
 
     def _measure_change(self, columns: TokenColumns) -> Tensor:
-        log_ratio_T = _log_ratio(columns)
+        log_ratio_T = columns.log_ratio()
         return -log_ratio_T if self.kl == "difference" else k3(log_ratio_T)
-
-
-def _log_ratio(columns: TokenColumns) -> Tensor:
-    change_T = columns.logp - columns.require(OLD_LOGP)
-    return change_T.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from groupwise.data.samples import Totals
 from groupwise.losses import (
     PAIRS,
     REFERENCE_LOGP,
-    LossResult,
+    PairLoss,
     PairSums,
     PairTerms,
     PerPair,
     TokenColumns,
-    Unit,
-    measure_pairs,
-    share_of_pairs,
     softplus,
 )
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part, Positive
+from groupwise.parts.part import Finite, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +37,7 @@ def dpo(*, beta: Finite = 0.1, pairs: Pairs = "best_against_worst") -> Algorithm
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Dpo(beta=beta))
 
 
-class Dpo(Part, slot="loss"):
+class Dpo(PairLoss, slot="loss"):
     """Make the better member of each pair likelier, against the reference, than the worse one.
 
         z_p  = beta * ( (logp - logp_ref of the winner) - (logp - logp_ref of the loser) ),   sums over tokens
@@ -55,7 +51,6 @@ class Dpo(Part, slot="loss"):
     make a small loss, as StepORLM writes it; `reference=False` leaves the reference out.
     """
 
-    unit: ClassVar[Unit] = "sample"
     beta: Positive = 0.1
     """How steeply a pair is told apart."""
     reference: bool = True
@@ -67,21 +62,15 @@ class Dpo(Part, slot="loss"):
     def needs(self) -> frozenset[str]:
         return frozenset({PAIRS, REFERENCE_LOGP} if self.reference else {PAIRS})
 
-    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        columns = columns.select_trained()
-        ref_T = columns.require(REFERENCE_LOGP) if self.reference else columns.logp * 0
-        return PairSums.of(columns, totals, logp=columns.logp, ref=ref_T)
+    def list_sums(self, columns: TokenColumns) -> dict[str, Tensor]:
+        return {"ref": columns.require(REFERENCE_LOGP) if self.reference else columns.logp * 0}
 
-    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
-        columns = columns.select_trained()
-        pairs = PairTerms.of(totals, columns.logp.detach(), self.per)
+    def choose_divisor(self) -> PerPair:
+        return self.per
 
-        def value_of(logp_M: Tensor) -> Tensor:
-            z_P = self.beta * pairs.contrast(logp_M - summary.sums["ref"]) - self._margins(pairs)
-            return (pairs.weight * (softplus(-z_P) + self._pull_winners(logp_M, summary, pairs))).sum()
-
-        loss = share_of_pairs(value_of, summary, columns, totals)
-        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
+    def lose(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
+        z_P = self.beta * pairs.contrast(logp_M - summary.sums["ref"]) - self._margins(pairs)
+        return softplus(-z_P) + self._pull_winners(logp_M, summary, pairs)
 
     def _margins(self, pairs: PairTerms) -> Tensor:
         return pairs.gap * 0

@@ -6,24 +6,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import PositiveFloat
 
-from groupwise.data.samples import Totals
 from groupwise.losses import (
     OLD_LOGP,
     PAIRS,
     AllPairs,
-    LossResult,
+    PairLoss,
     PairSums,
     PairTerms,
     TokenColumns,
-    Unit,
-    measure_pairs,
-    share_of_pairs,
 )
 from groupwise.methods.method import recipe
 from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts.part import Finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +51,7 @@ LARGEST_LOG_RATIO = 20.0
 """Log-ratios of whole members are clamped to this before exp, as those of tokens are."""
 
 
-class P3o(Part, slot="loss"):
+class P3o(PairLoss, slot="loss"):
     """Move each pair apart by how much better the winner did: no level of the rewards matters.
 
         h = (R_winner - R_loser) / 2;   r = sum over tokens of logp - logp_old;   D = logp of winner - logp of loser
@@ -76,7 +72,6 @@ class P3o(Part, slot="loss"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({PAIRS, OLD_LOGP})
-    unit: ClassVar[Unit] = "sample"
     clip: Literal["separate", "joint", "none"] = "none"
     """What bounds a pair's step; `none` is what is published."""
     width: PositiveFloat = 0.2
@@ -84,24 +79,13 @@ class P3o(Part, slot="loss"):
     joint_width: PositiveFloat = 0.2
     """`joint`: how far D may go from where it was, in nats."""
 
-    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        columns = columns.select_trained().use_sampler_logps()
-        return PairSums.of(columns, totals, logp=columns.logp, old=columns.require(OLD_LOGP))
+    def list_sums(self, columns: TokenColumns) -> dict[str, Tensor]:
+        return {"old": columns.require(OLD_LOGP)}
 
-    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
-        columns = columns.select_trained().use_sampler_logps()
-        pairs = PairTerms.of(totals, columns.logp.detach())
+    def lose(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
         old_M, half_P = summary.sums["old"], pairs.gap / 2
-
-        def value_of(logp_M: Tensor) -> Tensor:
-            change_M = (logp_M - old_M).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-            loss_P = self._lose(half_P, change_M, pairs, pairs.contrast(logp_M), pairs.contrast(old_M))
-            return (pairs.weight * loss_P).sum()
-
-        loss = share_of_pairs(value_of, summary, columns, totals)
-        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
-
-    def _lose(self, half_P: Tensor, change_M: Tensor, pairs: PairTerms, D_P: Tensor, old_P: Tensor) -> Tensor:
+        change_M = (logp_M - old_M).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        D_P, old_P = pairs.contrast(logp_M), pairs.contrast(old_M)
         winner_P, loser_P = change_M.index_select(0, pairs.winner), change_M.index_select(0, pairs.loser)
         low, high = 1 - self.width, 1 + self.width
         if self.clip == "separate":

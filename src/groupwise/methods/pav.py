@@ -96,7 +96,7 @@ class ProverValues(Part, slot="measure"):
         for trajectory in (trajectory for group in groups for trajectory in group):
             if any(step.unguided_prompt_ids or step.forced for step in trajectory.steps):
                 raise RecordError(
-                    f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: it was guided, and a continuation "
+                    f"{trajectory.describe()}: it was guided, and a continuation "
                     "would not be; use prover_values with a plan without guidance"
                 )
             for kept in range(len(trajectory.steps)):
@@ -150,7 +150,7 @@ def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None
 def _read_success(trajectory: Trajectory) -> float:
     if SUCCESS not in trajectory.scores:
         raise RecordError(
-            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: its environment does not say whether it "
+            f"{trajectory.describe()}: its environment does not say whether it "
             "succeeded, which prover_values reads; use one that does"
         )
     return trajectory.scores[SUCCESS]

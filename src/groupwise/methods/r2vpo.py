@@ -123,5 +123,4 @@ class Multiplier(NumberState):
 
 
 def _square_distance(columns: TokenColumns) -> Tensor:
-    change_T = (columns.logp - columns.require(OLD_LOGP)).clamp(-20, 20)
-    return change_T.expm1().square()
+    return columns.log_ratio().expm1().square()

@@ -13,7 +13,17 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from groupwise.credit import Blend, ByTask, Deviation, EpisodeReturn, Penalised, Relative, ReturnToGo, pay_last
+from groupwise.credit import (
+    Blend,
+    ByTask,
+    Deviation,
+    EpisodeReturn,
+    Penalised,
+    Relative,
+    ReturnToGo,
+    check_recorded,
+    pay_last,
+)
 from groupwise.data.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
 from groupwise.data.records import Origin, StopReason, Trajectory, score_of
 from groupwise.data.segments import FloatArray, IntArray
@@ -27,7 +37,7 @@ from groupwise.parts.part import Count, Part, Positive, PositiveShare, Share
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.parts.slots import Draw
 from groupwise.store.attempt_index import PastAttempts
-from groupwise.system.errors import ConfigError, RecordError, nearest
+from groupwise.system.errors import ConfigError, nearest
 from groupwise.system.files import read_text_file
 from groupwise.system.text import quote_line
 
@@ -185,13 +195,7 @@ class EntropyRanking(Part, slot="shaper"):
         return amounts
 
     def _list_entropies(self, trajectory: Trajectory) -> list[float]:
-        for step in trajectory.steps:
-            if len(step.entropy) != len(step.response_ids):
-                raise RecordError(
-                    f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the entropies of "
-                    "its sampled tokens were not recorded, by which failed attempts are ranked; use an engine that "
-                    "reports them, or leave the shaper out"
-                )
+        check_recorded(trajectory, "entropy", "by which failed attempts are ranked")
         if self.per == "step":
             return [sum(step.entropy) / len(step.entropy) for step in trajectory.steps if step.entropy]
         return [entropy for step in trajectory.steps for entropy in step.entropy]

@@ -252,7 +252,7 @@ class ItemTokens(Part, slot="measure"):
 
 
 def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str, Any]:
-    where = f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}"
+    where = f"{trajectory.describe()}, step {step.index}"
     spans = step.facts.get(SPANS)
     if spans is None:
         raise RecordError(

@@ -6,23 +6,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from groupwise.data.samples import Totals
 from groupwise.losses import (
     PAIRS,
-    LossResult,
+    PairLoss,
     PairSums,
     PairTerms,
-    TokenColumns,
-    Unit,
-    measure_pairs,
-    share_of_pairs,
     softplus,
 )
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts.part import Finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +34,7 @@ def simpo(*, beta: Finite = 2.5, margin: Finite = 0.55, pairs: Pairs = "best_aga
     return Algorithm(advantage=grpo().advantage, pairing=choose_pairs(pairs), loss=Simpo(beta=beta, margin=margin))
 
 
-class Simpo(Part, slot="loss"):
+class Simpo(PairLoss, slot="loss"):
     """Make the better attempt of each pair likelier, per token, than the worse one, by a margin.
 
         loss = sum_p weight_p * -log sigmoid( beta * (mean logp of the winner - mean logp of the loser) - gamma )
@@ -56,23 +51,11 @@ class Simpo(Part, slot="loss"):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({PAIRS})
-    unit: ClassVar[Unit] = "sample"
     beta: PositiveFloat = 2.5
     """How steeply a pair is told apart."""
     margin: NonNegativeFloat = 0.55
     """How much likelier a winner's token should be, in nats (the release's gamma / beta)."""
 
-    def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        columns = columns.select_trained()
-        return PairSums.of(columns, totals, logp=columns.logp)
-
-    def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:
-        columns = columns.select_trained()
-        pairs = PairTerms.of(totals, columns.logp.detach())
-
-        def value_of(logp_M: Tensor) -> Tensor:
-            gap_P = pairs.contrast(logp_M / summary.tokens.clamp(min=1))
-            return (pairs.weight * softplus(self.beta * (self.margin - gap_P))).sum()
-
-        loss = share_of_pairs(value_of, summary, columns, totals)
-        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
+    def lose(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
+        gap_P = pairs.contrast(logp_M / summary.tokens.clamp(min=1))
+        return softplus(self.beta * (self.margin - gap_P))

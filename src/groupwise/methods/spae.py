@@ -214,7 +214,7 @@ class AnswerPotential(Part, slot="measure"):
         gold = trajectory.steps[0].facts.get(self.gold)
         if not isinstance(gold, str) or not gold:
             raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the step has no text as the fact "
+                f"{trajectory.describe()}: the step has no text as the fact "
                 f"{self.gold!r}, which answer_potential reads; use an environment that tells the right answer"
             )
         return gold

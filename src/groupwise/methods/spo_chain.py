@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from groupwise.credit import ENDS, VALUES, WhitenedTokens, join_numbers, read_comparison, read_segments
+from groupwise.credit import ENDS, VALUES, WhitenedTokens, check_recorded, join_numbers, read_comparison, read_segments
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.records import Step, Trajectory
 from groupwise.data.step_table import StepTable
@@ -22,7 +22,6 @@ from groupwise.parts.part import Count, Part, PositiveShare, Share
 from groupwise.parts.slots import Draw
 from groupwise.rollout.measures.segment_cuts import cut_after_uncertain, play_on, take_answer
 from groupwise.rollout.measures.tools import Tools
-from groupwise.system.errors import RecordError
 
 
 @recipe
@@ -157,10 +156,6 @@ class SegmentValues(Part, slot="measure"):
         return [[[next(remaining)] for _ in group] for group in groups]
 
     def _cut(self, trajectory: Trajectory, step: Step) -> list[int]:
-        if step.response_ids and not step.logp_behaviour:
-            raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the log-probs of its sampled tokens were "
-                "not recorded, which segment_values reads; use an engine that reports them"
-            )
+        check_recorded(trajectory, "logp_behaviour", "which segment_values reads")
         logps = step.logp_behaviour[step.forced :]
         return cut_after_uncertain(logps, max_probability=self.max_probability, per_segment=self.uncertain_tokens)

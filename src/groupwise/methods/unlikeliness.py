@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from groupwise.credit import check_recorded
 from groupwise.data.records import Trajectory, score_of
 from groupwise.parts.part import Part, Share
-from groupwise.system.errors import RecordError
 
 
 class Unlikeliness(Part, slot="shaper"):
@@ -48,10 +48,6 @@ class Unlikeliness(Part, slot="shaper"):
         ]
 
     def _measure_likeliness(self, trajectory: Trajectory) -> float:
+        check_recorded(trajectory, "logp_behaviour", "by which attempts are ranked")
         logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
-        if len(logps) != sum(len(step.response_ids) for step in trajectory.steps):
-            raise RecordError(
-                f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: the log-probs of its sampled tokens were "
-                "not recorded, by which attempts are ranked; use an engine that reports them"
-            )
         return sum(logps) / (len(logps) or 1) if self.by == "mean" else sum(logps)

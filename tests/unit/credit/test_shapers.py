@@ -116,7 +116,7 @@ def test_entropies_that_were_not_recorded_are_asked_for() -> None:
         shape_by_entropy([make_failed(0, FLAT), silent])
     assert str(caught.value) == (
         "task 't', attempt 1, step 0: the entropies of its sampled tokens were not recorded, by which failed attempts "
-        "are ranked; use an engine that reports them, or leave the shaper out"
+        "are ranked; use an engine that reports them"
     )
     assert EntropyRanking().needs_entropy
     assert not Unlikeliness().needs_entropy
@@ -185,8 +185,8 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
         Unlikeliness()([attempt(0), silent])
     assert str(caught.value) == (
-        "task 't', attempt 1: the log-probs of its sampled tokens were not recorded, by which attempts are ranked; use "
-        "an engine that reports them"
+        "task 't', attempt 1, step 0: the log-probs of its sampled tokens were not recorded, by which attempts are "
+        "ranked; use an engine that reports them"
     )
 
 

@@ -69,7 +69,7 @@ def take_answer(trajectory: Trajectory, what: str) -> Step:
     """The one step of an attempt; attempts of several are refused, since only a first answer can be gone on from."""
     if len(trajectory.steps) != 1:
         raise RecordError(
-            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}: it has {len(trajectory.steps)} steps, and "
+            f"{trajectory.describe()}: it has {len(trajectory.steps)} steps, and "
             f"{what} goes on from parts of a first answer alone; use it where an attempt is one answer"
         )
     return trajectory.steps[0]

@@ -55,9 +55,7 @@ def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any)
 
 def _add_to_steps(part: Measure, trajectory: Trajectory, facts_of_attempt: Any) -> Iterator[Step]:
     for step, facts in _pair_up(part, "steps of an attempt", trajectory.steps, facts_of_attempt):
-        where = (
-            f"task {trajectory.task.id!r}, attempt {trajectory.attempt}, step {step.index}: the measure {name_of(part)}"
-        )
+        where = f"{trajectory.describe()}, step {step.index}: the measure {name_of(part)}"
         if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
             raise RecordError(
                 f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
