@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.line_credit.scripted_sums import ScriptedSums
+from benchmarks.line_credit.slipping_policy import SlippingPolicy
 from benchmarks.result_file import write_result
 from groupwise import StepTable, methods
 from groupwise.credit import TokenGae
@@ -31,7 +32,6 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import FloatArray
 from groupwise.data.token_table import TokenTable
 from groupwise.envs import WorkedSums
-from groupwise.envs.small.worked_sums import SlippingPolicy
 from groupwise.methods.spo_chain import SegmentValues
 from groupwise.parts.algorithm import Algorithm
 from groupwise.training.collect.measuring import add_facts

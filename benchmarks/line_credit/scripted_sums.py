@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.line_credit.slipping_policy import SlippingPolicy
 from groupwise.data.records import Step, Task, Trajectory
 from groupwise.engines.engine import Generation, Request
 from groupwise.envs import WorkedSums
 from groupwise.envs.kit.words import split_words
-from groupwise.envs.small.worked_sums import SlippingPolicy, write_answer
+from groupwise.envs.small.worked_sums import write_answer
 from groupwise.rollout.measures import Continuation
 
 RESULT = re.compile(r"= (\d+)")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.line_credit.slipping_policy import SlippingPolicy
 from groupwise.data.records import Task
 from groupwise.data.seeds import seed_of
 from groupwise.envs import WorkedSums
-from groupwise.envs.small.worked_sums import SlippingPolicy, WorkedSumsEnvironment, write_answer
+from groupwise.envs.small.worked_sums import WorkedSumsEnvironment, write_answer
 
 TEACHER = SlippingPolicy(slip=0.2, slip_at_carry=0.4, slip_in_copying=0.05)
 

@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 from benchmarks.line_credit import trained_model
 from benchmarks.line_credit.measure import LineNumbers, correlate, measure
 from benchmarks.line_credit.scripted_sums import ScriptedSums
+from benchmarks.line_credit.slipping_policy import SlippingPolicy
 from groupwise.engines.engine import Request
 from groupwise.envs import WorkedSums
-from groupwise.envs.small.worked_sums import SlippingPolicy
 from groupwise.rollout.measures import Continuation
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train

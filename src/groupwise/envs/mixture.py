@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
@@ -83,10 +83,21 @@ class Mixture(Part, slot="env", self_contained=True):
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
-        panels = {name: list(self._list_tasks(name, split)) for name in self.environments}
+        panels = {
+            name: [
+                replace(task, tags=(name, *(f"{name}/{tag}" for tag in task.tags))) for task in ask_panel(env, split)
+            ]
+            for name, env in self.environments.items()
+        }
         _check_distinct(panels)
         _check_splits(self.environments)
-        return tuple(_take_turns(panels, self.weights))
+        mixed: list[Task] = []
+        taken = dict.fromkeys(panels, 0)
+        while left := [name for name, tasks in panels.items() if taken[name] < len(tasks)]:
+            name = choose_next(self.weights, taken, among=left)
+            mixed.append(panels[name][taken[name]])
+            taken[name] += 1
+        return tuple(mixed)
 
     def open(self, task: Task) -> Environment:
         name = self.name_of(task)
@@ -99,10 +110,6 @@ class Mixture(Part, slot="env", self_contained=True):
     def instruction(self) -> str:
         return " ".join(filter(None, map(ask_instruction, self.environments.values())))
 
-    def environment_of(self, task: Task) -> EnvironmentPart:
-        """The environment that a task is of."""
-        return self.environments[self.name_of(task)]
-
     def name_of(self, task: Task) -> str:
         """The name of the environment that a task is of."""
         if not task.tags or task.tags[0] not in self.environments:
@@ -112,14 +119,10 @@ class Mixture(Part, slot="env", self_contained=True):
             )
         return task.tags[0]
 
-    def _list_tasks(self, name: str, split: str) -> Iterator[Task]:
-        for task in ask_panel(self.environments[name], split):
-            yield replace(task, tags=(name, *(f"{name}/{tag}" for tag in task.tags)))
-
 
 def find_environment(env: EnvironmentPart, task: Task) -> EnvironmentPart:
     """The environment that plays a task: one of a mixture's, or the only one."""
-    return env.environment_of(task) if isinstance(env, Mixture) else env
+    return env.environments[env.name_of(task)] if isinstance(env, Mixture) else env
 
 
 def list_environments(env: EnvironmentPart) -> dict[str, EnvironmentPart]:
@@ -191,14 +194,6 @@ def _identify(env: EnvironmentPart, task: Task) -> str:
         return digest_value(identify(task)) if identify else digest_task(task)
     except (TypeError, ValueError):  # somebody's payload that JSON cannot write
         return task.id
-
-
-def _take_turns(panels: Mapping[str, Sequence[Task]], weights: Mapping[str, float]) -> Iterator[Task]:
-    taken = dict.fromkeys(panels, 0)
-    while left := [name for name, tasks in panels.items() if taken[name] < len(tasks)]:
-        name = choose_next(weights, taken, among=left)
-        yield panels[name][taken[name]]
-        taken[name] += 1
 
 
 def choose_next(weights: Mapping[str, float], taken: Mapping[str, int], *, among: Collection[str] | None = None) -> str:

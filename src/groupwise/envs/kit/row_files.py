@@ -82,7 +82,7 @@ def read_rows(file: Path, *, row_name: str) -> Iterator[tuple[str, Row]]:
 
 
 def _read_lines(file: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(_read_text(file).split("\n"), start=1):
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
         if line.strip():
             try:
                 yield f"{file}:{number}", parse_json(line)
@@ -93,14 +93,15 @@ def _read_lines(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_json(file: Path) -> Iterator[tuple[str, Any]]:
     try:
-        content = parse_json(_read_text(file))
+        content = parse_json(read_text(file))
     except ValueError as error:
         raise FileError(f"{file}: not JSON: {error}; fetch the file again") from None
     for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
         yield f"{file}, row {number}", row
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of a file, less a byte order mark."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -6,11 +6,10 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -24,6 +23,7 @@ from groupwise.envs.kit.draws import draw_uniform
 from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
 from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split, split_of_content
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.row_files import Row, read_rows, read_text
 from groupwise.envs.kit.words import prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -217,6 +217,7 @@ def _make_task(question: SearchQuestion, corpus: Corpus) -> Task:
 
 ENV = "search_qa"
 TEXTS = (".txt", ".md")
+OURS = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,9 +225,7 @@ class Document:
     """A text that a search may find."""
 
     title: str
-    """What it is about."""
     text: str
-    """What it says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,13 +233,11 @@ class SearchQuestion:
     """A question and its answers."""
 
     question: str
-    """What is asked."""
     answers: tuple[str, ...]
     """Every answer that is right."""
     titles: tuple[str, ...]
     """Documents that lead to the answer, in order; the expert looks them up. Empty where nobody says."""
     split: str
-    """The panel it belongs to."""
 
 
 class Corpus:
@@ -248,7 +245,6 @@ class Corpus:
 
     def __init__(self, documents: list[Document]) -> None:
         self.documents = documents
-        """What can be found."""
 
     @cached_property
     def digest(self) -> str:
@@ -268,15 +264,13 @@ class Corpus:
 
 @lru_cache(maxsize=2)
 def read_corpus(path: str) -> Corpus:
-    """The documents of a folder (.txt, .md) or of a .jsonl file; ours where no path is given."""
-    if not path:
-        return Corpus([_make_document("ours", *row) for row in _read_rows(_read_ours("documents"), "ours")])
-    place = Path(path)
+    """The documents of a folder (.txt, .md) or of a file of rows; ours where no path is given."""
+    place = Path(path) if path else OURS / "documents.jsonl"
     if place.is_dir():
         files = sorted(file for file in place.rglob("*") if file.suffix in TEXTS)
-        documents = [Document(title=file.stem, text=_read_text(file)) for file in files]
+        documents = [Document(title=file.stem, text=read_text(file)) for file in files]
     elif place.is_file():
-        documents = [_make_document(path, *row) for row in _read_rows(_read_text(place), path)]
+        documents = [_make_document(*placed) for placed in read_rows(place, row_name="a document")]
     else:
         raise ConfigError(
             f"search_qa: there is no {path!r}; give in `documents` a folder of .txt or .md files, or a .jsonl file"
@@ -288,29 +282,27 @@ def read_corpus(path: str) -> Corpus:
 
 @lru_cache(maxsize=2)
 def read_questions(path: str) -> list[SearchQuestion]:
-    """The questions of a .jsonl file; ours where no path is given."""
-    if path and not Path(path).is_file():
+    """The questions of a file of rows; ours where no path is given."""
+    place = Path(path) if path else OURS / "questions.jsonl"
+    if not place.is_file():
         raise ConfigError(f"search_qa: there is no file {path!r}; give in `questions` a .jsonl file of questions")
-    text, where = (_read_text(Path(path)), path) if path else (_read_ours("questions"), "ours")
     questions: dict[str, SearchQuestion] = {}
-    for line, row in _read_rows(text, where):
-        question = _make_question(where, line, row)
+    for where, row in read_rows(place, row_name="a question"):
+        question = _make_question(where, row)
         if question.question in questions:
-            raise FileError(
-                f"{where}: line {line}: the question {question.question!r} stands there twice; list it once"
-            )
+            raise FileError(f"{where}: the question {question.question!r} stands there twice; list it once")
         questions[question.question] = question
     return list(questions.values())
 
 
-def _make_question(where: str, line: int, row: Mapping[str, Any]) -> SearchQuestion:
+def _make_question(where: str, row: Row) -> SearchQuestion:
     question, answers = row.get("question"), row.get("answers", row.get("golden_answers", row.get("answer")))
     answers = [answers] if isinstance(answers, str) else answers
     if not (isinstance(question, str) and isinstance(answers, list) and answers):
-        raise FileError(f"{where}: line {line} has no `question` or no `answers`; write both, answers as a list")
+        raise FileError(f"{where}: there is no `question` or no `answers`; write both, answers as a list")
     split = row.get("split") or split_of_content({"question": question})
     if split not in SPLITS:
-        raise FileError(f"{where}: line {line}: there is no split {split!r}; {nearest(str(split), SPLITS)}")
+        raise FileError(f"{where}: there is no split {split!r}; {nearest(str(split), SPLITS)}")
     return SearchQuestion(
         question=question,
         answers=tuple(str(answer) for answer in answers),
@@ -319,40 +311,13 @@ def _make_question(where: str, line: int, row: Mapping[str, Any]) -> SearchQuest
     )
 
 
-def _make_document(where: str, line: int, row: Mapping[str, Any]) -> Document:
+def _make_document(where: str, row: Row) -> Document:
     if isinstance(row.get("contents"), str):  # the form of the Wikipedia dumps that retrievers index
         title, _, text = row["contents"].partition("\n")
         return Document(title=title.strip().strip('"'), text=text)
     if not (isinstance(row.get("title"), str) and isinstance(row.get("text"), str)):
-        raise FileError(f"{where}: line {line} has no `title` or no `text`; write both, or `contents`")
+        raise FileError(f"{where}: there is no `title` or no `text`; write both, or `contents`")
     return Document(title=row["title"], text=row["text"])
-
-
-def _read_rows(text: str, where: str) -> list[tuple[int, Mapping[str, Any]]]:
-    rows: list[tuple[int, Mapping[str, Any]]] = []
-    for line, content in enumerate(text.splitlines(), start=1):
-        if not content.strip():
-            continue
-        try:
-            row = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise FileError(f"{where}: line {line} is not JSON ({reason}); write one object a line") from None
-        if not isinstance(row, Mapping):
-            raise FileError(f"{where}: line {line} is a {type(row).__name__}; write one object a line")
-        rows.append((line, row))
-    return rows
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise FileError(f"{path}: this is not UTF-8 text; convert it, or leave it out") from None
-
-
-def _read_ours(name: str) -> str:
-    return (files("groupwise.envs.search_qa") / f"{name}.jsonl").read_text(encoding="utf-8")
 
 
 # Whether an answer is right: exact match and F1 after SQuAD (Rajpurkar et al. 2016, arXiv:1606.05250).

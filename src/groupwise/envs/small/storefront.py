@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -14,8 +14,7 @@ from groupwise.data.records import Task
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.webshop.catalogue import LIMITS, Catalogue, Goal, Product, append_price_limit, draw_price_limit
-from groupwise.envs.webshop.environment import INSTRUCTION, SHOP_FACTS, ShopEnvironment, collect_shop_vocabulary
-from groupwise.parts.part import Part
+from groupwise.envs.webshop.environment import ShopEnvironment, ShopPart, collect_shop_vocabulary
 
 ENV = "storefront"
 SIZES = PanelSizes(train=2000, validation=200, test=400)
@@ -27,7 +26,7 @@ MAX_OPTION_VALUES = 4
 """Values that an option has at most."""
 
 
-class Storefront(Part, slot="env", self_contained=True):
+class Storefront(ShopPart, slot="env", self_contained=True):
     """Shopping with WebShop's pages, actions and score, over a catalogue that is drawn from a seed.
 
     The kinds of products, their departments and attributes are real ones, as they occur in WebShop's instructions; the
@@ -38,27 +37,14 @@ class Storefront(Part, slot="env", self_contained=True):
     reads can find out. Of the other products of the same kind, about nine in ten lack something that is asked for.
     """
 
-    writes: ClassVar[frozenset[str]] = SHOP_FACTS
     shop: int = 0
     """Which shop: each number is another catalogue."""
     num_products: Annotated[int, Field(ge=5, le=100_000)] = 200
     """Products in the shop."""
     num_kinds: Annotated[int, Field(ge=1, le=NUM_KINDS)] = NUM_KINDS
     """Kinds of products, from the first; fewer kinds, fewer words to learn."""
-    max_steps: Annotated[int, Field(ge=1)] = 15
-    """Steps before an attempt is truncated; the expert needs 9 at most."""
-    is_graded: bool = True
-    """Whether buying earns the score; otherwise it earns 1 for a success and 0 for anything less."""
-    success_reward: float = 1.0
-    """What the score, or the success, is multiplied by."""
-    reference: bool = False
-    """Whether to do as WebShop's published code, faults included; see `Webshop`."""
-    tagger: str = ""
-    """spaCy model that finds the nouns of titles for the score; empty = by a list of words that are none."""
     show_chosen: bool = True
     """Whether a product's page says which options were chosen."""
-    goal_in_text: bool = False
-    """Whether each text begins with the instruction."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         settings = self.shop, self.num_products, self.num_kinds
@@ -73,9 +59,6 @@ class Storefront(Part, slot="env", self_contained=True):
         stock = draw_catalogue(self.shop, self.num_products, self.num_kinds)
         kinds = [text for kind in _list_kinds(self.num_kinds) for text in (kind["query"], *_list_attributes(kind))]
         return collect_shop_vocabulary(stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds])
-
-    def instruction(self) -> str:
-        return INSTRUCTION
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,35 +38,37 @@ MAX_ACTION_CHARACTERS = 10_000
 """Of an action that is still read; what is searched for is remembered."""
 
 
-SHOP_FACTS = frozenset(
-    {"answer", "gold_answer", "exact", "graded_match", "match_parts", "calls", "num_calls", "checks"}
-)
-"""What a shop tells of a step. There is more than one way to a product, so it has no gold calls."""
+class ShopPart(Part):
+    """What a shop is told of its attempts."""
 
+    writes: ClassVar[frozenset[str]] = frozenset(
+        {"answer", "gold_answer", "exact", "graded_match", "match_parts", "calls", "num_calls", "checks"}
+    )
+    max_steps: Annotated[int, Field(ge=1)] = 15
+    """Steps before an attempt is truncated; the storefront's expert needs 9 at most."""
+    is_graded: bool = True
+    """Whether buying earns the score; otherwise it earns 1 for a success and 0 for anything less."""
+    success_reward: float = 1.0
+    """What the score, or the success, is multiplied by."""
+    reference: bool = False
+    """Whether to do as the published code: the colour of an option is normalised on one side only, so that some right
+    choices count as misses; and a search is possible on every page."""
+    tagger: str = ""
+    """spaCy model that finds the nouns of titles for the score, such as "en_core_web_sm"; empty = all words of letters
+    that a short list does not exclude."""
+    show_chosen: bool = False
+    """Whether a product's page says which options were chosen, which the published text does not."""
+    goal_in_text: bool = False
+    """Whether each text begins with the instruction, as the published one does."""
 
-class ShopRules(Protocol):
-    """What a shop's part says about its attempts; see the fields of `Webshop`."""
-
-    @property
-    def max_steps(self) -> int: ...
-    @property
-    def is_graded(self) -> bool: ...
-    @property
-    def success_reward(self) -> float: ...
-    @property
-    def reference(self) -> bool: ...
-    @property
-    def tagger(self) -> str: ...
-    @property
-    def show_chosen(self) -> bool: ...
-    @property
-    def goal_in_text(self) -> bool: ...
+    def instruction(self) -> str:
+        return INSTRUCTION
 
 
 class ShopEnvironment(SteppedEnvironment):
     """One attempt to buy what a goal asks for."""
 
-    def __init__(self, task: Task, rules: ShopRules, catalogue: Catalogue) -> None:
+    def __init__(self, task: Task, rules: ShopPart, catalogue: Catalogue) -> None:
         super().__init__(task, rules.max_steps)
         catalogue.check(task)
         self._rules, self._catalogue, self._goal = rules, catalogue, Goal.of(task)
@@ -319,7 +321,7 @@ SENTENCES = (
 INSTRUCTION = "Shop for what is asked: search[words], click[button], and click[buy now] in the end."
 
 
-class Webshop(Part, slot="env"):
+class Webshop(ShopPart, slot="env"):
     """Shopping after WebShop (Yao et al. 2022, arXiv:2207.01206), with the publisher's products and goals.
 
     `search[words]` leads from the search page to results, ten on a page; `click[text]` presses a button of the page: a
@@ -336,7 +338,6 @@ class Webshop(Part, slot="env"):
     `state_key` is what is looked at and which options were chosen, however the shopper came there.
     """
 
-    writes: ClassVar[frozenset[str]] = SHOP_FACTS
     path: PathText
     """Folder of WebShop's data."""
     size: Literal["1000", "all"] = "1000"
@@ -347,22 +348,6 @@ class Webshop(Part, slot="env"):
     """Goals of the test panel: the first ones."""
     num_validation: Annotated[int, Field(ge=1)] = NUM_VALIDATION
     """Goals of the validation panel: those after them."""
-    max_steps: Annotated[int, Field(ge=1)] = 15
-    """Steps before an attempt is truncated."""
-    is_graded: bool = True
-    """Whether buying earns the score; otherwise it earns 1 for a success and 0 for anything less."""
-    success_reward: float = 1.0
-    """What the score, or the success, is multiplied by."""
-    reference: bool = False
-    """Whether to do as the published code: the colour of an option is normalised on one side only, so that some right
-    choices count as misses; and a search is possible on every page."""
-    tagger: str = ""
-    """spaCy model that finds the nouns of titles for the score, such as "en_core_web_sm"; empty = all words of letters
-    that a short list does not exclude."""
-    show_chosen: bool = False
-    """Whether a product's page says which options were chosen, which the published text does not."""
-    goal_in_text: bool = False
-    """Whether each text begins with the instruction, as the published one does."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_build_panels(self.path, self.size, self.goals, self.num_test, self.num_validation), split)
@@ -374,9 +359,6 @@ class Webshop(Part, slot="env"):
     def vocabulary(self) -> tuple[str, ...]:
         goals = [goal.instruction for goal in _load_goals(self.path, self.size, self.goals)]
         return collect_shop_vocabulary(_load_catalogue(self.path, self.size), goals)
-
-    def instruction(self) -> str:
-        return INSTRUCTION
 
 
 def collect_shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:

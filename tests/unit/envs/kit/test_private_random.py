@@ -6,19 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.envs.kit import draws as private_random
 from groupwise.envs.kit.draws import PrivateRandom, undo_draws
-
-
-@pytest.fixture(params=[True, False], ids=["memory", "numpy"], autouse=True)
-def read_from_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy's numbers are read from memory, or by numpy itself, where they lie otherwise than expected."""
-    assert private_random._is_memory_readable(), "with this version of numpy, games would be slow"
-    monkeypatch.setattr(private_random, "_is_memory_readable", lambda: request.param)
 
 
 def draw(private: PrivateRandom) -> tuple[float, float, float]:
@@ -61,7 +53,7 @@ def test_a_fork_goes_on_by_itself() -> None:
 @given(
     kinds=st.lists(st.sampled_from(["normal", "uniform", "whole", "private"]), max_size=12), seed=st.integers(0, 2**40)
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(deadline=None)
 def test_whatever_was_drawn_before_the_process_draws_on_as_if_nothing_had_been(kinds: list[str], seed: int) -> None:
     """Normal draws come in pairs, of which numpy keeps one: it is neither lost nor lent."""
     alone, private, other = np.random.RandomState(3), PrivateRandom(seed), np.random.RandomState(seed % 2**32)
@@ -82,8 +74,6 @@ def test_whatever_was_drawn_before_the_process_draws_on_as_if_nothing_had_been(k
 
 
 def test_another_generator_of_numpys_is_refused() -> None:
-    if not private_random._is_memory_readable():
-        pytest.skip("numpy's own functions refuse it in their own words")
     usual, private = np.random.get_bit_generator(), PrivateRandom(3)
     np.random.set_bit_generator(np.random.PCG64(1))
     try:

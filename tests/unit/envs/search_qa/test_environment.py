@@ -170,7 +170,7 @@ class TestOurCorpus:
 def test_a_split_follows_from_the_words_of_a_question(tmp_path: Path) -> None:
     rows = [{"question": f"What is {number} and one?", "answers": [str(number + 1)]} for number in range(200)]
     shown = {each.question: each.split for each in read_questions(str(lines(tmp_path / "q.jsonl", rows)))}
-    fewer = {each.question: each.split for each in read_questions(str(lines(tmp_path / "q.jsonl", rows[::3])))}
+    fewer = {each.question: each.split for each in read_questions(str(lines(tmp_path / "fewer.jsonl", rows[::3])))}
     assert fewer.items() <= shown.items()
     counts = {split: list(shown.values()).count(split) for split in SPLITS}
     assert counts["train"] > counts["test"] > 15
@@ -229,23 +229,23 @@ class TestBadFiles:
     @pytest.mark.parametrize(
         ("field", "text", "said"),
         [
-            ("documents", "{}\n", "line 1 has no `title` or no `text`; write both, or `contents`"),
-            ("documents", "\n[1]\n", "line 2 is a list; write one object a line"),
-            ("questions", "{\n", "line 1 is not JSON (Expecting property name enclosed in double quotes); write one"),
+            ("documents", "{}\n", "file.jsonl:1: there is no `title` or no `text`; write both, or `contents`"),
+            ("documents", "\n[1]\n", "file.jsonl:2: found list; a document is an object with named fields"),
+            ("questions", "{\n", "file.jsonl:1: not JSON: Expecting property name enclosed in double quotes"),
             (
                 "questions",
                 '{"question": "x"}',
-                "line 1 has no `question` or no `answers`; write both, answers as a list",
+                "file.jsonl:1: there is no `question` or no `answers`; write both, answers as a list",
             ),
             (
                 "questions",
                 '{"question": "x", "answers": ["y"], "split": "tests"}',
-                "line 1: there is no split 'tests'; did you mean 'test'? Valid: test, train, validation",
+                "file.jsonl:1: there is no split 'tests'; did you mean 'test'? Valid: test, train, validation",
             ),
             (
                 "questions",
                 '{"question": "x", "answers": ["y"]}\n{"question": "x", "answers": ["z"]}',
-                "line 2: the question 'x' stands there twice; list it once",
+                "file.jsonl:2: the question 'x' stands there twice; list it once",
             ),
             ("questions", '{"question": "x", "answers": ["y"]}', "of 1 questions none is in the"),
         ],
@@ -257,7 +257,7 @@ class TestBadFiles:
 
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "x.txt").write_bytes(b"\xff\xfe")
-        assert self.refusal(documents=str(tmp_path)).endswith("this is not UTF-8 text; convert it, or leave it out")
+        assert self.refusal(documents=str(tmp_path)).endswith("byte 1 is not UTF-8; fetch the file again")
 
 
 class TestFacts:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.envs.small.worked_sums import SlippingPolicy
+from benchmarks.line_credit.slipping_policy import SlippingPolicy
 
 POLICY = SlippingPolicy(slip=0.1, slip_at_carry=0.3, slip_in_copying=0.05, slip_in_head=0.4)
 
