@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,12 +54,7 @@ def engine(
     from groupwise.training.doctor.doctor import check_run_engine
 
     results = check_run_engine(config)
-    if as_json:
-        print_json({"engine": config.config()["engine"], "rules": [asdict(result) for result in results]})
-    else:
-        _print_rules(name_of(config.engine), results)
-    if any(result.status == "broken" for result in results):
-        raise typer.Exit(1)
+    _show_rules(results, config.engine, {"engine": config.config()["engine"]}, as_json=as_json)
 
 
 @app.command("rollouts")
@@ -78,26 +72,20 @@ def rollouts(
             tally.add(chunk)
             rows += len(chunk)
     if as_json:
-        print_json(_faults_as_json(tally, rows))
-    else:
-        _print_faults(tally, rows, file)
-    if tally.has_errors:
-        raise typer.Exit(1)
-
-
-def _faults_as_json(tally: FaultTally, rows: int) -> dict[str, object]:
-    return {
-        "rows": rows,
-        "faults": {
+        faults = {
             check.kind: {
                 "severity": check.severity,
                 "count": tally.counts[check.kind],
                 "meaning": check.meaning,
-                "examples": [asdict(fault) for fault in tally.examples[check.kind]],
+                "examples": tally.examples[check.kind],
             }
             for check in CHECKS
-        },
-    }
+        }
+        print_json({"rows": rows, "faults": faults})
+    else:
+        _print_faults(tally, rows, file)
+    if tally.has_errors:
+        raise typer.Exit(1)
 
 
 def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
@@ -135,12 +123,7 @@ def env(
     """
     part: Any = find_part_class("env", kind)(**parse_settings(settings or (), option="--set "))
     results = check_environment(part, tasks=tasks, seed=seed)
-    if as_json:
-        print_json({"env": part.config(), "rules": [asdict(result) for result in results]})
-    else:
-        _print_rules(name_of(part), results)
-    if any(result.status == "broken" for result in results):
-        raise typer.Exit(1)
+    _show_rules(results, part, {"env": part.config()}, as_json=as_json)
 
 
 @app.command("part")
@@ -159,24 +142,22 @@ def part(
     if slot in ("env", "engine"):
         raise ConfigError(f"{place!r} is an {slot}, which has rules of its own; use `groupwise check {slot}`")
     made = kind(**parse_settings(settings or (), option="--set "))
-    results = check_part(made)
+    _show_rules(check_part(made), made, {"part": made.config()}, as_json=as_json)
+
+
+def _show_rules(results: Sequence[RuleResult], part: object, about: dict[str, Any], *, as_json: bool) -> None:
+    """A line for each rule that a part was put to, and the reason under those that are broken; status 1 if one is."""
+    console, statuses = output(), [result.status for result in results]
+    broken, untested = statuses.count("broken"), statuses.count("not tested")
     if as_json:
-        print_json({"part": made.config(), "rules": [asdict(result) for result in results]})
+        print_json(about | {"rules": results})
     else:
-        _print_rules(name_of(made), results)
-    if any(result.status == "broken" for result in results):
-        raise typer.Exit(1)
-
-
-def _print_rules(name: str, results: Sequence[RuleResult]) -> None:
-    """A line for each rule that something was put to, and the reason under those that are broken."""
-    console = output()
-    broken = sum(result.status == "broken" for result in results)
-    untested = sum(result.status == "not tested" for result in results)
-    counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
-    console.print(f"[bold]{escape(name)}[/]: {counts}")
-    for result in results:
+        counts = f"{len(results)} rules, {broken} broken, {untested} not tested"
+        console.print(f"[bold]{escape(name_of(part))}[/]: {counts}")
+    for result in () if as_json else results:
         word, colour = RULE_WORDS[result.status]
         console.print(f" [{colour}]{word:<10}[/] {result.rule}: {escape(result.found)}")
         if result.status == "broken":
             console.print(f"{'':<12}[dim]Why it matters: {escape(result.why)}[/]")
+    if broken:
+        raise typer.Exit(1)

@@ -23,7 +23,6 @@ from groupwise.system.processes import count_usable_cores, read_load
 
 if TYPE_CHECKING:
     from groupwise.training.doctor.doctor import Sizes
-    from groupwise.training.doctor.memory import RunMemory
 
 MIN_DISK = 2e9
 """Free bytes below which checkpoints are at risk."""
@@ -48,11 +47,8 @@ class Finding(NamedTuple):
     status: Literal["ok", "note", "warning", "broken"]
     """Warnings hurt; what is broken does not work."""
     name: str
-    """What was looked at."""
     what: str
-    """What it is."""
     fix: str = ""
-    """What to do about it."""
     lines: tuple[str, ...] = ()
     """What it is made of, a line each."""
 
@@ -83,25 +79,23 @@ def doctor(
 def _examine(
     file: Path | None, out: Path, set_: list[str] | None, unset: list[str] | None, *, has_trainer: bool
 ) -> Iterator[Finding]:
-    yield Finding("ok", "system", describe_python())
-    yield from _check_packages()
+    yield Finding("ok", "system", f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    for package in EXTRAS:
+        found = find_version(package)
+        missing = f"not installed; {name_install_command(package)} brings it"
+        yield Finding("ok", package, found) if found is not None else Finding("note", package, missing)
     yield _check_disk(out)
     if has_trainer:
+        from groupwise.training.doctor.doctor import self_test
+
         yield from _check_hardware()
-        yield from _test_trainer()
+        for check in self_test():
+            fix = "" if check.ok else "install the versions in constraints.txt, then report this with the output above"
+            yield Finding("ok" if check.ok else "broken", check.name, check.finding, fix)
     if file is not None and has_trainer:
         yield from _check_run_file(file, out, set_, unset)
     elif file is not None:
         yield Finding("broken", str(file), "torch is not installed", "pip install 'groupwise[train]'")
-
-
-def _check_packages() -> Iterator[Finding]:
-    for package in EXTRAS:
-        version = find_version(package)
-        if version is None:
-            yield Finding("note", package, f"not installed; {name_install_command(package)} brings it")
-        else:
-            yield Finding("ok", package, version)
 
 
 def _check_disk(folder: Path) -> Finding:
@@ -145,14 +139,6 @@ def _check_threads(threads: int) -> Finding:
     return Finding("warning", "threads", what, fix)
 
 
-def _test_trainer() -> Iterator[Finding]:
-    from groupwise.training.doctor.doctor import self_test
-
-    for check in self_test():
-        fix = "" if check.ok else "install the versions in constraints.txt, then report this with the output above"
-        yield Finding("ok" if check.ok else "broken", check.name, check.finding, fix)
-
-
 def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[str] | None) -> Iterator[Finding]:
     from groupwise.training.config.checks import describe_unread_rewards
     from groupwise.training.doctor.doctor import estimate_sizes
@@ -180,7 +166,13 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
         what = "to be applied as they come, but attempts as long as they may be make several micro-batches of a step"
         fix = "set training.learner: apply_gradients = 'together', or raise token_budget or minibatches"
         yield Finding("warning", "gradients", what, fix)
-    yield _check_checkpoints(sizes, out)
+    free, _ = read_free_disk(out)
+    what = f"{sizes.checkpoints} of {format_bytes(sizes.checkpoint)}"
+    if sizes.checkpoint * sizes.checkpoints > free:
+        fix = "set checkpoints.keep = 1, or write the run to a larger disk with --out"
+        yield Finding("warning", "checkpoints", f"{what}, but {format_bytes(free)} of disk are free", fix)
+    else:
+        yield Finding("ok", "checkpoints", what)
 
 
 def _read_available() -> float | None:
@@ -192,40 +184,24 @@ def _read_available() -> float | None:
 
 def _check_memory(sizes: Sizes) -> Finding:
     free = _read_available()
-    memory, lines = sizes.memory, tuple(_list_memory(sizes.memory))
+    from groupwise.training.doctor.memory import LEARN, ROLLOUT
+
+    memory, lines = sizes.memory, []
+    for part, size in memory.parts.items():
+        if size:
+            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
+            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {SETTING_TO_CHANGE[part]}")
+    for stage, size in (("playing", memory.rollout), ("learning", memory.learn)):
+        lines.append(f"{stage:<16}{format_bytes(size):>10}")
     what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
     if not memory.is_rehearsed:
         what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
     if free is not None and memory.peak > free:
         fix = "turn what is largest above, or take a smaller model"
-        return Finding("warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, lines)
-    return Finding("ok", "memory of the run", what, lines=lines)
-
-
-def _list_memory(memory: RunMemory) -> list[str]:
-    """The parts of the memory and its stages, a line each."""
-    from groupwise.training.doctor.memory import LEARN, ROLLOUT
-
-    lines = []
-    for part, size in memory.parts.items():
-        if size:
-            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
-            lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {SETTING_TO_CHANGE[part]}")
-    lines += [
-        f"{'playing':<16}{format_bytes(memory.rollout):>10}",
-        f"{'learning':<16}{format_bytes(memory.learn):>10}",
-    ]
-    return lines
-
-
-def _check_checkpoints(sizes: Sizes, out: Path) -> Finding:
-    free, _ = read_free_disk(out)
-    whole = sizes.checkpoint * sizes.checkpoints
-    what = f"{sizes.checkpoints} of {format_bytes(sizes.checkpoint)}"
-    if whole > free:
-        fix = "set checkpoints.keep = 1, or write the run to a larger disk with --out"
-        return Finding("warning", "checkpoints", f"{what}, but {format_bytes(free)} of disk are free", fix)
-    return Finding("ok", "checkpoints", what)
+        return Finding(
+            "warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, tuple(lines)
+        )
+    return Finding("ok", "memory of the run", what, lines=tuple(lines))
 
 
 # What this machine has, read off the operating system without torch.
@@ -255,6 +231,8 @@ EXTRAS = {
     "textarena": "textarena",
     "gem-llm": "gem",
     "websockets": "openenv",
+    "starlette": "serve",
+    "uvicorn": "serve",
     "vllm": "vllm",
     "bitsandbytes": "qlora",
     "torchao": "lean",
@@ -267,11 +245,6 @@ EXTRAS = {
 """Optional packages, and the extra of groupwise that installs each."""
 ALONE = {"bfcl-eval", "gem-llm"}
 """Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
-
-
-def describe_python() -> str:
-    """The interpreter and the system."""
-    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
 def find_version(package: str) -> str | None:

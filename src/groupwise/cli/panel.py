@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -54,9 +54,17 @@ def panel(
     if out is not None:
         PanelFile.of(part).write(out)
     if split is not None:
-        _list_tasks(choose_split(panels, split), as_json=as_json)
+        tasks = choose_split(panels, split)
+        if as_json:
+            print_json([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks])
+        for task in () if as_json else tasks:
+            print_line(" ".join((task.id, *task.tags)))
     elif as_json:
-        print_json({"env": part.config(), "panels": {name: _summarise_panel(panels[name]) for name in SPLITS}})
+        summaries = {
+            name: {"tasks": len(tasks), "hash": panel_hash(tasks), "families": _count_families(tasks)}
+            for name, tasks in ((name, panels[name]) for name in SPLITS)
+        }
+        print_json({"env": part.config(), "panels": summaries})
     else:
         _print_panels(
             name_of(part), panels, [str(file) for file in (panel_file and what, check) if file], out, evaluated
@@ -70,9 +78,13 @@ def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | Non
         if settings:
             raise ConfigError(f"{what}: a panel file says its environment's fields itself; leave --set out")
         panel_file = PanelFile.read(path)
-        return _check_trusted(panel_file.part()), panel_file
+        part = panel_file.part()
+        check_may_open(part)  # of a file, which somebody else may have written
+        return part, panel_file
     if _is_file(what):
-        return _check_trusted(_read_run_env(path / CONFIG if path.is_dir() else path, settings)), None
+        part = _read_run_env(path / CONFIG if path.is_dir() else path, settings)
+        check_may_open(part)
+        return part, None
     if "/" in what:
         raise ConfigError(
             f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
@@ -82,12 +94,6 @@ def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | Non
 
 def _is_file(what: str) -> bool:
     return Path(what).suffix in (".json", ".toml") or Path(what).is_dir()
-
-
-def _check_trusted(part: Part) -> Part:
-    """The environment of a file, which somebody else may have written; one that is named here is the user's own."""
-    check_may_open(part)
-    return part
 
 
 def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
@@ -118,20 +124,8 @@ def _check_journal(folder: Path, part: Part) -> int:
     return len(tasks)
 
 
-def _summarise_panel(tasks: Sequence[Task]) -> dict[str, Any]:
-    return {"tasks": len(tasks), "hash": panel_hash(tasks), "families": _count_families(tasks)}
-
-
 def _count_families(tasks: Sequence[Task]) -> dict[str, int]:
     return dict(sorted(Counter(tag for task in tasks for tag in task.tags).items()))
-
-
-def _list_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
-    if as_json:
-        print_json([{"id": task.id, "tags": task.tags, "payload": task.payload} for task in tasks])
-        return
-    for task in tasks:
-        print_line(" ".join((task.id, *task.tags)))
 
 
 def _print_panels(

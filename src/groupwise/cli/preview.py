@@ -77,19 +77,15 @@ def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -
     _print_readings(console, preview.readings)
     _print_costs(console, preview.costs)
     for note in preview.notes:
-        console.print(f"[yellow]note[/]: {escape(note)}", soft_wrap=True)
+        screen.print_line(f"[yellow]note[/]: {escape(note)}", markup=True, to=console)
 
 
 def preview_as_json(preview: RunPreview) -> dict[str, Any]:
     """A preview as plain data: each prompt as ids, origins, texts of tokens, and one text."""
     return {
         "attempts": [
-            {
-                "task": attempt.task,
-                "goal": attempt.goal,
-                "error": attempt.error,
-                "steps": [_step_as_json(step) for step in attempt.steps],
-            }
+            {name: getattr(attempt, name) for name in ("task", "goal", "error")}
+            | {"steps": [_step_as_json(step) for step in attempt.steps]}
             for attempt in preview.attempts
         ],
         "readings": [asdict(reading) for reading in preview.readings],
@@ -118,21 +114,20 @@ def _print_attempt(
     console: Console, attempt: PreviewedAttempt, styles: dict[str, str] | None, *, with_tokens: bool
 ) -> None:
     goal = f": {escape(screen.shorten(attempt.goal, 100))}" if attempt.goal else ""
-    console.print(f"\n[bold]task {escape(attempt.task)}[/]{goal}", soft_wrap=True)
+    screen.print_line(f"\n[bold]task {escape(attempt.task)}[/]{goal}", markup=True, to=console)
     for number, step in enumerate(attempt.steps):
         console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}")
         console.print(lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
-        if step.response_ids:
-            console.print(
-                lay_out_text(step.response_texts, [RESPONSE] * len(step.response_ids), styles), soft_wrap=True
-            )
+        responses = [RESPONSE] * len(step.response_ids)
+        if responses:
+            console.print(lay_out_text(step.response_texts, responses, styles), soft_wrap=True)
             console.print(Text(_describe_response(step), style="dim"), soft_wrap=True)
         if with_tokens:
-            origins = [*step.prompt.origins, *[RESPONSE] * len(step.response_ids)]
+            origins = [*step.prompt.origins, *responses]
             ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
             console.print(make_token_table(ids, texts, origins))
     if attempt.error:
-        console.print(f"[red]the attempt ends here[/]: {escape(attempt.error)}", soft_wrap=True)
+        screen.print_line(f"[red]the attempt ends here[/]: {escape(attempt.error)}", markup=True, to=console)
 
 
 def _describe_response(step: PreviewedStep) -> str:

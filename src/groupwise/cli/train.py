@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +43,7 @@ def train(
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
     from groupwise.training.alarms import is_finished
+    from groupwise.training.changed_settings import check_changes
     from groupwise.training.config.checks import list_notices
     from groupwise.training.open_run import follow_run, is_follower, open_run
 
@@ -53,17 +54,23 @@ def train(
     from groupwise.cli.live import show_live
     from groupwise.training.loop import train as run_loop
 
-    changes = _check_changes(config, folder) if resume else ()
+    changes: Sequence[SettingChange] = ()
+    if resume and RunPaths(folder).config.is_file():  # what must not change is refused before anything is opened
+        changes = check_changes(load_run_config(folder), config, folder)
     if resume and is_finished(folder, config):
         return _print_finished(folder, config)
-    _print_changes(changes)
-    for line in list_notices(config):
-        print_note(line)
+    for change in changes:
+        _print_change(change.path, repr(change.before), repr(change.after))
     try:
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
             run = stack.enter_context(open_run(config, folder))
-            _print_other_panels(run.journal.panels(), run.panels)
+            for line in list_notices(config):  # what is refused needs no notices
+                print_note(line)
+            named = run.journal.panels()
+            for split, digest in run.panels.items():  # a panel file would have refused other tasks
+                if named.get(split, digest) != digest:
+                    _print_change(f"the {split} panel", named[split][:12], digest[:12])
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
         print_line(f"stopped; go on with: groupwise train --resume {_quote(folder)}", to=errors())
@@ -93,23 +100,8 @@ def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
         last = max(journal.last_number(), 0)
         alarm = find_stop(journal, config, last) if last < config.training.updates else None
     if alarm is not None:
-        line = f"{folder} was {alarm.line}; {describe_going_on(alarm)}"
-        print_line(line, to=errors())
+        print_line(f"{folder} was {alarm.line}; {describe_going_on(alarm)}", to=errors())
         raise typer.Exit(STOPPED)
-
-
-def _describe_early_end(folder: Path, config: RunConfig) -> str:
-    """Why a run ended before its last update, in words; nothing where it did not, or where an alarm ended it."""
-    from groupwise.training.alarms import find_best_number, is_out_of_patience
-
-    with Journal(RunPaths(folder).journal, read_only=True) as journal:
-        last, rows = journal.last_number(), journal.evaluations()
-    if last >= config.training.updates or not is_out_of_patience(rows, config.evaluation):
-        return ""
-    return (
-        f"ended early, after update {last} of {config.training.updates}: no evaluation was better than that after "
-        f"update {find_best_number(rows, config.evaluation)}; to go on, raise evaluation.patience"
-    )
 
 
 def _print_finished(folder: Path, config: RunConfig) -> None:
@@ -135,35 +127,21 @@ def _add_trackers(config: RunConfig, trackers: Sequence[str]) -> RunConfig:
     return type(config)(**extended) if trackers else config
 
 
-def _check_changes(config: RunConfig, folder: Path) -> Sequence[SettingChange]:
-    """What a resumed run does differently; what must not change is refused, before anything is opened."""
-    from groupwise.training.changed_settings import check_changes
-
-    has_begun = RunPaths(folder).config.is_file()
-    return check_changes(load_run_config(folder), config, folder) if has_begun else ()
-
-
-def _print_changes(changes: Sequence[SettingChange]) -> None:
-    """Say what a run that goes on does differently."""
-    for change in changes:
-        print_line(
-            f"changed since the run began: {change.path} was {change.before!r}, is {change.after!r}", to=errors()
-        )
-
-
-def _print_other_panels(named: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Say which tasks are not those that the run began with; a panel file would have refused them."""
-    for split, digest in now.items():
-        if named.get(split, digest) != digest:  # a run that begins, or a split that is new, has named none yet
-            print_line(
-                f"changed since the run began: the {split} panel was {named[split][:12]}, is {digest[:12]}",
-                to=errors(),
-            )
+def _print_change(what: str, before: str, after: str) -> None:
+    print_line(f"changed since the run began: {what} was {before}, is {after}", to=errors())
 
 
 def _print_next(folder: Path, config: RunConfig) -> None:
-    if ending := _describe_early_end(folder, config):
-        print_line(ending)
+    """Say why the run ended before its last update, where no alarm did that, and what can be looked at now."""
+    from groupwise.training.alarms import find_best_number, is_out_of_patience
+
+    with Journal(RunPaths(folder).journal, read_only=True) as journal:
+        last, rows = journal.last_number(), journal.evaluations()
+    if last < config.training.updates and is_out_of_patience(rows, config.evaluation):
+        print_line(
+            f"ended early, after update {last} of {config.training.updates}: no evaluation was better than that after "
+            f"update {find_best_number(rows, config.evaluation)}; to go on, raise evaluation.patience"
+        )
     print_line(f"\nThe run is in {folder}. Look at it:")
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):

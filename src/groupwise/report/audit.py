@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,13 +17,7 @@ from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, p
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
-from groupwise.report.audit_tokens import (
-    TokenColumn,
-    TokenMover,
-    TokenMoverTally,
-    TokenTally,
-    value_tokens,
-)
+from groupwise.report.audit_tokens import TokenColumn, TokenMover, TokenTally
 from groupwise.system.errors import ConfigError
 
 NUM_MOVERS = 5
@@ -75,81 +69,42 @@ def audit_tables(
     names = list(algorithms)
     if not names:
         raise ConfigError("an audit needs at least one recipe; name one, such as hgpo")
-    levels = _make_levels(depth, ReturnToGo(gamma=gamma))
+    of = ReturnToGo(gamma=gamma)
+    levels = [Relative(by=ByHistory(depth=k), of=of, scale=NoScale(), average="step") for k in range(depth + 1)]
     census, level_tally = CensusTally(), LevelTally(len(levels))
     recipe_tally, movers = RecipeTally(names), MoverTally(NUM_MOVERS)
-    of_tokens = _TokenTallies(algorithms, read_tokens)
+    tokens = TokenTally(algorithms, NUM_MOVERS) if read_tokens and gives_token_credit(algorithms) else None
+    mixing = [name for name, algorithm in algorithms.items() if any(part.mixes_tasks for part in algorithm.parts())]
     for number, table in enumerate(tables):
-        if number:
-            _refuse_batchwide(algorithms)
+        if number and mixing:
+            raise ConfigError(
+                f"recipe {mixing[0]!r} compares across tasks and needs the whole file in memory, which is too large "
+                "for that; leave it out, or audit a smaller file"
+            )
         credits = {name: algorithm.credit(table) for name, algorithm in algorithms.items()}
         census.add(table)
-        level_tally.add(table, [_compare(level, table) for level in levels])
+        level_tally.add(table, [cast(Comparison, level(table).trace) for level in levels])
         recipe_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
-        of_tokens.add(table, credits)
-    (gains, losses), (token_recipes, token_movers) = movers.result(), of_tokens.result()
+        if tokens is not None and read_tokens is not None:
+            tokens.add(table, credits, read_tokens(table))
+    token_recipes = None if tokens is None else tokens.result()
     result = census.result(), level_tally.result(), recipe_tally.result()
     return Audit(
         census=result[0],
         levels=result[1],
         recipes=result[2],
-        gains=gains,
-        losses=losses,
+        gains=movers.gains,
+        losses=movers.losses,
         findings=[*write_findings(*result), *write_token_findings(token_recipes or ())],
         token_recipes=token_recipes,
-        token_movers=token_movers,
+        token_movers=None if tokens is None else tokens.movers,
     )
-
-
-class _TokenTallies:
-    """Counts what recipes give the sampled tokens of each table; nothing where none gives them credit of their own."""
-
-    def __init__(
-        self, algorithms: Mapping[str, Algorithm], read_tokens: Callable[[StepTable], TokenTable] | None
-    ) -> None:
-        self._columns, self._movers = TokenTally(algorithms), TokenMoverTally(NUM_MOVERS)
-        self._algorithms = algorithms
-        self._read_tokens = read_tokens if gives_token_credit(algorithms) else None
-
-    def add(self, table: StepTable, credits: Mapping[str, Credit]) -> None:
-        """Count the tokens of a table, given the credit of its steps under each recipe."""
-        if self._read_tokens is None:
-            return
-        tokens = self._read_tokens(table)
-        valued = [
-            value_tokens(name, algorithm, table, credits[name], tokens) for name, algorithm in self._algorithms.items()
-        ]
-        self._columns.add(tokens, valued)
-        self._movers.add(table, tokens, valued[0], valued[-1])
-
-    def result(self) -> tuple[list[TokenColumn] | None, list[TokenMover] | None]:
-        """A column a recipe and the tokens that change most; None where nothing was compared."""
-        return (None, None) if self._read_tokens is None else (self._columns.result(), self._movers.result())
 
 
 def gives_token_credit(algorithms: Mapping[str, Algorithm]) -> bool:
     """Whether any of the recipes gives tokens credit of their own."""
     return any(algorithm.token_credit is not None for algorithm in algorithms.values())
-
-
-def _make_levels(depth: int, of: ReturnToGo) -> list[Relative]:
-    return [Relative(by=ByHistory(depth=k), of=of, scale=NoScale(), average="step") for k in range(depth + 1)]
-
-
-def _compare(level: Relative, table: StepTable) -> Comparison:
-    trace = level(table).trace
-    assert isinstance(trace, Comparison), "a level is a plain comparison"
-    return trace
-
-
-def _refuse_batchwide(algorithms: Mapping[str, Algorithm]) -> None:
-    for name, algorithm in algorithms.items():
-        if any(part.mixes_tasks for part in algorithm.parts()):
-            raise ConfigError(
-                f"recipe {name!r} compares across tasks and needs the whole file in memory, which is too large for "
-                "that; leave it out, or audit a smaller file"
-            )
 
 
 # Plain-language findings: what the numbers of an audit mean for somebody about to train.
@@ -186,10 +141,6 @@ def _describe_groups(census: Census) -> Iterator[str]:
     sizes = set(census.attempts_per_task)
     if len(sizes) > 1:
         yield f"Group sizes differ ({min(sizes)} to {max(sizes)} attempts): statistics are over the attempts present."
-    yield from _describe_flaws(census)
-
-
-def _describe_flaws(census: Census) -> Iterator[str]:
     if census.malformed_steps:
         yield f"{_share(census.malformed_steps, census.steps)} of the responses were malformed."
     if census.refused_steps:
@@ -345,18 +296,14 @@ class CensusTally:
     def result(self) -> Census:
         """The counts so far."""
         counts = self._counts
+        names = ("tasks", "attempts", "steps", "lone_tasks", "equal_tasks", "steps_without_state")
         return Census(
-            tasks=counts["tasks"],
-            attempts=counts["attempts"],
-            steps=counts["steps"],
             attempts_per_task=dict(sorted(self._sizes.items())),
             mean_return=self._return_sum / max(counts["attempts"], 1),
-            lone_tasks=counts["lone_tasks"],
-            equal_tasks=counts["equal_tasks"],
-            steps_without_state=counts["steps_without_state"],
             malformed_steps=counts.get("malformed_steps"),
             refused_steps=counts.get("refused_steps"),
             invalid_steps=counts.get("invalid_steps"),
+            **{name: counts[name] for name in names},
         )
 
 
@@ -451,18 +398,10 @@ class LevelTally:
         return [
             HistoryLevel(
                 depth=depth,
-                groups=counts["groups"],
-                compared_steps=counts["compared_steps"],
-                own_rollout_steps=counts["own_rollout_steps"],
-                alone_steps=counts["alone_steps"],
-                too_early_steps=counts["too_early_steps"],
-                equal_steps=counts["equal_steps"],
                 mean_size=counts["compared_steps"] / max(counts["groups"], 1),
-                split_steps=counts["split_steps"],
                 baseline_shift=float(self._shift[depth]) / max(counts["compared_at_both"], 1),
                 relative_shift=float(self._relative_shift[depth]) / max(float(self._scaled[depth]), 1.0),
-                sign_flips=counts["sign_flips"],
-                compared_at_both=counts["compared_at_both"],
+                **counts,
             )
             for depth, counts in enumerate(self._counts)
         ]
@@ -493,13 +432,9 @@ class Mover:
     task: str | int
     """Id of its task (or group)."""
     attempt: str | int
-    """Id of its attempt."""
     index: int
-    """Its index."""
     state: str
-    """Its state, in words."""
     action: str
-    """What was done there."""
     before: float
     """Credit under the first recipe."""
     after: float
@@ -510,20 +445,27 @@ class Mover:
         """How much the step gains."""
         return self.after - self.before
 
+    @property
+    def name(self) -> tuple[str, str, int]:
+        """What orders movers of one change."""
+        return str(self.task), str(self.attempt), self.index
+
 
 class MoverTally:
     """Keeps the largest gains and losses chunk by chunk."""
 
     def __init__(self, num: int) -> None:
         self._num = num
-        self._gains: list[Mover] = []
-        self._losses: list[Mover] = []
+        self.gains: list[Mover] = []
+        """Largest first."""
+        self.losses: list[Mover] = []
+        """Largest first."""
 
     def add(self, table: StepTable, before: Credit, after: Credit) -> None:
         """Look for movers in one chunk."""
         change = after.trace.values - before.trace.values
-        self._losses = self._merge(self._losses, table, change, before, after)
-        self._gains = self._merge(self._gains, table, -change, before, after)
+        self.losses = self._merge(self.losses, table, change, before, after)
+        self.gains = self._merge(self.gains, table, -change, before, after)
 
     def _merge(
         self, known: list[Mover], table: StepTable, change: FloatArray, before: Credit, after: Credit
@@ -535,15 +477,7 @@ class MoverTally:
             falling = falling[change[falling] <= edge]  # ties at the edge stay in
         chosen = heapq.nsmallest(self._num, falling.tolist(), key=lambda step: (change[step], _name_step(table, step)))
         movers = known + [_make_mover(table, step, before, after) for step in chosen]
-        return heapq.nsmallest(self._num, movers, key=lambda mover: (-abs(mover.change), _name_mover(mover)))
-
-    def result(self) -> tuple[list[Mover], list[Mover]]:
-        """The largest gains and the largest losses, largest first."""
-        return self._gains, self._losses
-
-
-def _name_mover(mover: Mover) -> tuple[str, str, int]:
-    return str(mover.task), str(mover.attempt), mover.index
+        return heapq.nsmallest(self._num, movers, key=lambda mover: (-abs(mover.change), *mover.name))
 
 
 def _name_step(table: StepTable, step: int) -> tuple[str, str, int]:

@@ -6,9 +6,8 @@ Axes: R recipes, S steps, K sampled tokens.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -93,11 +92,13 @@ def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, t
 
 
 class TokenTally:
-    """Adds up the credit of tokens chunk by chunk."""
+    """Adds up the credit of tokens chunk by chunk, and keeps those whose credit changes most."""
 
-    def __init__(self, algorithms: Mapping[str, Algorithm]) -> None:
+    def __init__(self, algorithms: Mapping[str, Algorithm], num_movers: int) -> None:
         num = len(algorithms)
-        self._own = {name: algorithm.token_credit is not None for name, algorithm in algorithms.items()}
+        self._algorithms, self._num_movers = algorithms, num_movers
+        self.movers: list[TokenMover] = []
+        """From the first recipe to the last, among tokens that both train; largest change first."""
         self._tokens = 0
         self._silent, self._largest, self._inside = np.zeros(num, dtype=np.int64), np.zeros(num), np.zeros(num)
         self._size = np.zeros(num)
@@ -106,8 +107,10 @@ class TokenTally:
             np.zeros((num, num)) for _ in range(6)
         )
 
-    def add(self, tokens: TokenTable, valued: Sequence[ValuedTokens]) -> None:
-        """Add one chunk's tokens, recipe by recipe."""
+    def add(self, table: StepTable, credits: Mapping[str, Credit], tokens: TokenTable) -> None:
+        """Add one chunk's tokens, recipe by recipe, given the credit of its steps."""
+        valued = [value_tokens(name, own, table, credits[name], tokens) for name, own in self._algorithms.items()]
+        self._add_movers(table, tokens, valued[0], valued[-1])
         trains_RK = np.stack([given.trains for given in valued])
         values_RK = np.stack([np.where(given.trains, given.values, 0.0) for given in valued])
         mask_RK, signs_RK = trains_RK.astype(np.float64), np.sign(values_RK)
@@ -123,32 +126,41 @@ class TokenTally:
         self._signed += np.abs(signs_RK) @ np.abs(signs_RK).T
         self._agreement += signs_RK @ signs_RK.T
 
+    def _add_movers(self, table: StepTable, tokens: TokenTable, before: ValuedTokens, after: ValuedTokens) -> None:
+        size = np.abs(np.where(before.trains & after.trains, after.values - before.values, 0.0))
+        moved = np.flatnonzero(size)
+        if len(moved) > self._num_movers:
+            edge = np.partition(size[moved], -self._num_movers)[-self._num_movers]
+            moved = moved[size[moved] >= edge]  # ties at the edge stay in
+        movers = self.movers + [
+            _make_mover(table, tokens, token, float(before.values[token]), float(after.values[token]))
+            for token in moved.tolist()
+        ]
+        self.movers = heapq.nsmallest(self._num_movers, movers, key=lambda mover: mover.rank)
+
     def result(self) -> list[TokenColumn]:
         """One column a recipe."""
-        names = list(self._own)
         flips = (self._signed - self._agreement) / 2
-        return [
-            TokenColumn(
-                name=name,
-                has_own_credit=self._own[name],
-                tokens=self._tokens,
-                trained_tokens=int(self._counts[i, i]),
-                silent_tokens=int(self._silent[i]),
-                mean_size=float(self._size[i] / max(self._counts[i, i], 1.0)),
-                largest=float(self._largest[i]),
-                inside_share=self._find_inside_share(i),
-                **self._against(i, names, flips),
+        columns = []
+        for i, (name, algorithm) in enumerate(self._algorithms.items()):
+            others = [(j, other) for j, other in enumerate(self._algorithms) if j != i]
+            spread = self._spread(i, i)
+            columns.append(
+                TokenColumn(
+                    name=name,
+                    has_own_credit=algorithm.token_credit is not None,
+                    tokens=self._tokens,
+                    trained_tokens=int(self._counts[i, i]),
+                    silent_tokens=int(self._silent[i]),
+                    mean_size=float(self._size[i] / max(self._counts[i, i], 1.0)),
+                    largest=float(self._largest[i]),
+                    inside_share=min(float(self._inside[i]) / spread, 1.0) if spread else None,
+                    flips={other: int(flips[i, j]) for j, other in others},
+                    both_signed={other: int(self._signed[i, j]) for j, other in others},
+                    correlation={other: self._correlate(i, j) for j, other in others},
+                )
             )
-            for i, name in enumerate(names)
-        ]
-
-    def _against(self, i: int, names: Sequence[str], flips: FloatArray) -> dict[str, Any]:
-        others = [(j, other) for j, other in enumerate(names) if j != i]
-        return {
-            "flips": {other: int(flips[i, j]) for j, other in others},
-            "both_signed": {other: int(self._signed[i, j]) for j, other in others},
-            "correlation": {other: self._correlate(i, j) for j, other in others},
-        }
+        return columns
 
     def _spread(self, i: int, j: int) -> float:
         """Sum of squares about the mean of one recipe's credit, over the tokens that both train; 0 for rounding."""
@@ -160,10 +172,6 @@ class TokenTally:
         scale = (self._spread(i, j) * self._spread(j, i)) ** 0.5
         product = self._products[i, j] - self._sums[i, j] * self._sums[j, i] / max(self._counts[i, j], 1.0)
         return float(product) / scale if scale else None
-
-    def _find_inside_share(self, i: int) -> float | None:
-        spread = self._spread(i, i)
-        return min(float(self._inside[i]) / spread, 1.0) if spread else None
 
 
 def _sum_squares_inside(tokens: TokenTable, given: ValuedTokens) -> float:
@@ -189,13 +197,11 @@ class TokenMover:
     task: str | int
     """Id of its task (or group)."""
     attempt: str | int
-    """Id of its attempt."""
     index: int
     """Index of its step."""
     position: int
     """Its position in the response, tokens that were forced on the policy counted."""
     token: int
-    """Its id."""
     before: float
     """Credit under the first recipe."""
     after: float
@@ -205,31 +211,6 @@ class TokenMover:
     def rank(self) -> tuple[float, str, str, int, int]:
         """Where it stands among movers: the largest change first, equals by name."""
         return -abs(self.after - self.before), str(self.task), str(self.attempt), self.index, self.position
-
-
-class TokenMoverTally:
-    """Keeps the largest changes chunk by chunk, among tokens that both recipes train."""
-
-    def __init__(self, num: int) -> None:
-        self._num = num
-        self._movers: list[TokenMover] = []
-
-    def add(self, table: StepTable, tokens: TokenTable, before: ValuedTokens, after: ValuedTokens) -> None:
-        """Look for movers in one chunk."""
-        size = np.abs(np.where(before.trains & after.trains, after.values - before.values, 0.0))
-        moved = np.flatnonzero(size)
-        if len(moved) > self._num:
-            edge = np.partition(size[moved], -self._num)[-self._num]
-            moved = moved[size[moved] >= edge]  # ties at the edge stay in
-        movers = self._movers + [
-            _make_mover(table, tokens, token, float(before.values[token]), float(after.values[token]))
-            for token in moved.tolist()
-        ]
-        self._movers = heapq.nsmallest(self._num, movers, key=lambda mover: mover.rank)
-
-    def result(self) -> list[TokenMover]:
-        """The largest changes, largest first."""
-        return self._movers
 
 
 def _make_mover(table: StepTable, tokens: TokenTable, token: int, before: float, after: float) -> TokenMover:

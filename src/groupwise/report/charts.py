@@ -136,31 +136,28 @@ def draw_card(title: str, last: str, drawing: Html, *meanings: str, kind: str = 
     return tag("figure", caption, drawing, [tag("p", words, class_="meaning") for words in meanings], class_=kind)
 
 
-def _draw_path(points: Sequence[tuple[float, float]], kind: str) -> Html:
-    """A closed shape."""
-    places = " L".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return tag("path", d=f"M{places}Z" if points else "", class_=kind)
-
-
 def draw_band(
     across: Axis, up: Axis, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]], kind: str
 ) -> Html:
     """What lies between two lines over the same places."""
-    return _draw_path([(across.place(x), up.place(y)) for x, y in [*upper, *reversed(lower)]], kind)
+    places = " L".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in [*upper, *reversed(lower)])
+    return tag("path", d=f"M{places}Z" if places else "", class_=kind)
+
+
+def draw_line(across: Axis, up: Axis, points: Sequence[tuple[float, float]], *, class_: str | None = None) -> Html:
+    """A line from point to point."""
+    return tag(
+        "polyline", points=" ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points), class_=class_
+    )
 
 
 def _draw_hints(across: Axis, hints: Sequence[tuple[float, str, Html | None]]) -> Html:
     """Columns about places, each with words that show when pointed at."""
     width = (across.end - across.start) / max(len(hints), 1)
-    columns = [
-        tag(
-            "g",
-            tag("title", words),
-            tag("rect", x=x - width / 2, y=TOP, width=width, height=HEIGHT - TOP - BOTTOM),
-            mark,
-        )
-        for x, words, mark in hints
-    ]
+    columns = []
+    for x, words, mark in hints:
+        column = tag("rect", x=x - width / 2, y=TOP, width=width, height=HEIGHT - TOP - BOTTOM)
+        columns.append(tag("g", tag("title", words), column, mark))
     return tag("g", columns, class_="hints")
 
 
@@ -173,7 +170,6 @@ class Curve:
 
     title: str
     meaning: str
-    """What it says, in a sentence."""
     points: Sequence[Point]
     """Its value by update, in order; where one is missing the line breaks."""
     span: tuple[int, int]
@@ -199,15 +195,11 @@ def draw_curve(curve: Curve) -> Html:
     bounds = [bound for score in curve.scores for bound in score.interval]
     up = make_value_axis([value for _, value in points] + bounds, HEIGHT - BOTTOM, TOP, share=curve.is_share)
 
-    def draw_line(stretch: Sequence[Point], kind: str) -> Html:
-        places = " ".join(f"{across.place(number):.1f},{up.place(value):.1f}" for number, value in stretch)
-        return tag("polyline", points=places, class_=kind)
-
     stretches = list(split_at_gaps(points))
-    lines = [draw_line(stretch, "raw" if window else "line") for stretch in stretches]
+    lines = [draw_line(across, up, stretch, class_="raw" if window else "line") for stretch in stretches]
     dots: Sequence[Point] = []
     if window:
-        lines += [draw_line(smooth_points(stretch, window), "line") for stretch in stretches]
+        lines += [draw_line(across, up, smooth_points(stretch, window), class_="line") for stretch in stretches]
     else:
         dots = points if len(points) <= MAX_DOTS else [stretch[0] for stretch in stretches if len(stretch) == 1]
     lines += [tag("circle", cx=across.place(x), cy=up.place(y), r="2.2", class_="dot") for x, y in dots]
@@ -335,16 +327,12 @@ def draw_intervals(scores: Sequence[tuple[str, PanelScore]], *, is_share: bool) 
 def draw_stacked_bar(parts: Mapping[str, float]) -> Html:
     """Parts of a whole beside one another, each with its share."""
     whole = sum(parts.values()) or 1.0
-    pieces = [
-        tag(
-            "span",
-            tag("b", name, class_="inside") if amount / whole > 0.12 else None,
-            class_=f"shade{min(place, SHADES - 1)}",
-            style=f"flex-grow:{max(amount / whole, 0.002):.4f}",
-            title=f"{name}: {format_seconds(amount)}, {format_percent(amount / whole)}",
-        )
-        for place, (name, amount) in enumerate(parts.items())
-    ]
+    pieces = []
+    for place, (name, amount) in enumerate(parts.items()):
+        share = amount / whole
+        grow, words = f"flex-grow:{max(share, 0.002):.4f}", f"{name}: {format_seconds(amount)}, {format_percent(share)}"
+        inside = tag("b", name, class_="inside") if share > 0.12 else None
+        pieces.append(tag("span", inside, class_=f"shade{min(place, SHADES - 1)}", style=grow, title=words))
     return tag("div", pieces, class_="stacked", role="img", aria_label="where the time went")
 
 

@@ -128,10 +128,9 @@ class DerivedCredit:
 
 @dataclass(frozen=True, kw_only=True)
 class UnderivableCredit:
-    """The credit of an update does not derive again from its journal, which stands as it was written."""
+    """Why the credit of an update does not derive again from its journal, which stands as it was written."""
 
     reason: str
-    """Why, in words."""
 
     def describe(self, number: int) -> str:
         """What a page says of the update: why, and what stands in the place of what it would have shown."""
@@ -218,7 +217,6 @@ def make_step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = 
 
 
 def _walk_comparisons(trace: Trace) -> Iterator[Comparison]:
-    """Every comparison within groups that a number came from."""
     if isinstance(trace, Comparison):
         yield trace
         if trace.of is not None:
@@ -444,10 +442,20 @@ def shade_tokens(
         first: position of the first token that is shown.
         end: position after the last one; None = the end of the response.
     """
+
+    def find_credit(place: int) -> tuple[bool, float | None]:
+        sampled = place - tokens.num_forced
+        if sampled < 0:
+            return True, None
+        return False, float(tokens.values[sampled]) if tokens.trains[sampled] else None
+
+    pieces = []
     places = range(first, len(tokens.ids) if end is None else min(end, len(tokens.ids)))
-    return [
-        _join_tokens(tokens, texts, list(alike)) for _, alike in groupby(places, key=lambda place: _key(tokens, place))
-    ]
+    for (is_forced, credit), alike in groupby(places, key=find_credit):
+        of = list(alike)
+        text = "".join(f"{tokens.ids[place]} " if texts is None else texts[place] for place in of)
+        pieces.append(ShadedText(text=text, credit=credit, first=of[0], num=len(of), is_forced=is_forced))
+    return pieces
 
 
 def find_reach(responses: Iterable[CreditedTokens]) -> float:
@@ -465,23 +473,6 @@ def choose_shade(credit: float, reach: float) -> int:
         return 0
     size = min(max(math.ceil(NUM_SHADES * min(abs(credit) / reach, 1.0) if reach else 1), 1), NUM_SHADES)
     return size if credit > 0 else -size
-
-
-def _key(tokens: CreditedTokens, place: int) -> tuple[bool, float | None]:
-    sampled = place - tokens.num_forced
-    if sampled < 0:
-        return True, None
-    return False, float(tokens.values[sampled]) if tokens.trains[sampled] else None
-
-
-def _join_tokens(tokens: CreditedTokens, texts: Sequence[str] | None, places: Sequence[int]) -> ShadedText:
-    is_forced, credit = _key(tokens, places[0])
-    text = (
-        " ".join(str(tokens.ids[place]) for place in places) + " "
-        if texts is None
-        else "".join(texts[place] for place in places)
-    )
-    return ShadedText(text=text, credit=credit, first=places[0], num=len(places), is_forced=is_forced)
 
 
 # Where the attempts of an update come from: which joined a group from elsewhere, and which attempt they go back to.
@@ -563,8 +554,8 @@ def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
 
 def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
     """The attempt that an attempt of an update goes back to; None where that is nothing, or was not recorded."""
-    if "source" in record:
-        recalled: ParentAttempt = record["source"]
+    recalled: ParentAttempt | None = record.get("source")
+    if recalled is not None:
         return recalled
     parent, origin = record.get("parent"), record["origin"]
     if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
@@ -574,11 +565,9 @@ def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
     update, _, task = rest.partition("/")
     if not attempt.isdecimal():
         return None
-    if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
-        return ParentAttempt(
-            number=number, task=rest, attempt=int(attempt), why="solved with guidance, told without it"
-        )
     why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
-    if update.isdecimal() and task:
-        return ParentAttempt(number=int(update), task=task, attempt=int(attempt), why=why)
+    if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
+        why = "solved with guidance, told without it"
+    elif update.isdecimal() and task:
+        number, rest = int(update), task
     return ParentAttempt(number=number, task=rest, attempt=int(attempt), why=why)

@@ -66,7 +66,6 @@ class GroupMember:
     made-up member, which belongs to no attempt."""
 
     task: str | int
-    """Id of its task."""
     attempt: str | int | None
     """Id of its attempt; None = the method made it up."""
     index: int | None

@@ -138,11 +138,9 @@ class TokenMember:
     """A token that took part in giving another one its credit."""
 
     attempt: str | int
-    """Id of its attempt."""
     index: int
     """Index of its step."""
     position: int
-    """Its position in the response."""
     value: float
     """What was compared."""
 
@@ -152,9 +150,7 @@ class NeighbourToken:
     """A token of the response that stands near the explained one, or is it."""
 
     position: int
-    """Its position in the response."""
     token: int
-    """Its id."""
     text: str | None
     """Its text; None = nothing here can tell."""
 
@@ -164,9 +160,8 @@ class TokenExplanation:
     """How a sampled token came by its credit."""
 
     position: int
-    """Its position in the response, from 0."""
+    """In the response, from 0."""
     token: int
-    """Its id."""
     logp: float | None
     """Its log-probability when it was sampled; None = not recorded."""
     entropy: float | None
@@ -333,11 +328,8 @@ class ExplainedPair:
     """Two attempts at a task, or one step of each, that a loss holds against each other."""
 
     task: str | int
-    """Id of the winner's task."""
     winner: str | int
-    """Id of the better attempt."""
     loser: str | int
-    """Id of the worse attempt."""
     winner_step: int | None
     """Index of the winner's step that is meant; None = the whole attempt."""
     loser_step: int | None
@@ -423,15 +415,11 @@ class DroppedStep:
     """A step that a filter dropped once it had seen its credit."""
 
     filter: str
-    """The filter, in a few words."""
+    """In a few words."""
     task: str | int
-    """Id of the step's task."""
     attempt: str | int
-    """Id of its attempt."""
     index: int
-    """Its index."""
     credit: float
-    """Its credit, which it does not train on."""
 
 
 def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[DroppedStep]:

@@ -47,7 +47,6 @@ class PlayedStep:
     cut: bool
     """Whether the response was cut off before it ended."""
     reward: float
-    """Reward of the step."""
     credit: float
     """Its credit, as the journal holds it."""
     compared: bool | None
@@ -79,9 +78,7 @@ class PlayedAttempt:
     """An attempt at a task."""
 
     task: str
-    """Id of the task."""
     attempt: int
-    """Number of the attempt."""
     stop: str
     """Why it ended."""
     outcome: float
@@ -89,11 +86,8 @@ class PlayedAttempt:
     success: float | None
     """1 = solved, 0 = not; None where the environment does not say."""
     origin: str
-    """Where it came from."""
     error: str | None
-    """What failed, if anything did."""
     steps: tuple[PlayedStep, ...]
-    """Its steps."""
     source: ParentAttempt | None = None
     """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
     set_aside_by: str = ""
@@ -112,7 +106,6 @@ class PlayedGroup:
     """The attempts at one task of an update."""
 
     task: str
-    """Id of the task."""
     attempts: tuple[PlayedAttempt, ...]
     """The attempts that were sampled for it, by number."""
     joined: tuple[PlayedAttempt, ...] = ()

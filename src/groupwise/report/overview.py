@@ -21,7 +21,6 @@ class UpdateLine:
     """The main numbers of an update; None where it has none."""
 
     number: int
-    """Which update."""
     success: float | None
     """Share of its attempts that solved their task; None also where the environment does not say."""
     returned: float | None
@@ -43,22 +42,17 @@ class GroupCounts:
     """The groups of an update, counted."""
 
     number: int
-    """Which update."""
     groups: int
-    """Tasks that were attempted."""
     equal: int
     """Groups of several attempts whose outcomes are all equal."""
     attempts: int
-    """Attempts over all groups."""
 
     @property
     def equal_share(self) -> float:
-        """Share of the groups whose outcomes are all equal."""
         return self.equal / self.groups
 
     @property
     def mean_size(self) -> float:
-        """Mean attempts of a group."""
         return self.attempts / self.groups
 
 

@@ -2,38 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from groupwise.report import page_sections as sections
-from groupwise.report.charts import draw_intervals
+from groupwise.report.charts import (
+    Curve,
+    draw_bands_card,
+    draw_card,
+    draw_credit_bar,
+    draw_credit_strip,
+    draw_curve_card,
+    draw_histogram,
+    draw_intervals,
+    draw_stacked_bar,
+    name_sign,
+    scale_credit,
+)
+from groupwise.report.derived_credit import (
+    NUM_SHADES,
+    CreditedTokens,
+    choose_shade,
+    describe_company,
+    find_reach,
+    shade_tokens,
+)
+from groupwise.report.groups import (
+    PlayedAttempt,
+    PlayedGroup,
+    PlayedStep,
+    describe_missing_details,
+    describe_set_aside,
+    describe_underived,
+    read_groups,
+)
 from groupwise.report.markup import PACKAGE, Html, render
 from groupwise.report.number_format import (
     INTERVAL_LEVEL,
     NO_NUMBER,
     THIN_SPACE,
     TIMES,
+    format_compact,
     format_count,
     format_interval,
     format_number,
+    format_percent,
     format_seconds,
     format_signed,
     shorten_hash,
 )
 from groupwise.report.overview import (
+    count_groups,
     describe_lag,
     describe_penalties,
     find_penalised_updates,
     find_sampling_success,
     find_verdict,
+    has_success,
     sum_stage_seconds,
+)
+from groupwise.report.prompts import GoalLookup, TaskGoal, TokenTexts
+from groupwise.report.rescue import (
+    describe_guidance,
+    describe_recalled,
+    describe_shaping,
+    find_recent_rescues,
+    format_sizes,
+    has_rescues,
+    rescue_of,
 )
 from groupwise.store.run_folder import CONFIG, JOURNAL
 from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
 from groupwise.training.evaluation.summary import RunVerdict, describe_when
+from groupwise.training.metrics import SHARE, find_metric
 from groupwise.training.run_reader import RunFolder
 
 NAMES = {
@@ -63,19 +108,20 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         note: what there is to add to that.
     """
     verdict = find_verdict(folder)
-    last, first = sections.read_last_and_first(folder)
+    last = read_groups(folder, folder.updates[-1]) if folder.updates else []
+    first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
     content = {
         "families": _list_families(verdict),
         "events": _list_events(folder),
-        "learning": sections.show_learning(folder, verdict),
-        "time": sections.show_time(folder),
-        "groups": sections.show_groups(folder, verdict, last),
-        "rescued": sections.show_rescued(folder, verdict, last),
-        "attempts": sections.show_attempts(folder, first, last),
+        "learning": show_learning(folder, verdict),
+        "time": show_time(folder),
+        "groups": show_groups(folder, verdict, last),
+        "rescued": show_rescued(folder, verdict, last),
+        "attempts": show_attempts(folder, first, last),
         "settings": folder.config_text.strip().splitlines(keepends=True),
     }
     env = name_kind(folder.setting("env"))
-    styles = ["page.css", "details.css"] if sections.has_details([*first, *last]) else ["page.css"]
+    styles = ["page.css", "details.css"] if has_details([*first, *last]) else ["page.css"]
     return render(
         "run.html.j2",
         **content,
@@ -89,7 +135,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         journal=JOURNAL,
         config=CONFIG,
         updates=folder.updates,
-        verdict=None if verdict is None else _show_verdict(verdict),
+        verdict=_show_verdict(verdict) if verdict else None,
         is_share=verdict is not None and verdict.measure == "success",
         sampled=find_sampling_success(folder) if verdict is None else None,
         penalised=describe_penalties(find_penalised_updates(folder), len(folder.updates)),
@@ -159,8 +205,7 @@ def _list_families(verdict: RunVerdict | None) -> dict[str, Any] | None:
     """Success by family of tasks, before and after."""
     if verdict is None or not verdict.families:
         return None
-    is_share = verdict.measure == "success"
-    lead = "The same evaluation, by kind of task."
+    is_share, lead = verdict.measure == "success", "The same evaluation, by kind of task."
     if verdict.before is not None:
         before, after = describe_when(verdict.before), describe_when(verdict.after)
         lead = f"The same evaluations, by kind of task. Grey: {before}; blue: {after}."
@@ -172,14 +217,10 @@ def _list_families(verdict: RunVerdict | None) -> dict[str, Any] | None:
     rows = []
     for family, scores in zip(verdict.families, by_family, strict=True):
         change = family.after.value - family.before.value if family.before else None
-        bars = [
-            (
-                name,
-                100 * min(max(score.value / high, 0.0), 1.0),
-                format_interval(score.value, score.interval, is_share),
-            )
-            for name, score in scores.items()
-        ]
+        bars = []
+        for name, score in scores.items():
+            width = 100 * min(max(score.value / high, 0.0), 1.0)
+            bars.append((name, width, format_interval(score.value, score.interval, is_share)))
         rows.append(
             {
                 "name": family.name,
@@ -230,3 +271,370 @@ def name_kind(part: Any) -> str:
     """The kind of a part, without the module of one from elsewhere."""
     kind = part.get("kind", "") if isinstance(part, Mapping) else ""
     return str(kind).rpartition(":")[2]
+
+
+# The longer sections: curves, time, groups, rescued groups.
+
+MAIN_CURVES = {
+    "rollout/success": "Success",
+    "rollout/return": "Return",
+    "rollout/steps": "Steps",
+    "rollout/valid": "Well-formed, accepted actions",
+    "rollout/entropy": "Entropy",
+    "loss/entropy": "Entropy (learner)",
+    "loss/total": "Loss",
+    "learner/grad_norm": "Gradient",
+    "loss/kl_to_reference": "KL to the reference",
+}
+"""The metrics that have a curve of their own, where the run has them, and what they are called."""
+RESCUE_CURVES = {
+    "rollout/zero_spread": "Tasks without spread",
+    "replay/recalled": "Recalled attempts",
+    "replay/age": "Age of what was recalled",
+    "replay/log_ratio": "Distance of what was recalled",
+    "guidance/groups": "Groups with guidance",
+    "guidance/success": "Success with guidance",
+    "shaping/groups": "Shaped groups",
+}
+"""The same in the section on rescued groups."""
+NUM_TASKS = 3
+"""Tasks shown of an update."""
+MAX_RESCUES = 12
+"""How many rescued groups are listed."""
+
+
+def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, Any] | None:
+    """The curves that say how learning went; all further metrics in a table: first, last, lowest, highest."""
+    cards = [
+        draw_metric_card(folder, name, title, verdict)
+        for name, title in MAIN_CURVES.items()
+        if folder.metrics.get(name) and (name != "rollout/success" or has_success(folder))
+    ]
+    if not cards:
+        return None
+    lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
+    if verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics:
+        lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
+    rows = []
+    for name, curve in folder.metrics.items():
+        values, metric = [value for _, value in sorted(curve.items())], find_metric(name)
+        if values:
+            rows.append((name, metric and metric.meaning, (values[0], values[-1], min(values), max(values))))
+    return {"lead": lead, "cards": cards, "metrics": rows}
+
+
+def show_time(folder: RunFolder) -> dict[str, Any] | None:
+    """Where the time of all updates went."""
+    stages = sum_stage_seconds(folder)
+    whole = sum(stages.values())
+    if not whole:
+        return None
+    lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, evaluations not counted."
+    return {"lead": lead, "stages": stages, "whole": whole, "bar": draw_stacked_bar(stages)}
+
+
+def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
+    """What the groups were like over the updates, and how the credit of the last one is distributed."""
+    counts = count_groups(folder)
+    if not counts:
+        return None
+    span = find_update_span(folder, verdict)
+    own = sorted(folder.metrics.get("credit/own_rollout_only", {}).items())
+    shares = {
+        "Groups without spread": (
+            "Share of tasks whose attempts all had the same outcome: between them there is nothing to choose.",
+            [(count.number, count.equal_share) for count in counts],
+        ),
+        "Steps compared": (
+            "Share of steps that stood in a group with somebody else.",
+            sorted(folder.metrics.get("credit/compared", {}).items()),
+        ),
+        "Compared with their own rollout only": (
+            "Fraction of the compared steps that have no other rollout in any of their groups.",
+            own if any(value for _, value in own) else [],
+        ),
+    }
+    cards = [
+        draw_curve_card(Curve(span=span, title=title, meaning=meaning, points=points, is_share=True))
+        for title, (meaning, points) in shares.items()
+        if points
+    ]
+    sizes = [(count.number, count.mean_size) for count in counts]
+    lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
+    if len({size for _, size in sizes}) == 1:
+        lead += f" Every group has {format_compact(sizes[0][1])} attempts."
+    else:
+        meaning = "Mean attempts at a task that were compared with one another."
+        cards.append(draw_curve_card(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes)))
+    if any(group.steps for group in last):
+        cards.append(_draw_credit_card(folder, last))
+    return {"lead": lead, "cards": cards}
+
+
+def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
+    steps = [step for group in last for step in group.steps]
+    silent = sum(not step.credit for step in steps) / len(steps)
+    size = sum(abs(step.credit) for step in steps) / len(steps)
+    compared, own = [step.compared for step in steps], [step.own_rollout_only for step in steps if step.compared]
+    lonely = ""
+    if None not in compared:
+        lonely += f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
+    if own and None not in own:
+        lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
+    meanings = [
+        f"Share of the steps of update {folder.updates[-1]} by their credit. "
+        f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
+    ]
+    meanings += [f"{underived}."] if (underived := describe_underived(last)) else []
+    return draw_card(
+        "Credit", f"update {folder.updates[-1]}", draw_histogram([step.credit for step in steps]), *meanings
+    )
+
+
+def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
+    """What became of the groups that would have taught nothing; None where nothing was done for any."""
+    if not has_rescues(folder):
+        return None
+    cards = []
+    signal, rescued = (folder.metrics.get(f"credit/groups_{name}", {}) for name in ("with_signal", "rescued"))
+    if numbers := sorted(signal.keys() & rescued.keys()):
+        shares = {
+            "by themselves": {number: signal[number] - rescued[number] for number in numbers},
+            "rescued": {number: rescued[number] for number in numbers},
+            "without": {number: 1 - signal[number] for number in numbers},
+        }
+        meaning = (
+            "Share of groups by where their credit comes from. Groups with guidance are counted too: where their "
+            "attempts differ, they have signal by themselves."
+        )
+        cards.append(draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict)))
+    cards += [
+        draw_metric_card(folder, name, title, verdict)
+        for name, title in RESCUE_CURVES.items()
+        if any(folder.metrics.get(name, {}).values())
+    ]
+    newest = []
+    for number, rescue in find_recent_rescues(folder, last, max_rescues=MAX_RESCUES):
+        without, size = format_sizes(rescue)
+        row = {"number": number, "task": rescue.task, "without": without, "size": size}
+        row["why"] = "; ".join(dict.fromkeys(source.why for source in rescue.recalled))
+        row |= {"recalled": describe_recalled(rescue), "shaped": describe_shaping(rescue)}
+        newest.append(row | {"guidance": describe_guidance(rescue)})
+    return {"cards": cards, "newest": newest}
+
+
+def show_attempts(
+    folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]
+) -> dict[str, Any] | None:
+    """The best and the worst attempt at a few tasks of the first and of the last update."""
+    updates = [(folder.updates[0], first), (folder.updates[-1], last)] if folder.updates else []
+    chosen = {number: choose_instructive(groups) for number, groups in updates if groups}
+    shown = [group for groups in chosen.values() for group in groups]
+    steps = [step for group in shown for step in group.steps]
+    if not steps:
+        return None
+    shades = TokenShades(TokenTexts(folder.path), shown)
+    scales = Scales(
+        reach=find_usual_reach([step.credit for step in steps]),
+        channels=find_channel_reaches(shown),
+        shades=shades if shades.has_tokens else None,
+    )
+    goals = GoalLookup(folder.find_env())
+    blocks = {
+        number: [
+            write_group(
+                group, goals.find(group.task), scales=scales, is_open=number == folder.updates[-1] and not place
+            )
+            for place, group in enumerate(groups)
+        ]
+        for number, groups in chosen.items()
+    }
+    lead = (
+        "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
+        "blue and to the right makes what was done likelier, orange and to the left less likely."
+    )
+    if any(group.pairs is not None for group in shown):
+        lead += " The loss reads pairs of attempts, which stand below each task."
+    missing = [
+        describe(groups) for groups in chosen.values() for describe in (describe_underived, describe_missing_details)
+    ]
+    notes = list(filter(None, [*folder.list_untrusted(), *missing]))
+    return {"lead": lead, "notes": notes, "shades": scales.shades, "updates": blocks}
+
+
+def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
+    """A few groups to look at: those whose outcomes differ most, then those with credit."""
+    attempted = [group for group in groups if group.attempts]
+    return sorted(attempted, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
+
+
+def find_update_span(folder: RunFolder, verdict: RunVerdict | None) -> tuple[int, int]:
+    """The first and the last update that any curve shows, so that all of them lie alike."""
+    numbers = folder.updates + [score.number for score in (verdict.scores if verdict else ())]
+    return min(numbers), max(numbers)
+
+
+def find_usual_reach(credits: Sequence[float]) -> float:
+    """The size that all but the largest twentieth of the credits stay below: what a full bar stands for."""
+    sizes = sorted(abs(credit) for credit in credits if math.isfinite(credit))
+    return sizes[math.ceil(0.95 * len(sizes)) - 1] or sizes[-1] if sizes else 0.0
+
+
+def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Html:
+    """A metric as a curve, with the evaluations where it is success."""
+    metric = find_metric(name)
+    has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
+    return draw_curve_card(
+        Curve(
+            span=find_update_span(folder, verdict),
+            title=title,
+            meaning=metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name,
+            points=sorted(folder.metrics[name].items()),
+            is_share=metric is not None and metric.unit == SHARE,
+            scores=verdict.scores if has_scores and verdict else (),
+        )
+    )
+
+
+# An attempt as a dialogue: what was shown, what was done, the credit of each step, and of tokens where they have some.
+
+MAX_CHARACTERS = 600
+"""How much of a text is shown."""
+MAX_STEPS = 60
+"""How many steps of an attempt are shown: the first and the last of them."""
+MAX_TOKENS = 240
+"""Tokens of a response that are shown: the first and the last of them."""
+MAX_TOKENS_OF_ATTEMPT = 2400
+"""Tokens of an attempt that are shaded; responses after them are shown without shades, so that a page stays small."""
+MAX_PAIRS = 12
+"""Pairs of a group that are listed; more are counted."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scales:
+    """What full bars stand for, of the credit of steps and of each further channel, and what shades tokens."""
+
+    reach: float
+    channels: dict[str, float] = field(default_factory=dict)
+    shades: TokenShades | None = None
+
+
+class TokenShades:
+    """Shades the responses that a page shows; the strongest shade is the largest credit among them."""
+
+    kinds = tuple(f"m{-shade}" if shade < 0 else f"p{shade}" for shade in range(-NUM_SHADES, NUM_SHADES + 1))
+    """The classes of shades: m5 to m1 for blame, p0 for neither, p1 to p5 for praise."""
+
+    def __init__(self, texts: TokenTexts, groups: Sequence[PlayedGroup]) -> None:
+        self._texts = texts
+        shown = [step.tokens for group in groups for attempt in (group.best(), group.worst()) for step in attempt.steps]
+        self.reach = find_reach(tokens for tokens in shown if tokens is not None)
+        """The largest credit of a token."""
+        self.has_tokens = any(tokens is not None for tokens in shown)
+        """Whether any response is shaded."""
+
+    def choose_steps(self, steps: Sequence[PlayedStep]) -> set[int]:
+        """The indices of an attempt's steps that are shaded: from the first on, until their tokens are too many."""
+        chosen, shown = set(), 0
+        for step in steps:
+            shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
+            if shown > MAX_TOKENS_OF_ATTEMPT:
+                break
+            chosen.add(step.index)
+        return chosen
+
+    def list_pieces(self, tokens: CreditedTokens) -> Iterator[tuple[str, str, str]]:
+        """The pieces of a response that are shaded alike: their class, what is to be said of them, and their text."""
+        num, half, texts = len(tokens.ids), MAX_TOKENS // 2, self._texts.cut(tokens.ids)
+        parts = [(0, None)] if num <= MAX_TOKENS else [(0, half), (num - half, None)]
+        for first, end in parts:
+            if first:
+                yield "cut", "", f" … {num - 2 * half:,} tokens left out … "
+            for piece in shade_tokens(tokens, texts, first=first, end=end):
+                shade = "untrained"
+                if piece.credit is not None:
+                    shade = self.kinds[NUM_SHADES + choose_shade(piece.credit, self.reach)]
+                yield shade, piece.meaning, piece.text
+
+
+def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: bool = False) -> Html:
+    """A task with its attempts at a glance, the best and the worst of them in full, and the pairs of the group."""
+    best, worst = group.best(), group.worst()
+    chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
+    attempts = []
+    for name, attempt in chosen:
+        half = MAX_STEPS // 2 if len(attempt.steps) > MAX_STEPS else len(attempt.steps)
+        first, last = attempt.steps[:half], attempt.steps[half:][-half:]
+        shaded = scales.shades.choose_steps([*first, *last]) if scales.shades else set[int]()
+        attempts.append((name, attempt, [*first, None, *last] if last else first, shaded))
+    high = max(group.outcomes)
+    dots = [
+        (
+            bool(attempt.success) if attempt.success is not None else attempt.outcome == high,
+            f"attempt {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
+        )
+        for attempt in group.attempts
+    ]
+    return render(
+        "group.html.j2",
+        group=group,
+        goal=goal,
+        is_open=is_open,
+        words=_describe_group(group),
+        dots=dots,
+        attempts=attempts,
+        max_characters=MAX_CHARACTERS,
+        max_pairs=MAX_PAIRS,
+        describe_attempt=_describe_attempt,
+        describe_company=describe_company,
+        list_pieces=scales.shades.list_pieces if scales.shades else None,
+        name_sign=name_sign,
+        scale_credit=lambda credit: scale_credit(credit, scales.reach),
+        draw_bar=lambda credit, channel=None: draw_credit_bar(
+            credit, scales.channels.get(channel, 0.0) if channel else scales.reach
+        ),
+        draw_strip=lambda attempt: draw_credit_strip([step.credit for step in attempt.steps], scales.reach),
+    )
+
+
+def _describe_group(group: PlayedGroup) -> str:
+    judged = [attempt for attempt in group.attempts if attempt.success is not None]
+    solved = sum(bool(attempt.success) for attempt in judged)
+    words = f"{solved} of {len(judged)} attempts solved it" if judged else format_count(len(group.attempts), "attempt")
+    if not group.teaches:
+        words += "; no step of them has credit" if group.pairs is None else "; they make no pair"
+    rescue = rescue_of(group)
+    if rescue is not None:
+        done = {
+            "recalled": describe_recalled(rescue),
+            "shaped": describe_shaping(rescue),
+            "guidance": describe_guidance(rescue),
+        }
+        words += "".join(f"; {name}: {what}" for name, what in done.items() if what != NO_NUMBER)
+    return words + (f"; {describe_set_aside(group)}" if group.set_aside else "")
+
+
+def _describe_attempt(attempt: PlayedAttempt) -> str:
+    outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
+    stop = "" if attempt.stop == "terminated" else attempt.stop
+    end = stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
+    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, end]
+    return " · ".join(filter(None, words))
+
+
+def find_channel_reaches(groups: Iterable[PlayedGroup]) -> dict[str, float]:
+    """The largest credit of each channel: what a full bar stands for."""
+    reaches: dict[str, float] = {}
+    for step in (step for group in groups for attempt in group.members for step in attempt.steps):
+        for name, credit in step.channels.items():
+            reaches[name] = max(reaches.get(name, 0.0), abs(credit))
+    return reaches
+
+
+def has_details(groups: Iterable[PlayedGroup]) -> bool:
+    """Whether any group has token credit, channels or pairs to show."""
+    return any(
+        group.pairs is not None
+        or any(step.tokens is not None or step.channels for attempt in group.members for step in attempt.steps)
+        for group in groups
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
@@ -51,7 +51,7 @@ class RecordedRun:
 
     def __init__(self, folder: Path | str, *, frames: FrameLibrary | None = None) -> None:
         """Open a folder; `frames` names the library, None = pandas or else polars, whichever is installed."""
-        self._library = check_library(frames)
+        self._library = choose_library(frames)
         self._folder = RunFolder(Path(folder))
 
     def __enter__(self) -> RecordedRun:
@@ -97,13 +97,24 @@ class RecordedRun:
         `compared` is False where nobody else was in the step's groups, and None where that does not derive again.
         """
         numbers = self._folder.journal.update_numbers() if update is None else [update]
-        rows = (row for number in numbers for row in self._list_steps(number))
+        rows = (
+            {"update": number, "task": attempt.task, "attempt": attempt.attempt, "step": step.index}
+            | {name: getattr(step, name) for name in STEP_COLUMNS}
+            for number in numbers
+            for group in read_groups(self._folder, number)
+            for attempt in group.attempts
+            for step in attempt.steps
+        )
         return make_frame(rows, CREDIT_COLUMNS, self._library)
 
     def evaluations(self) -> Any:
         """A row for each evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
-        by_update = group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)])
-        rows = [_describe_evaluation(rows) for _, rows in by_update]
+        rows = []
+        for _, attempts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)]):
+            evaluation = Evaluation.from_rows(attempts)
+            low, high = evaluation.interval
+            cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}
+            rows.append({**cells, "update": evaluation.number, "low": low, "high": high})
         return make_frame(rows, EVALUATION_COLUMNS, self._library)
 
     def evaluation_attempts(self) -> Any:
@@ -129,13 +140,6 @@ class RecordedRun:
         )
         return make_frame(rows, CHANGE_COLUMNS, self._library)
 
-    def _list_steps(self, number: int) -> Iterator[dict[str, Any]]:
-        for group in read_groups(self._folder, number):
-            for attempt in group.attempts:
-                for step in attempt.steps:
-                    place = {"update": number, "task": attempt.task, "attempt": attempt.attempt, "step": step.index}
-                    yield place | {name: getattr(step, name) for name in STEP_COLUMNS}
-
 
 def read_run(folder: Path | str, *, frames: FrameLibrary | None = None) -> RecordedRun:
     """Open a run's folder for reading, as data frames.
@@ -147,34 +151,20 @@ def read_run(folder: Path | str, *, frames: FrameLibrary | None = None) -> Recor
     return RecordedRun(folder, frames=frames)
 
 
-def _describe_evaluation(rows: list[EvaluatedAttempt]) -> dict[str, Any]:
-    evaluation = Evaluation.from_rows(rows)
-    low, high = evaluation.interval
-    cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}
-    return {**cells, "update": evaluation.number, "low": low, "high": high}
-
-
 def make_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], library: FrameLibrary | None = None) -> Any:
     """A data frame of rows: a column for each name, None where a row lacks it; `library` None = what is installed."""
-    chosen = import_module(library or find_library())
     cells = list(rows)
-    return chosen.DataFrame({name: [row.get(name) for row in cells] for name in columns})
+    frames = import_module(choose_library(library))
+    return frames.DataFrame({name: [row.get(name) for row in cells] for name in columns})
 
 
-def find_library() -> FrameLibrary:
-    """The first library that is installed; where none is, how to get one."""
-    for name in LIBRARIES:
+def choose_library(library: FrameLibrary | None) -> FrameLibrary:
+    """The library that is asked for, or the first that is installed; an error where there is none."""
+    if library is not None and library not in LIBRARIES:
+        raise ConfigError(f"frames={library!r} is no library of data frames that is known; give 'pandas' or 'polars'")
+    for name in LIBRARIES if library is None else (library,):
         if find_spec(name) is not None:
             return name
-    raise ConfigError("a data frame needs pandas or polars: pip install 'groupwise[pandas]' or 'groupwise[polars]'")
-
-
-def check_library(library: FrameLibrary | None) -> FrameLibrary:
-    """The library that is asked for, or else found; an error where it is not installed or not known."""
-    if library is None:
-        return find_library()
-    if library not in LIBRARIES:
-        raise ConfigError(f"frames={library!r} is no library of data frames that is known; give 'pandas' or 'polars'")
-    if find_spec(library) is None:
+    if library is not None:
         raise ConfigError(f"{library} is not installed: pip install 'groupwise[{library}]'")
-    return library
+    raise ConfigError("a data frame needs pandas or polars: pip install 'groupwise[pandas]' or 'groupwise[polars]'")

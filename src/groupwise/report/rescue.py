@@ -26,7 +26,6 @@ class Rescue:
     """
 
     task: str
-    """Id of the group's task."""
     recalled: tuple[ParentAttempt, ...]
     """The past attempts that joined it."""
     guided_successes: tuple[ParentAttempt, ...]
@@ -77,6 +76,8 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         was_silent = _is_even(replaced or group.attempts)
     else:
         was_silent = not group.size_without
+    added = {tuple(step.added for step in attempt.steps if step.added) for attempt in group.attempts}
+    asked = (member.request_words for member in group.members if _is_guided(member))
     return Rescue(
         task=group.task,
         recalled=_list_parents(group.joined, Origin.REPLAYED),
@@ -84,15 +85,10 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         num_joined_guided=len(guided),
         num_joined_solved=sum(bool(attempt.success) for attempt in guided),
         num_shaped=num_shaped,
-        is_shaped_apart=len({tuple(step.added for step in attempt.steps if step.added) for attempt in group.attempts})
-        > 1,
+        is_shaped_apart=len(added) > 1,
         num_attempts=len(group.attempts),
         has_guidance=has_guidance,
-        request_words=tuple(
-            dict.fromkeys(
-                member.request_words for member in group.members if _is_guided(member) and member.request_words
-            )
-        ),
+        request_words=tuple(dict.fromkeys(filter(None, asked))),
         guidance=next(iter(_list_parents(group.attempts, Origin.REFLECTED)), None),
         size=group.credit_size,
         size_without=group.size_without,

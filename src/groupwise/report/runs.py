@@ -26,7 +26,7 @@ from groupwise.training.evaluation.over_seeds import (
     estimate_interquartile_mean,
     estimate_mean,
 )
-from groupwise.training.evaluation.summary import PanelScore, RunVerdict, ScoreKind
+from groupwise.training.evaluation.summary import RunVerdict, ScoreKind
 from groupwise.training.run_reader import RunFolder
 from groupwise.training.sweep import read_plan
 
@@ -41,19 +41,15 @@ class RunRecord:
     """One run, as far as it is compared with others."""
 
     path: Path
-    """Its folder."""
     seed: int | None
-    """Its seed; None where its settings do not say."""
+    """None where its settings do not say."""
     method: str
-    """What its algorithm is called."""
     settings: Mapping[str, Any]
-    """All its settings."""
     verdict: RunVerdict | None
     """Its evaluations; None = there is none yet."""
     metrics: Mapping[str, Mapping[int, float]]
-    """Every metric by name and update."""
+    """By name and update."""
     updates: Sequence[int]
-    """Numbers of its updates."""
 
     @property
     def planned(self) -> int | None:
@@ -68,9 +64,8 @@ class ArmRuns:
     """Runs that differ in their seed only."""
 
     name: str
-    """What they are called."""
     runs: tuple[RunRecord, ...]
-    """The runs, by seed."""
+    """By seed."""
 
 
 def read_run(path: Path) -> RunRecord:
@@ -102,8 +97,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:
     """
     by_settings: dict[str, list[RunRecord]] = {}
     for run in runs:
-        own = {name: value for name, value in run.settings.items() if name not in OWN_SETTINGS}
-        by_settings.setdefault(repr(sorted(flatten_settings(own).items())), []).append(run)
+        by_settings.setdefault(repr(sorted(flatten_shared(run.settings).items())), []).append(run)
     groups = list(by_settings.values())
     names = _name_groups(groups)
     return [make_arm(name, group) for name, group in zip(names, groups, strict=True)]
@@ -111,9 +105,8 @@ def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:
 
 def _name_groups(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
     methods = [group[0].method for group in groups]
-    settings = [_flatten_beside_algorithm(group[0].settings) for group in groups]
-    paths = dict.fromkeys(path for flat in settings for path in flat)
-    differing = [path for path in paths if len({repr(flat.get(path)) for flat in settings}) > 1]
+    settings = [flatten_shared(group[0].settings, "algorithm") for group in groups]
+    differing = find_differing(settings)
     if len(differing) <= MAX_SETTINGS:
         words = [" ".join(f"{path.rpartition('.')[2]}={flat.get(path)}" for path in differing) for flat in settings]
         names = [f"{method}, {own}" if own else method for method, own in zip(methods, words, strict=True)]
@@ -122,9 +115,15 @@ def _name_groups(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
     return [" + ".join(run.path.resolve().name for run in group) for group in groups]
 
 
-def _flatten_beside_algorithm(settings: Mapping[str, Any]) -> dict[str, Any]:
-    beside = {name: value for name, value in settings.items() if name not in (*OWN_SETTINGS, "algorithm")}
-    return flatten_settings(beside)
+def flatten_shared(settings: Mapping[str, Any], *own: str) -> dict[str, Any]:
+    """The settings that runs of one arm share, flat, without further sections."""
+    return flatten_settings({name: value for name, value in settings.items() if name not in (*OWN_SETTINGS, *own)})
+
+
+def find_differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The paths of flat settings that have several values."""
+    paths = dict.fromkeys(path for flat in settings for path in flat)
+    return [path for path in paths if len({repr(flat.get(path)) for flat in settings}) > 1]
 
 
 # What arms achieved on a panel: interquartile means over seeds with intervals, and which arm does better.
@@ -140,11 +139,9 @@ class SeedResult:
     """What one run achieved."""
 
     seed: int | None
-    """Its seed."""
     folder: str
-    """What its folder is called."""
     updates: int
-    """How many updates it has made."""
+    """How many it has made."""
     before: float | None
     """At its first evaluation; None where it has only one."""
     final: float
@@ -160,7 +157,6 @@ class ArmResult:
     """What the runs of an arm achieved."""
 
     name: str
-    """The arm."""
     seeds: tuple[SeedResult, ...]
     """Its runs that were evaluated, by seed; at least one."""
     final: Estimate
@@ -179,9 +175,7 @@ class Improvement:
     """Whether one arm does better than another at the last evaluation."""
 
     arm: str
-    """The one."""
     over: str
-    """The other."""
     probability: Estimate
     """That a run of the one does better than a run of the other, at least 0.5, which says that neither is better."""
     has_interval: bool
@@ -193,9 +187,8 @@ class Results:
     """What arms achieved on one panel."""
 
     split: str
-    """The panel's name."""
     panel: str
-    """Its hash."""
+    """The hash of its tasks."""
     tasks: int
     """How many tasks were played."""
     measure: ScoreKind
@@ -215,7 +208,13 @@ def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
         return None
     check_one_panel(evaluated)
     _, verdict = evaluated[0]
-    results = [_sum_up_arm(arm) for arm in arms if any(run.verdict for run in arm.runs)]
+    results = []
+    for arm in arms:
+        seeds = tuple(_sum_up_run(run, run.verdict) for run in arm.runs if run.verdict is not None)
+        final, best = _as_column([seed.final for seed in seeds]), _as_column([seed.best for seed in seeds])
+        if seeds:
+            estimates = estimate_interquartile_mean(final), estimate_interquartile_mean(best)
+            results.append(ArmResult(name=arm.name, seeds=seeds, final=estimates[0], best=estimates[1]))
     pairs = combinations(results, 2) if len(results) <= MAX_COMPARED else ()
     return Results(
         split=verdict.split,
@@ -255,31 +254,17 @@ def _name_panel(verdict: RunVerdict) -> str:
     return f"split {verdict.split}, panel {shorten_hash(verdict.after.panel)}"
 
 
-def _sum_up_arm(arm: ArmRuns) -> ArmResult:
-    seeds = [_sum_up_run(run, run.verdict) for run in arm.runs if run.verdict is not None]
-    return ArmResult(
-        name=arm.name,
-        seeds=tuple(seeds),
-        final=estimate_interquartile_mean(_as_column([seed.final for seed in seeds])),
-        best=estimate_interquartile_mean(_as_column([seed.best for seed in seeds])),
-    )
-
-
 def _sum_up_run(run: RunRecord, verdict: RunVerdict) -> SeedResult:
     best = max(verdict.scores, key=lambda score: score.value)
     return SeedResult(
         seed=run.seed,
         folder=run.path.name,
         updates=len(run.updates),
-        before=_read_value(verdict.before),
+        before=None if verdict.before is None else verdict.before.value,
         final=verdict.after.value,
         best=best.value,
         best_update=best.number,
     )
-
-
-def _read_value(score: PanelScore | None) -> float | None:
-    return None if score is None else score.value
 
 
 def _compare(arm: ArmResult, over: ArmResult) -> Improvement:
@@ -316,7 +301,6 @@ class CurvePoint:
     """The runs of an arm after an update."""
 
     number: int
-    """Which update."""
     places: Mapping[str, float]
     """Where it lies along each axis."""
     mean: Estimate
@@ -330,7 +314,6 @@ class ArmCurve:
     arm: int
     """The place of the arm among all, which gives it its colour."""
     name: str
-    """What the arm is called."""
     num_runs: int
     """How many runs the mean is over."""
     window: int
@@ -381,7 +364,8 @@ def _make_curve(
     if not shared:
         return []
     window = choose_window(len(shared)) if is_noisy else 0
-    values = [dict(_smooth([(number, of_run[number]) for number in shared], window)) for _, of_run in runs]
+    curves = [[(number, of_run[number]) for number in shared] for _, of_run in runs]
+    values = [dict(smooth_points(curve, window) if window else curve) for curve in curves]
     costs = {axis: [_sum_costs(run, axis) for run, _ in runs] for axis in axes}
     points = [
         CurvePoint(
@@ -394,10 +378,6 @@ def _make_curve(
         for number, _ in pick_evenly([(number, 0.0) for number in shared], MAX_POINTS)
     ]
     return [ArmCurve(arm=place, name=arm.name, num_runs=len(runs), window=window, points=tuple(points))]
-
-
-def _smooth(points: Sequence[tuple[int, float]], window: int) -> Sequence[tuple[int, float]]:
-    return smooth_points(points, window) if window else points
 
 
 def _find_costs(run: RunRecord, axis: str) -> dict[int, float] | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.parts.part import flatten_settings
 from groupwise.report.charts import (
     BOTTOM,
     HEIGHT,
@@ -20,6 +19,7 @@ from groupwise.report.charts import (
     draw_band,
     draw_card,
     draw_chart,
+    draw_line,
     make_update_axis,
     make_value_axis,
     round_up_step,
@@ -35,11 +35,9 @@ from groupwise.report.number_format import (
     format_seconds,
     shorten_hash,
 )
-from groupwise.report.page import name_kind, read_styles
-from groupwise.report.page_sections import MAIN_CURVES
+from groupwise.report.page import MAIN_CURVES, name_kind, read_styles
 from groupwise.report.runs import (
     EVEN,
-    OWN_SETTINGS,
     RESAMPLES,
     STEPS,
     TIME,
@@ -49,6 +47,8 @@ from groupwise.report.runs import (
     ArmRuns,
     Results,
     find_axes,
+    find_differing,
+    flatten_shared,
     make_metric_curves,
     make_score_curves,
     sum_up,
@@ -184,12 +184,8 @@ def _list_families(arms: Sequence[ArmRuns]) -> list[tuple[str, int, list[tuple[s
 
 def _compare_settings(arms: Sequence[ArmRuns]) -> dict[str, Any] | None:
     """The settings in which arms differ; None where there is one arm, or where they do not."""
-    settings = [
-        flatten_settings({name: value for name, value in arm.runs[0].settings.items() if name not in OWN_SETTINGS})
-        for arm in arms
-    ]
-    paths = dict.fromkeys(path for flat in settings for path in flat)
-    differing = [path for path in paths if len({repr(flat.get(path)) for flat in settings}) > 1]
+    settings = [flatten_shared(arm.runs[0].settings) for arm in arms]
+    differing = find_differing(settings)
     rows = [(path, [str(flat.get(path, NO_NUMBER)) for flat in settings]) for path in differing[:MAX_SETTINGS]]
     return {"rows": rows, "more": len(differing) - len(rows)} if rows else None
 
@@ -222,14 +218,12 @@ MAX_SPOTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ArmChart:
-    """A number of several arms, to be drawn along each axis."""
+    """A number of several arms, to be drawn along each axis; a share is shown in per cent, from 0 to 100."""
 
     title: str
     meaning: str
     curves: Sequence[ArmCurve]
-    """One for each arm that has the number."""
     is_share: bool
-    """Whether it is shown in per cent, from 0 to 100."""
     width: float = WIDTH
     height: float = HEIGHT
 
@@ -287,10 +281,10 @@ def _draw_arms(chart: ArmChart, axis: str) -> Html:
                 for bound in ("low", "high")
             )
             bands.append(draw_band(across, up, low, high, f"over-seeds {colour}"))
-        places = [(across.place(point.places[axis]), up.place(point.mean.value)) for point in curve.points]
-        dots = [tag("circle", cx=x, cy=y, r="2.2") for x, y in places] if len(places) <= MAX_DOTS else []
-        line = tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))
-        lines.append(tag("g", line, dots, class_=f"of-arm {colour}"))
+        points = [(point.places[axis], point.mean.value) for point in curve.points]
+        dots = [tag("circle", cx=across.place(x), cy=up.place(y), r="2.2") for x, y in points]
+        line = draw_line(across, up, points)
+        lines.append(tag("g", line, dots if len(points) <= MAX_DOTS else [], class_=f"of-arm {colour}"))
         for point in curve.points[:: -max(1, -(-len(curve.points) // MAX_SPOTS))]:  # the last one is among them
             where = describe_place(point.places[axis])
             update = "" if where == f"update {point.number:,}" else f", update {point.number:,}"

@@ -34,13 +34,14 @@ def words(text: str) -> str:
 
 
 def test_every_command_that_sets_unsets_too() -> None:
-    """`panel` and `check env` take fields of an environment, not of a file."""
+    """`panel`, `check env` and `check part` take fields of a part, not of a file."""
     root = typer.main.get_command(app)
     commands = list_commands(root, "groupwise")
     setting = {name for name, options in commands.items() if "--set" in options}
     assert setting == {name for name, options in commands.items() if "--unset" in options} | {
         "groupwise panel",
         "groupwise check env",
+        "groupwise check part",
     }
     wanted = ("train", "launch", "sweep", "preview", "evaluate", "doctor", "lab", "warmup", "check engine")
     assert {f"groupwise {name}" for name in wanted} <= setting

@@ -13,13 +13,13 @@ import pytest
 
 from groupwise.report.derived_credit import NUM_SHADES, CreditedTokens
 from groupwise.report.groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
-from groupwise.report.page import render_page
-from groupwise.report.page_sections import (
+from groupwise.report.page import (
     MAX_PAIRS,
     MAX_TOKENS,
     MAX_TOKENS_OF_ATTEMPT,
     Scales,
     TokenShades,
+    render_page,
     write_group,
 )
 from groupwise.report.prompts import TaskGoal, TokenTexts

@@ -16,8 +16,15 @@ from groupwise import FileError, Trajectory, methods
 from groupwise.report.derived_credit import ComparisonGroup
 from groupwise.report.groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
 from groupwise.report.number_format import format_percent, format_signed
-from groupwise.report.page import describe_part, render_page, write_page
-from groupwise.report.page_sections import Scales, choose_instructive, find_usual_reach, write_group
+from groupwise.report.page import (
+    Scales,
+    choose_instructive,
+    describe_part,
+    find_usual_reach,
+    render_page,
+    write_group,
+    write_page,
+)
 from groupwise.report.prompts import TaskGoal
 from groupwise.store.journal import Journal, Update
 from groupwise.training.run_reader import RunFolder
