@@ -98,15 +98,11 @@ def _list_weight_files(path: Path) -> list[str]:
         return [ADAPTER]
     if not (path / INDEX).exists():
         return [MODEL]
-    return [INDEX, *_list_shards(path)]
-
-
-def _list_shards(path: Path) -> list[str]:
     shards = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
     strange = next((name for name in shards if Path(name).name != name), None)
     if strange is not None:
         raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
-    return shards
+    return [INDEX, *shards]
 
 
 def _read_stored_weights(path: Path) -> dict[str, torch.Tensor]:

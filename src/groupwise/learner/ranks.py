@@ -78,9 +78,12 @@ class Ranks:
         if self.world == 1:
             return [value]
         written: list[Any] = [None] * self.world
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
         with self.name_faults():
-            dist.all_gather_object(written, _write(value), group=self._control)
-        return [self._read(content) for content in written]
+            dist.all_gather_object(written, buffer.getvalue(), group=self._control)
+        # From our own processes, never from a file: what a loss found may be an object of any class.
+        return [torch.load(io.BytesIO(each), map_location=self.device, weights_only=False) for each in written]
 
     def agree(self, fault: str | None) -> None:
         """Raise the first rank's fault on every rank; nothing where none has one. All ranks call it together."""
@@ -113,8 +116,11 @@ class Ranks:
             self._raise_lost(error)
 
     def _raise_lost(self, error: Exception) -> NoReturn:
-        for rank in range(self.world):
-            said = None if rank == self.rank else _find_fault(rank)
+        for rank in [rank for rank in range(self.world) if rank != self.rank]:
+            key, said = f"fault of rank {rank}", ""
+            with suppress(RuntimeError, ValueError, dist.DistError):  # it said nothing, or the store went with it
+                _store().wait([key], timedelta(seconds=FAULT_SECONDS))
+                said = _store().get(key).decode()
             if said:
                 raise TrainingError(
                     f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
@@ -125,10 +131,6 @@ class Ranks:
             f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in the "
             "lines above, then go on with --resume"
         ) from error
-
-    def _read(self, content: Any) -> Any:
-        # From our own processes, never from a file: what a loss found may be an object of any class.
-        return torch.load(io.BytesIO(content), map_location=self.device, weights_only=False)
 
 
 def _start_group(started: StartedRank, device: torch.device, timeout: float) -> None:
@@ -169,19 +171,3 @@ def _place_key(rank: int) -> str:
 
 def _store() -> Any:
     return dist.distributed_c10d._get_default_store()
-
-
-def _find_fault(rank: int) -> str | None:
-    key = f"fault of rank {rank}"
-    try:
-        store = _store()
-        store.wait([key], timedelta(seconds=FAULT_SECONDS))
-        return str(store.get(key).decode())
-    except (RuntimeError, ValueError, dist.DistError):  # it said nothing, or the store went with it
-        return None
-
-
-def _write(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()

@@ -53,19 +53,16 @@ def choose_tolerance(precision: str, model: PreTrainedModel) -> Tolerance:
 class ScoringLearner(Protocol):
     """What the canary asks of a learner."""
 
-    def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt, under the weights that were handed over."""
+    def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]: ...
 
 
 class CheckedEngine(Protocol):
     """What the canary asks of an engine, or of one of its replicas."""
 
     @property
-    def version(self) -> int:
-        """Version of the weights in use."""
+    def version(self) -> int: ...
 
-    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt."""
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]: ...
 
 
 @dataclass
@@ -146,39 +143,25 @@ class Canary:
         pairs = [(self._prompt, response)]
         of_learner = read_scores(learner.logps(pairs), len(response), f"the learner {type(learner).__name__}: logps")
         before = self._memories.get(name)
-        gap = _find_distance(of_engine, of_learner)
-        moved = 0.0 if before is None else _find_distance(of_learner, before.of_learner)
-        if not gap <= self._tolerance.gap or self._engine_has_old_weights(
-            of_engine, of_learner, before, gap
-        ):  # NaN: no agreement
+        gap, moved, has_old_weights = _find_distance(of_engine, of_learner), 0.0, False
+        says_the_same = before is not None and [*of_engine] == [*before.of_engine]
+        if before is not None:
+            # The learner moved and the engine did not, if it says the same to the last bit, however many updates that
+            # took, or is about as far from the learner as the learner came, and farther than it ever was.
+            rounding, moved = self._tolerance.rounding, _find_distance(of_learner, before.of_learner)
+            is_apart = moved > rounding and gap > max(0.5 * moved, rounding, 4 * before.noise)
+            has_moved_visibly = _find_distance(of_learner, before.of_learner_then) > self._tolerance.visible
+            has_old_weights = is_apart or (has_moved_visibly and says_the_same)
+        if not gap <= self._tolerance.gap or has_old_weights:  # NaN: no agreement
             raise TrainingError(
                 f"after the hand-over of version {version} {name} and the learner disagree by {gap:.3g} "
                 f"nats on a fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by "
                 f"{moved:.3g}): the engine did not take the weights over, or training.weight_transfer never gave them "
                 "to it"
             )
-        then = before.of_learner_then if before and _is_same(of_engine, before.of_engine) else of_learner
+        then = before.of_learner_then if before and says_the_same else of_learner
         self._memories[name] = _Memory(of_learner, of_engine, then, max(gap, before.noise if before else 0.0))
         return gap
-
-    def _engine_has_old_weights(
-        self, of_engine: Sequence[float], of_learner: Sequence[float], before: _Memory | None, gap: float
-    ) -> bool:
-        """Whether the learner moved and the engine did not.
-
-        Then the engine says the same to the last bit, however many updates the learner took for it, or is about as far
-        from the learner as the learner came, and farther than it ever was.
-        """
-        if before is None:
-            return False
-        rounding, moved = self._tolerance.rounding, _find_distance(of_learner, before.of_learner)
-        is_apart = moved > rounding and gap > max(0.5 * moved, rounding, 4 * before.noise)
-        has_moved_visibly = _find_distance(of_learner, before.of_learner_then) > self._tolerance.visible
-        return is_apart or (has_moved_visibly and _is_same(of_engine, before.of_engine))
-
-
-def _is_same(some: Sequence[float], others: Sequence[float]) -> bool:
-    return [*some] == [*others]
 
 
 def _find_distance(some: Sequence[float], others: Sequence[float]) -> float:

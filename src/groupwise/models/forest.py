@@ -58,10 +58,12 @@ class Forest:
 class Ragged:
     """Sequences of token ids in one array: sequence i is `flat[start[i]:start[i + 1]]`.
 
-    Worked example: [7, 8] and [9] are flat [7, 8, 9], start [0, 2, 3].
+    Worked example: [7, 8] and [9] are flat [7, 8, 9], length [2, 1], start [0, 2, 3].
     """
 
     flat: IntArray
+    length: IntArray
+    """Tokens of each sequence (N)."""
     start: IntArray
     """Where each sequence starts (N + 1); the last entry is R."""
 
@@ -77,14 +79,7 @@ class Ragged:
             raise RecordError(
                 f"sequence {row} holds token id {flat[first]}; ids lie between 0 and {LARGEST_ID}", row=row
             )
-        return cls(flat=flat, start=start)
-
-    def __len__(self) -> int:
-        return len(self.start) - 1
-
-    @property
-    def length(self) -> IntArray:
-        return np.diff(self.start)
+        return cls(flat=flat, length=length, start=start)
 
 
 def merge_sequences(sequences: Sequence[Sequence[int]]) -> Forest:
@@ -107,7 +102,7 @@ def sort_sequences(ragged: Ragged) -> IntArray:
     spelled = ragged.flat.astype(">u4").tobytes()
     bounds = (4 * ragged.start).tolist()
     keys = [spelled[low:high] for low, high in pairwise(bounds)]
-    return np.array(sorted(range(len(ragged)), key=keys.__getitem__), dtype=np.int64)
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
 def find_common_prefixes(ragged: Ragged, order: IntArray) -> IntArray:
@@ -131,11 +126,17 @@ def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
     """
     length = ragged.length[order]
     first_new = find_starts(length - shared)  # the node at which each sequence leaves the one before it
-    node, row = _find_paths(length, shared, first_new), find_starts(length)[:-1]
+    row = find_starts(length)
+    index = np.arange(row[-1], dtype=np.int64) - np.repeat(row[:-1], length)
+    node = np.repeat(first_new[:-1] - shared, length) + index  # of each token, sequences in sorted order
+    # A loop over sequences, not tokens: one copy of memory each is thirty times faster than sorting all tokens by
+    # depth to carry the nodes of a prefix forward in one array operation.
+    for before, here, count in zip(row[:-2].tolist(), row[1:-1].tolist(), shared[1:].tolist(), strict=True):
+        if count:
+            node[here : here + count] = node[before : before + count]
 
     token = np.empty(first_new[-1], dtype=np.int64)
     depth, end = np.empty_like(token), np.empty_like(token)
-    index = count_up(length)
     depth[node] = index
     token[node] = ragged.flat[np.repeat(ragged.start[order], length) + index]
     end[node] = np.repeat(first_new[1:], length)  # of the sequences through a node the last one writes last
@@ -148,15 +149,3 @@ def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
 def count_up(length: IntArray) -> IntArray:
     """0, 1, 2, ... for each piece of the given lengths, one after the other."""
     return np.arange(int(length.sum()), dtype=np.int64) - np.repeat(find_starts(length)[:-1], length)
-
-
-def _find_paths(length: IntArray, shared: IntArray, first_new: IntArray) -> IntArray:
-    """Node of each token (R), sequences in sorted order."""
-    row = find_starts(length)
-    node = np.arange(row[-1], dtype=np.int64) + np.repeat(first_new[:-1] - shared - row[:-1], length)
-    # A loop over sequences, not tokens: one copy of memory each is thirty times faster than sorting all tokens by
-    # depth to carry the nodes of a prefix forward in one array operation.
-    for before, here, count in zip(row[:-2].tolist(), row[1:-1].tolist(), shared[1:].tolist(), strict=True):
-        if count:
-            node[here : here + count] = node[before : before + count]
-    return node

@@ -145,14 +145,10 @@ def plan_model(part: object, *, words: tuple[str, ...]) -> ModelPlan | None:
         part: Of the slot `model`.
         words: What a tokenizer would be made of.
     """
-    if isinstance(part, PretrainedModel):
-        return _plan_pretrained(part)
     if isinstance(part, TinyModel):
         return ModelPlan(config=part.make_config(part.open_tokenizer(words=words)[0]))
-    return None
-
-
-def _plan_pretrained(part: PretrainedModel) -> ModelPlan:
+    if not isinstance(part, PretrainedModel):
+        return None
     folders.check_folder(part.path)
     adapter = folders.find_adapter(part.path)
     base = folders.resolve_path(part.path) if adapter is None else adapter.base

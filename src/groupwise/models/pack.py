@@ -125,7 +125,7 @@ def pack(
         order = sort_sequences(inputs)
         plan = _plan_batches(inputs, order, find_common_prefixes(inputs, order), token_budget, units)
     if plan is None or len(inputs.flat) < gate * plan.num_nodes:
-        as_handed_in = np.arange(len(inputs), dtype=np.int64)
+        as_handed_in = np.arange(len(members), dtype=np.int64)
         plan = _plan_batches(inputs, as_handed_in, np.zeros_like(as_handed_in), token_budget, units)
     return [
         _make_pack(

@@ -49,8 +49,8 @@ FIRST_MARK, LAST_MARK = 0xF0000, 0xF00FF
 """Characters of Unicode's private use. Before a text stands the first one, or as many after it as its origin has before
 it in `ORIGINS`; behind the text stands the last."""
 
-Write = Callable[[Callable[[TokenOrigin, str], str]], str]
-"""Writes a text with a function that marks what comes from elsewhere, or does not."""
+Mark = Callable[[TokenOrigin, str], str]
+"""Marks what comes from elsewhere, or does not."""
 
 
 def attribute_prompt(
@@ -59,12 +59,39 @@ def attribute_prompt(
     """Say of each token of a prompt, as `Prompter.prompt` makes it of the same past, where it comes from."""
     shown = past[prompter.memory.first_shown(len(past)) :]
     frame, template = prompter.frame, prompter.template
-    pieces = [_attribute_frame_opening(prompter), _attribute_opening(prompter, goal, guidance_text)]
+
+    def write_opening(mark: Mark) -> str:
+        opening = template.write_opening(
+            mark(TokenOrigin.INSTRUCTION, prompter.instruction),
+            mark(TokenOrigin.TASK, goal),
+            mark(TokenOrigin.GUIDANCE, guidance_text),
+        )
+        return f"{opening}\n" if opening else ""
+
+    def mark_seen(mark: Mark) -> Observation:
+        admissible = seen.admissible and tuple(mark(TokenOrigin.OBSERVATION, action) for action in seen.admissible)
+        return replace(seen, text=mark(TokenOrigin.OBSERVATION, seen.text), admissible=admissible)
+
+    def write_message(mark: Mark) -> str:
+        told = [
+            (mark(TokenOrigin.MEMORY, exchange.in_words[0]), mark(TokenOrigin.MEMORY, exchange.in_words[1]))
+            for exchange in shown
+        ]
+        return template.write_step(told, mark_seen(mark), num_past=len(past))
+
+    pieces = [_attribute_frame_opening(prompter), _attribute_text(prompter, write_opening)]
     if template.is_one_message:
-        pieces.append(_attribute_message(prompter, shown, seen, num_past=len(past)))
+        pieces.append(_attribute_text(prompter, write_message))
     else:
-        pieces += [piece for exchange in shown for piece in _attribute_exchange(prompter, exchange)]
-        pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(_mark_observation(seen, mark))))
+        for exchange in shown:
+            closing = () if exchange.response_ids[-1:] == (frame.end_id,) else (frame.end_id,)
+            pieces += [
+                _make_one_origin(exchange.observation_ids, TokenOrigin.MEMORY),
+                _make_one_origin(frame.before_response, TokenOrigin.TEMPLATE),
+                _make_one_origin(exchange.response_ids, TokenOrigin.MEMORY),
+                _make_one_origin((*closing, *frame.between), TokenOrigin.TEMPLATE),
+            ]
+        pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(mark_seen(mark))))
     pieces.append(_make_one_origin(frame.before_response, TokenOrigin.TEMPLATE))
     ids = tuple(token for piece in pieces for token in piece.ids)
     return AttributedIds(ids, tuple(origin for piece in pieces for origin in piece.origins))
@@ -74,62 +101,18 @@ def _attribute_frame_opening(prompter: Prompter) -> AttributedIds:
     """What stands before the first turn: the chat's own words, and within them the run's system prompt."""
     frame, system = prompter.frame, prompter.system.strip()
     before, _, after = frame.opening_text.partition(system) if system else (frame.opening_text, "", "")
-    lengths = (len(before), len(system), len(after))
-    origins = _spread((TokenOrigin.TEMPLATE, TokenOrigin.SYSTEM, TokenOrigin.TEMPLATE), lengths)
+    origins = [TokenOrigin.TEMPLATE] * len(before) + [TokenOrigin.SYSTEM] * len(system)
+    origins += [TokenOrigin.TEMPLATE] * len(after)
     attributed = _attribute_characters(prompter, frame.opening_text, origins)
     unsaid = len(frame.opening) - len(attributed.ids)  # a start token that no text stands for
     return AttributedIds(frame.opening, (TokenOrigin.TEMPLATE,) * unsaid + attributed.origins)
-
-
-def _attribute_opening(prompter: Prompter, goal: str, guidance_text: str) -> AttributedIds:
-    def write(mark: Callable[[TokenOrigin, str], str]) -> str:
-        opening = prompter.template.write_opening(
-            mark(TokenOrigin.INSTRUCTION, prompter.instruction),
-            mark(TokenOrigin.TASK, goal),
-            mark(TokenOrigin.GUIDANCE, guidance_text),
-        )
-        return f"{opening}\n" if opening else ""
-
-    return _attribute_text(prompter, write)
-
-
-def _attribute_message(
-    prompter: Prompter, shown: Sequence[Exchange], seen: Observation, *, num_past: int
-) -> AttributedIds:
-    """All of a single message after its opening."""
-
-    def write(mark: Callable[[TokenOrigin, str], str]) -> str:
-        past = [
-            (mark(TokenOrigin.MEMORY, exchange.in_words[0]), mark(TokenOrigin.MEMORY, exchange.in_words[1]))
-            for exchange in shown
-        ]
-        return prompter.template.write_step(past, _mark_observation(seen, mark), num_past=num_past)
-
-    return _attribute_text(prompter, write)
-
-
-def _attribute_exchange(prompter: Prompter, exchange: Exchange) -> list[AttributedIds]:
-    """A past step, as turns of a dialogue."""
-    frame, response = prompter.frame, exchange.response_ids
-    closing = () if response and response[-1] == frame.end_id else (frame.end_id,)
-    return [
-        _make_one_origin(exchange.observation_ids, TokenOrigin.MEMORY),
-        _make_one_origin(frame.before_response, TokenOrigin.TEMPLATE),
-        _make_one_origin(response, TokenOrigin.MEMORY),
-        _make_one_origin((*closing, *frame.between), TokenOrigin.TEMPLATE),
-    ]
 
 
 def _make_one_origin(ids: Sequence[int], origin: TokenOrigin) -> AttributedIds:
     return AttributedIds(tuple(ids), (origin,) * len(ids))
 
 
-def _mark_observation(seen: Observation, mark: Callable[[TokenOrigin, str], str]) -> Observation:
-    admissible = seen.admissible and tuple(mark(TokenOrigin.OBSERVATION, action) for action in seen.admissible)
-    return replace(seen, text=mark(TokenOrigin.OBSERVATION, seen.text), admissible=admissible)
-
-
-def _attribute_text(prompter: Prompter, write: Write) -> AttributedIds:
+def _attribute_text(prompter: Prompter, write: Callable[[Mark], str]) -> AttributedIds:
     """The ids of a text that a template writes; the whole text is the template's where it makes something of marks."""
     text, marked = write(lambda _, part: part), write(_mark)
     said, origins = _read_marks(marked)
@@ -180,7 +163,3 @@ def _find_origin(text: str, span: tuple[int, int], origins: Sequence[TokenOrigin
     shown = (place for place in range(begin, end) if not text[place].isspace())
     place = next(shown, begin)
     return origins[place] if place < len(origins) else TokenOrigin.TEMPLATE
-
-
-def _spread(origins: Sequence[TokenOrigin], lengths: Sequence[int]) -> list[TokenOrigin]:
-    return [origin for origin, length in zip(origins, lengths, strict=True) for _ in range(length)]

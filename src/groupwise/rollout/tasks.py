@@ -96,13 +96,7 @@ class MixedTurns:
         weights: Mapping[str, float],
         name_of: Callable[[Task], str],
     ) -> None:
-        """Mix curricula.
-
-        Args:
-            curricula: by the name of their environment.
-            weights: what each counts.
-            name_of: which of them a task is of.
-        """
+        """Mix curricula by the name of their environment; `weights` is what each counts, `name_of` whose a task is."""
         self._curricula, self._weights, self._name_of = curricula, weights, name_of
         self._handed_out = dict.fromkeys(curricula, 0)
 
@@ -112,13 +106,12 @@ class MixedTurns:
             name = choose_next(self._weights, self._handed_out)
             self._handed_out[name] += 1
             names.append(name)
-        drawn = {name: self._draw(name, names.count(name)) for name in dict.fromkeys(names)}
+        drawn: dict[str, Iterator[Task]] = {}
+        for name in dict.fromkeys(names):
+            tasks = self._curricula[name].next(names.count(name))
+            check_drawn_tasks(self._curricula[name], tasks, names.count(name))
+            drawn[name] = iter(tasks)
         return [next(drawn[name]) for name in names]
-
-    def _draw(self, name: str, num: int) -> Iterator[Task]:
-        tasks = self._curricula[name].next(num)
-        check_drawn_tasks(self._curricula[name], tasks, num)
-        return iter(tasks)
 
     def observe(self, played: Sequence[Trajectory]) -> None:
         for name, curriculum in self._curricula.items():

@@ -99,7 +99,7 @@ class RoomyLayer(DynamicLayer):
 
     def _show(self, length: int) -> KeysAndValues:
         self.length = length
-        self.keys, self.values = (stored[:, :, :length] for stored in self.stored)
+        self.keys, self.values = self.stored[0][:, :, :length], self.stored[1][:, :, :length]
         if self.prompts is not None:
             keys, values = self.prompts.states
             self.keys = SharedStates.of(keys, self.prompts.places, self.keys)

@@ -114,7 +114,10 @@ def check_learner(algorithm: Algorithm, learner: object) -> None:
 
 
 def check_measures(algorithm: Algorithm) -> None:
-    """Refuse measures that need what nothing here gives, and parts that read what none writes; before a model loads."""
+    """Refuse measures that need what nothing here gives, and parts that read what none writes; before a model loads.
+
+    A part says what it reads in `reads`, a measure what it writes in `writes`; without that it may write anything.
+    """
     _check_read_facts(algorithm)
     for part in algorithm.measures or ():
         for need in sorted(part.needs - NEEDS):
@@ -128,10 +131,7 @@ def check_measures(algorithm: Algorithm) -> None:
 
 
 def _check_read_facts(algorithm: Algorithm) -> None:
-    """Refuse token credit whose facts a measure of groupwise writes, where no measure here may write them.
-
-    A part says what it reads in `reads`, a measure what it writes in `writes`; without that it may write anything.
-    """
+    """Refuse token credit whose facts a measure of groupwise writes, where no measure here may write them."""
     measures = algorithm.measures or ()
     if any(not hasattr(part, "writes") for part in measures):
         return
