@@ -27,7 +27,7 @@ from groupwise.parts.slots import Draw
 from groupwise.rollout.environment_runner import Fault
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.forks import Fork, play_forks
-from groupwise.rollout.measures.tools import GivesHidden
+from groupwise.rollout.measures import GivesHidden
 from groupwise.rollout.plans import Group
 from groupwise.system.errors import ConfigError, GroupwiseError
 from groupwise.training.collect.collect import admit_attempts

@@ -19,7 +19,7 @@ from groupwise.rollout.forks import Fork
 
 
 class LabTools(Protocol):
-    """A part of what `groupwise.rollout.measures.tools.Tools` has: as much as `gives` names."""
+    """A part of what `groupwise.rollout.measures.Tools` has: as much as `gives` names."""
 
     @property
     def gives(self) -> frozenset[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
+from groupwise.learner.config import Constant, Cosine, LearnerConfig, Linear, ShardedLearnerConfig
 from groupwise.learner.nccl import Nccl
 from groupwise.learner.protocol import ClosingLearner, Learned, Learner, LearnerPart, LearnerSlot
-from groupwise.learner.schedules import Constant, Cosine, Linear
 from groupwise.learner.weight_sync import (
     Adapter,
     InMemory,

@@ -17,8 +17,7 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures.scores import read_response_states
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import Tools, read_response_states
 from groupwise.system.errors import ConfigError, RecordError
 
 

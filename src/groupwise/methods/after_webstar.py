@@ -19,7 +19,7 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import Tools
 from groupwise.system.errors import RecordError
 
 

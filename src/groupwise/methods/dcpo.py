@@ -21,8 +21,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures.segment_cuts import take_sampled
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import Tools, take_sampled
 
 
 @recipe

@@ -18,8 +18,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import Draw
 from groupwise.rollout.forks import Fork
-from groupwise.rollout.measures.segment_cuts import LARGEST_SEED
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import LARGEST_SEED, Tools
 from groupwise.system.errors import RecordError
 
 

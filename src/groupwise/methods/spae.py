@@ -23,8 +23,7 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures.segment_cuts import LARGEST_SEED, cut_after_separators, take_answer, take_sampled
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import LARGEST_SEED, Tools, cut_after_separators, take_answer, take_sampled
 from groupwise.system.errors import RecordError
 
 

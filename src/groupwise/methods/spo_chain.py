@@ -20,8 +20,7 @@ from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, PositiveShare, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures.segment_cuts import cut_after_uncertain, play_on, take_answer
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import Tools, cut_after_uncertain, play_on, take_answer
 
 
 @recipe

@@ -24,8 +24,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures.scores import read_response_states
-from groupwise.rollout.measures.tools import Tools
+from groupwise.rollout.measures import Tools, read_response_states
 
 
 @recipe

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from groupwise.parts.part import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
-from groupwise.rollout.guidance import Guided
-from groupwise.rollout.judges.endpoint_judge import EndpointJudge
-from groupwise.rollout.judges.simple_judges import CheckedLines, CheckedSteps, FunctionJudge, PhraseJudge
-from groupwise.rollout.measures.scores import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
-from groupwise.rollout.plans import AttemptPlan, AttemptRequest, Flat, Group, PlanTools, Played, PlayedRound, TopUp
+from groupwise.rollout.endpoint_judge import EndpointJudge
+from groupwise.rollout.judges import CheckedLines, CheckedSteps, FunctionJudge, PhraseJudge
+from groupwise.rollout.measures import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
+from groupwise.rollout.plans import (
+    AttemptPlan,
+    AttemptRequest,
+    Flat,
+    Group,
+    Guided,
+    PlanTools,
+    Played,
+    PlayedRound,
+    TopUp,
+)
 from groupwise.rollout.prompts import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, Window
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 

@@ -31,8 +31,8 @@ from groupwise.parts.part import name_of
 from groupwise.parts.requirements import check_methods
 from groupwise.parts.slots import Loss
 from groupwise.rollout.environment_runner import Host, open_host
-from groupwise.rollout.judges.live_judge import LiveJudge
-from groupwise.rollout.measures.tools import check_learner
+from groupwise.rollout.live_judge import LiveJudge
+from groupwise.rollout.measures import check_learner
 from groupwise.rollout.prompts import Prompter
 from groupwise.rollout.tasks import LiveCurriculum, MixedTurns
 from groupwise.store.journal import Journal

@@ -23,7 +23,7 @@ from groupwise.parts.requirements import check_drawn_tasks
 from groupwise.parts.slots import Draw
 from groupwise.rollout.environment_runner import Host
 from groupwise.rollout.episodes import Player
-from groupwise.rollout.judges.live_judge import LiveJudge
+from groupwise.rollout.live_judge import LiveJudge
 from groupwise.rollout.prompts import Prompter
 from groupwise.rollout.tasks import LiveCurriculum
 from groupwise.store.journal import Journal, Update

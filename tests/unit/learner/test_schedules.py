@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise import ConfigError
-from groupwise.learner.config import LearnerConfig
-from groupwise.learner.schedules import Constant, Cosine, Linear
+from groupwise.learner.config import Constant, Cosine, LearnerConfig, Linear
 from groupwise.parts.part import Part, Slot, load_catalogue
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from groupwise import ConfigError, Task
-from groupwise.rollout.judges import EndpointJudge, JudgeQuestion
-from groupwise.rollout.judges.endpoint_judge import NUMBER_AFTER_SCORE, read_choice, read_number
+from groupwise.rollout.endpoint_judge import NUMBER_AFTER_SCORE, EndpointJudge, read_choice, read_number
+from groupwise.rollout.judges import JudgeQuestion
 from groupwise.system.errors import EngineFault
 from tests.unit.rollout.fake_endpoint import serve
 

@@ -11,8 +11,7 @@ from groupwise import RecordError, Step, Task, Trajectory, methods
 from groupwise.envs.small.lookup import Lookup
 from groupwise.envs.small.worked_sums import WorkedSums
 from groupwise.rollout.judges import CheckedLines, CheckedSteps, JudgeQuestion
-from groupwise.rollout.measures import JudgedSegments
-from groupwise.rollout.measures.tools import check_measures
+from groupwise.rollout.measures import JudgedSegments, check_measures
 from groupwise.system.errors import ConfigError
 
 WORDS = ["", "a", "b", ";", "1", "2", "3", "+", "=", "answer", "6", "5"]

@@ -10,8 +10,9 @@ import pytest
 
 from groupwise import ConfigError, Task
 from groupwise.parts.outside import only_reading
-from groupwise.rollout.judges import EndpointJudge, FunctionJudge, JudgeQuestion, PhraseJudge
-from groupwise.rollout.judges.live_judge import JudgeCost, JudgeRecord, LiveJudge
+from groupwise.rollout.endpoint_judge import EndpointJudge
+from groupwise.rollout.judges import FunctionJudge, JudgeQuestion, PhraseJudge
+from groupwise.rollout.live_judge import JudgeCost, JudgeRecord, LiveJudge
 from groupwise.system.errors import EngineFault, FileError
 from tests.unit.rollout import graders
 from tests.unit.rollout.fake_endpoint import FakeEndpoint, serve

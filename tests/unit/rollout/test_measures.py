@@ -12,8 +12,7 @@ import pytest
 from groupwise import Algorithm, ConfigError, Part, RecordError, Step, Task, Trajectory, methods
 from groupwise.credit import ReferenceKl, shape_group
 from groupwise.rollout.judges import JudgeQuestion, PhraseJudge
-from groupwise.rollout.measures import JudgeScore, ReferenceScore
-from groupwise.rollout.measures.tools import check_measures
+from groupwise.rollout.measures import JudgeScore, ReferenceScore, check_measures
 
 TASK = Task(id="q", payload={"answer": "door"})
 

@@ -17,8 +17,7 @@ from groupwise.methods.after_vsrm import ForcedAnswers
 from groupwise.methods.dcpo import TemperedScore
 from groupwise.methods.spae import AnswerPotential
 from groupwise.methods.spo_chain import SegmentValues
-from groupwise.rollout.measures import Continuation
-from groupwise.rollout.measures.segment_cuts import cut_after_separators, cut_after_uncertain
+from groupwise.rollout.measures import Continuation, cut_after_separators, cut_after_uncertain
 
 WORDS = ["", "a", "b", ";", "answer", "9"]
 SURE, UNSURE = -0.01, -1.0

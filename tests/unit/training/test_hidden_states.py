@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, RecordError, Step, Task, Trajectory, methods
 from groupwise.engines.open_engine import open_engine
 from groupwise.learner.protocol import hash_weights, read_hidden_states
-from groupwise.rollout.measures import ResponseEmbedding, read_response_states
-from groupwise.rollout.measures.tools import check_learner
+from groupwise.rollout.measures import ResponseEmbedding, check_learner, read_response_states
 from groupwise.system.errors import TrainingError
 from groupwise.training.collect.collect import collect_update
 from groupwise.training.collect.measuring import add_facts

@@ -19,7 +19,7 @@ from groupwise.losses import EntropyBonus, Plain, PolicyLoss
 from groupwise.methods.r2vpo import RatioVariance
 from groupwise.parts.part import load_catalogue, name_of
 from groupwise.rollout import Flat
-from groupwise.rollout.measures.tools import check_measures
+from groupwise.rollout.measures import check_measures
 from groupwise.training.config.checks import check_algorithm
 from groupwise.training.loop import make_update
 from groupwise.training.loss_context import NUM_PAIRS

@@ -18,7 +18,6 @@ from groupwise.parts.slots import Admission, Draw, Replay
 from groupwise.parts.stateful import StateBefore
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.episodes import Attempt, Player
-from groupwise.rollout.guidance import merge_by_task, strip_guidance
 from groupwise.rollout.plans import (
     AttemptPlan,
     AttemptRequest,
@@ -27,6 +26,8 @@ from groupwise.rollout.plans import (
     PlayedRound,
     check_requests,
     join_groups,
+    merge_by_task,
+    strip_guidance,
 )
 from groupwise.rollout.prompts import Prompter
 from groupwise.store.attempt_index import PastAttempts

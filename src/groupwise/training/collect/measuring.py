@@ -19,9 +19,9 @@ from groupwise.parts.slots import Measure
 from groupwise.rollout.environment_runner import Fault, InProcess, NoExpert
 from groupwise.rollout.episodes import Attempt
 from groupwise.rollout.forks import Fork, play_forks
-from groupwise.rollout.judges.live_judge import JudgeCost
-from groupwise.rollout.judges.protocol import JudgeQuestion
-from groupwise.rollout.measures.tools import Continuation, GivesHidden
+from groupwise.rollout.judges import JudgeQuestion
+from groupwise.rollout.live_judge import JudgeCost
+from groupwise.rollout.measures import Continuation, GivesHidden
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.system.json_text import is_plain
 from groupwise.training.run import Run

@@ -19,7 +19,7 @@ from groupwise.parts.part import Part, kind_of, load_catalogue, name_of
 from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, VERSIONS, Loss, Measure, check_engine_part
 from groupwise.rollout.actions import Choice
 from groupwise.rollout.environment_runner import Fault, Host, NoExpert
-from groupwise.rollout.measures.tools import check_measures
+from groupwise.rollout.measures import check_measures
 from groupwise.rollout.plans import TopUp
 from groupwise.rollout.prompts import Memory
 from groupwise.store.journal import Journal

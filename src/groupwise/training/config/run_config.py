@@ -24,8 +24,7 @@ from groupwise.parts.part import Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
 from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.rollout.actions import TAGS, ActionRuleSlot, Choice, Tagged, WholeResponse
-from groupwise.rollout.guidance import Guided, plan_words
-from groupwise.rollout.plans import AttemptPlan, Flat, PlanSlot
+from groupwise.rollout.plans import AttemptPlan, Flat, Guided, PlanSlot, plan_words
 from groupwise.rollout.prompts import MemorySlot, PromptTemplate, TemplateSlot, Window
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 from groupwise.training.alarms import AlarmsConfig

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from groupwise.parts.slots import Judge
-from groupwise.rollout.judges.protocol import JudgeCall, Judgement, JudgeQuestion, RecordedJudge
+from groupwise.rollout.judges import JudgeCall, Judgement, JudgeQuestion, RecordedJudge
 from groupwise.system.errors import EngineFault, FileError
 from groupwise.system.json_text import to_canonical_json
 from groupwise.system.secrets import redact

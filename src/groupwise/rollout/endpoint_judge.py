@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.engines.http_client import RequestRefusedFault, ServerClient, ServerFault, read_url
 from groupwise.parts.part import Part
-from groupwise.rollout.judges.protocol import JudgeCall, Judgement, JudgeQuestion
+from groupwise.rollout.judges import JudgeCall, Judgement, JudgeQuestion
 from groupwise.system.errors import ConfigError, EngineFault, nearest
 from groupwise.system.secrets import resolve_references
 from groupwise.system.text import escape_surrogates, quote_line
