@@ -26,6 +26,7 @@ from groupwise.losses.token_columns import (
     REFERENCE_LOGP,
     SPANS,
     UNITS,
+    Tensor,
     TokenColumns,
     TrajectorySums,
     Unit,

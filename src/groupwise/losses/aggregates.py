@@ -8,16 +8,13 @@ Axis: T tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
 from groupwise.data.samples import Totals
-from groupwise.losses.token_columns import TokenColumns, Unit
+from groupwise.losses.token_columns import Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class TokenMean(Part, slot="aggregate"):

@@ -11,15 +11,12 @@ Axis: T tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from groupwise.losses.token_columns import OLD_LOGP, TokenColumns, Unit
+from groupwise.losses.token_columns import OLD_LOGP, Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LARGEST_LOG_WEIGHT = 20.0
 """Log-weights are clamped to this before exp, as in verl."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from groupwise.data.samples import Pair, Totals, compare_returns, differ
 from groupwise.data.step_table import StepTable
 from groupwise.losses.policy_loss import LossResult, Tally
-from groupwise.losses.token_columns import TokenColumns, Unit
+from groupwise.losses.token_columns import Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PerPair = Literal["weight", "pair"]
 """What the terms of all pairs are divided by: the sum of their weights, or their number."""

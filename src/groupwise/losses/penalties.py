@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns, Unit
+from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Kl(Part, slot="penalty"):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -27,12 +27,9 @@ from groupwise.losses.slots import (
     read_declared,
 )
 from groupwise.losses.surrogates import Clip
-from groupwise.losses.token_columns import OLD_LOGP, UNITS, TokenColumns, Unit
+from groupwise.losses.token_columns import OLD_LOGP, UNITS, Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part, name_of
 from groupwise.system.errors import ConfigError, RecordError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 METRICS = {
     "loss/ratio": "mean ratio of the tokens that train; 1 on-policy",

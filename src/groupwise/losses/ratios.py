@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
 
-from groupwise.losses.token_columns import OLD_LOGP, SPANS, TokenColumns
+from groupwise.losses.token_columns import OLD_LOGP, SPANS, Tensor, TokenColumns
 from groupwise.parts.part import Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class TokenRatio(Part, slot="ratio"):

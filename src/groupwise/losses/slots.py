@@ -8,16 +8,13 @@ A part that declares nothing reads the basics, token by token. Axis: T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 from groupwise.data.samples import Totals
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses.token_columns import Tensor, TokenColumns
 from groupwise.parts.part import Slot
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def read_declared(parts: Iterable[object], name: str) -> frozenset[str]:
@@ -35,22 +32,17 @@ class TokenLoss:
     """Where each bound of the surrogate acted (T): `high`, `low`, `dual`."""
 
 
-class Ratio(Protocol):
-    """How much likelier a token has become since it was sampled."""
+Ratio = Callable[[TokenColumns], Tensor]
+"""How much likelier a token has become since it was sampled."""
 
-    def __call__(self, columns: TokenColumns) -> Tensor: ...
+Surrogate = Callable[[Tensor, TokenColumns], TokenLoss]
+"""Turns ratios and credit into a loss a token: the trust region."""
 
+Correction = Callable[[TokenColumns], Tensor]
+"""Weighs tokens for the gap between the engine that sampled them and the learner; carries no gradient."""
 
-class Surrogate(Protocol):
-    """Turns ratios and credit into a loss a token: the trust region."""
-
-    def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss: ...
-
-
-class Correction(Protocol):
-    """Weighs tokens for the gap between the engine that sampled them and the learner; carries no gradient."""
-
-    def __call__(self, columns: TokenColumns) -> Tensor: ...
+Aggregate = Callable[[Tensor, TokenColumns, Totals], Tensor]
+"""Makes one number of the losses of the tokens; its denominators are those of the whole update."""
 
 
 class Penalty(Protocol):
@@ -69,12 +61,6 @@ class MeasuringPenalty(Protocol):
 
     def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
         """What the loss reports of the tokens, by name (T each)."""
-
-
-class Aggregate(Protocol):
-    """Makes one number of the losses of the tokens; its denominators are those of the whole update."""
-
-    def __call__(self, loss_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor: ...
 
 
 RatioPart = Annotated[Ratio, Slot("ratio")]

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat
 
 from groupwise.losses.slots import TokenLoss
-from groupwise.losses.token_columns import TokenColumns
+from groupwise.losses.token_columns import Tensor, TokenColumns
 from groupwise.parts.part import Finite, Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Plain(Part, slot="surrogate"):

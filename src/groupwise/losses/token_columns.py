@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.data.samples import Totals
 from groupwise.system.errors import RecordError, nearest
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor
+else:  # for annotations alone: losses and methods do not import torch
+    Tensor = Any
 
 OLD_LOGP, REFERENCE_LOGP, ENTROPY, SPANS = "old_logp", "reference_logp", "entropy", "spans"
 """What a loss part may need beyond the basics."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -13,15 +13,12 @@ from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
 from groupwise.data.segments import Segments
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PolicyLoss, SequenceMean, TokenColumns, TokenLoss
+from groupwise.losses import PolicyLoss, SequenceMean, Tensor, TokenColumns, TokenLoss
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part, name_of
 from groupwise.parts.slots import SignalPart
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

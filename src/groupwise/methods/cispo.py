@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import PositiveFloat
 
-from groupwise.losses import PolicyLoss, TokenColumns, TokenLoss, TokenMean, TokenRatio
+from groupwise.losses import PolicyLoss, Tensor, TokenColumns, TokenLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import NonNegativeFloat
 
 from groupwise.data.samples import Totals
-from groupwise.losses import OLD_LOGP, LossResult, Tally, TokenColumns, TrajectorySums, Unit, k3, share_of_step
+from groupwise.losses import OLD_LOGP, LossResult, Tally, Tensor, TokenColumns, TrajectorySums, Unit, k3, share_of_step
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

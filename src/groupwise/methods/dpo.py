@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from groupwise.losses import (
     PAIRS,
     REFERENCE_LOGP,
@@ -11,6 +9,7 @@ from groupwise.losses import (
     PairSums,
     PairTerms,
     PerPair,
+    Tensor,
     TokenColumns,
     softplus,
 )
@@ -19,9 +18,6 @@ from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Positive
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

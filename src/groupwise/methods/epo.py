@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from groupwise.data.records import Task
 from groupwise.data.segments import FloatArray
-from groupwise.losses import ENTROPY, Clip, Kl, PolicyLoss, SequenceMean, TokenColumns, Unit
+from groupwise.losses import ENTROPY, Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns, Unit
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -14,7 +14,7 @@ from groupwise.data.credit import Credit, Derivation
 from groupwise.data.records import Task
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
-from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, TokenColumns
+from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
@@ -23,9 +23,6 @@ from groupwise.parts.slots import EstimatorPart, SignalPart
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.rollout.measures import ResponseEmbedding
 from groupwise.system.errors import ConfigError, RecordError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
 from groupwise.data.samples import Totals
-from groupwise.losses import OLD_LOGP, UNITS, LossResult, PolicyLoss, Tally, TokenColumns, TrajectorySums, Unit
+from groupwise.losses import OLD_LOGP, UNITS, LossResult, PolicyLoss, Tally, Tensor, TokenColumns, TrajectorySums, Unit
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
 
@@ -13,6 +13,7 @@ from groupwise.losses import (
     PairLoss,
     PairSums,
     PairTerms,
+    Tensor,
     TokenColumns,
 )
 from groupwise.methods.method import recipe
@@ -20,9 +21,6 @@ from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.credit import NumberState
-from groupwise.losses import OLD_LOGP, Plain, PolicyLoss, TokenColumns, TokenMean
+from groupwise.losses import OLD_LOGP, Plain, PolicyLoss, Tensor, TokenColumns, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeFloat, model_validator
@@ -10,16 +10,22 @@ from pydantic import NonNegativeFloat, model_validator
 from groupwise.credit import ByTask, EpisodeReturn, LogMeanExp, Mean, NoScale, Relative, ShiftedMean, weigh_credit
 from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PolicyLoss, SequenceMean, SequenceRatio, SquaredChange, TokenColumns, TokenLoss, TokenMean
+from groupwise.losses import (
+    PolicyLoss,
+    SequenceMean,
+    SequenceRatio,
+    SquaredChange,
+    Tensor,
+    TokenColumns,
+    TokenLoss,
+    TokenMean,
+)
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part, Positive
 from groupwise.parts.slots import EstimatorPart
 from groupwise.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from groupwise.data.samples import Totals
 from groupwise.losses import (
@@ -13,6 +13,7 @@ from groupwise.losses import (
     MeasuringPenalty,
     PenaltyPart,
     Tally,
+    Tensor,
     TokenColumns,
     TrajectorySums,
     Unit,
@@ -24,9 +25,6 @@ from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

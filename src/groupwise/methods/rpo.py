@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from groupwise.losses import PairSums, PairTerms
+from groupwise.losses import PairSums, PairTerms, Tensor
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Positive
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.data.samples import Totals
-from groupwise.losses import OLD_LOGP, Clip, LossResult, PolicyLoss, SequenceMean, SequenceRatio, TokenColumns, Unit
+from groupwise.losses import (
+    OLD_LOGP,
+    Clip,
+    LossResult,
+    PolicyLoss,
+    SequenceMean,
+    SequenceRatio,
+    Tensor,
+    TokenColumns,
+    Unit,
+)
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part, PositiveShare, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
@@ -11,6 +11,7 @@ from groupwise.losses import (
     PairLoss,
     PairSums,
     PairTerms,
+    Tensor,
     softplus,
 )
 from groupwise.methods.grpo import grpo
@@ -18,9 +19,6 @@ from groupwise.methods.method import recipe
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from groupwise.credit import ByState, ReturnToGo
 from groupwise.data.samples import Pair, differ
 from groupwise.data.step_table import StepTable
-from groupwise.losses import PairTerms
+from groupwise.losses import PairTerms, Tensor
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import recipe
@@ -18,9 +18,6 @@ from groupwise.methods.terms import Pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive, Share, name_of
 from groupwise.parts.slots import GrouperPart, SignalPart
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @recipe
