@@ -28,12 +28,23 @@ MORE = (
     "tests/unit/test_*",
     # The lab.
     "tests/unit/lab/*",
+    # Several ranks, servers and runs at once: `make test` has one of each.
+    "tests/end_to_end/test_overlap.py",
+    "tests/unit/engines/test_load_through.py",
+    "tests/unit/engines/test_replica_hand_overs.py",
+    "tests/unit/learner/test_replica_canary.py",
+    "tests/unit/learner/test_sharded_runs.py",
+    # Kernels of a GPU, in Triton's interpreter.
+    "tests/unit/engines/test_decoding_kernel.py",
+    "tests/unit/engines/test_own_layers.py",
     # Adapters of other people's environments and verifiers.
     "tests/conformance/test_*_games.py",
     "tests/conformance/test_*_worlds.py",
     "tests/unit/envs/alfworld/*",
     "tests/unit/envs/bfcl/*",
+    "tests/unit/envs/verifier/*",
     "tests/unit/envs/webshop/*",
+    "tests/security/test_verifier_boundary.py",
     "tests/unit/envs/test_babyai_environment.py",
     "tests/unit/envs/test_gem.py",
     "tests/unit/envs/test_gymnasium_text.py",

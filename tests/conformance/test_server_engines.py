@@ -12,6 +12,7 @@ from tests.unit.engines.own_server import move_weights, open_client, serve_model
 from tests.unit.engines.small_models import VOCABULARY, family
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("takes_batches", "not_tested"),
     [(True, "submit_answers_as_generate_does"), (False, "entropies_are_those_of_the_distribution")],

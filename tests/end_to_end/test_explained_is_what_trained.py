@@ -119,6 +119,7 @@ def test_every_token_is_explained_by_the_number_that_trained(played: Played) -> 
     assert lines >= trained, "the credit of its step, and what was worked out on the way"
 
 
+@pytest.mark.few(2)
 def test_groups_show_the_credit_that_trained_and_the_text_it_stands_on(played: Played) -> None:
     with RunFolder(played.folder) as run:
         groups = read_groups(run, UPDATES)

@@ -119,6 +119,7 @@ LOGITS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("judge", LOGITS)
 def test_a_recipe_that_reads_a_judge_takes_any_kind(judge: str, tmp_path: Path) -> None:
     def say_grade(request: dict[str, Any]) -> str:

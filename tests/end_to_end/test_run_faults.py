@@ -140,6 +140,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
     assert resumed.journal.update_numbers() == [1, 2, 3]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
 def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"

@@ -64,6 +64,7 @@ def test_the_samples_share_what_they_claim(samples: list[Sample]) -> None:
     assert 1 in [len(sample.response_ids) for sample in samples]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_equals_each_sample_alone(
     case: tuple[nn.Module, Update], samples: list[Sample], layout: str
@@ -85,6 +86,7 @@ def test_eager_attention_agrees_too(family: str, samples: list[Sample]) -> None:
     assert whole_gradient(update, expected) < 1e-6
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_in_float64_nothing_is_left_of_the_difference(samples: list[Sample], layout: str) -> None:
     model = build("gpt_neox").double()  # the family whose norms do not fall back to float32

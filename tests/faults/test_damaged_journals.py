@@ -66,6 +66,7 @@ def check_goes_on(said: str, folder: Path, whole: Run, number: str) -> None:
     assert run.journal.find_damage() is None
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("statements", "what", "number"),
     [
@@ -207,6 +208,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("spoil", [truncate, flip, Path.unlink, lambda path: path.write_bytes(b"\xff" * 9999)])
 def test_a_damaged_log_stops_the_run_and_the_advice_works(
     killed: Path, tmp_path: Path, whole: Run, spoil: Callable[[Path], None]

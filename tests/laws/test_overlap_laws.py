@@ -50,7 +50,8 @@ def has_gone_on(journal: Journal) -> bool:
 
 
 def test_a_source_that_discards_what_is_too_old_starves_slow_tasks(tmp_path: Path) -> None:
-    with open_run(make_config(0, updates=UPDATES), tmp_path) as run, Discarding(run, max_age=1) as source:
+    with open_run(make_config(0, updates=UPDATES), tmp_path) as run:
+        source = Discarding(run, max_age=1)
         asked = read_asked_mix(run, UPDATES)
         for number in range(1, UPDATES + 1):
             make_update(run, number, RunObserver(), source)
@@ -110,6 +111,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFUSED = "attempts that are ready for the next updates were sampled by weights up to 3 versions back, and with"
 
 
+@pytest.mark.more
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("lag", "said"),
@@ -147,6 +149,7 @@ def test_a_lag_that_would_drop_what_is_ready_is_refused_and_what_is_advised_trai
         assert read_trained_mix(stopped) == read_asked_mix(run, 8)
 
 
+@pytest.mark.more
 def test_what_is_ready_is_trained_without_a_lag_where_nobody_wants_it_corrected(stopped: Path) -> None:
     with open_run(make_config(0, updates=8, corrects_lag=False), stopped) as run:
         train(run, resume=True)

@@ -22,6 +22,7 @@ def cut_some_off(rng: random.Random, rows: list[Row]) -> list[Row]:
     return [row | {"stop": ends.get(position)} for position, row in enumerate(rows)]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("recipe", sorted(ORACLES))
 @pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("truncated", ["zero", "value"])

@@ -27,6 +27,7 @@ LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("rows", [3, 64])
 def test_it_says_what_the_transformers_engine_says(name: str, rows: int) -> None:

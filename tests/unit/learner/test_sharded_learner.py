@@ -55,6 +55,7 @@ def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...]
         assert of_rank == pytest.approx(metrics, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.more
 @pytest.mark.few(2)
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 @pytest.mark.parametrize("loss", ["reference", "first pass", "turns in an order"])
@@ -73,6 +74,7 @@ def test_layers_are_run_again_in_the_backward_pass_with_the_same_gradient(gather
         assert distance(gradients, expected) < 1e-6
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("dtype", "gather"), [("float32", "every_pass"), ("bfloat16", "once_a_step")])
 def test_an_adapter_trains_in_shares(dtype: str, gather: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
@@ -106,6 +108,7 @@ def test_packs_are_kept_and_idle_passes_are_made_only_where_shares_are_put_toget
     assert run_whole(rank_jobs.count_passes, SINGLE, "once_a_step") == [[1, 1], [1, 0]]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 def test_every_rank_answers_what_the_local_learner_answers(gather: str) -> None:
     local, samples = (
@@ -195,6 +198,7 @@ def test_a_rank_that_raises_is_named_on_all_and_nobody_stays_behind(gather: str)
     assert "this rank has no luck" in str(first.error)
 
 
+@pytest.mark.more
 def test_a_rank_that_dies_without_a_word_ends_the_others() -> None:
     [first, second] = run_on_ranks(rank_jobs.learn_with, small_learners.Exiting(), "every_pass")
     assert second.error is None

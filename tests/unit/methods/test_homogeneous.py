@@ -105,6 +105,7 @@ def random_rows(rng: random.Random) -> list[Row]:
     ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", ["soft_forced", "soft", "forced", "zero_only", "global_only"])
 @pytest.mark.parametrize("consistency", [True, False])
 def test_copo_is_what_the_oracle_says(mode: Any, consistency: bool) -> None:

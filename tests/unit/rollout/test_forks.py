@@ -41,6 +41,7 @@ def text_of(answer: Any) -> str:
     return str(answer.observation.text if hasattr(answer, "observation") else answer.text)
 
 
+@pytest.mark.few(1)
 def test_a_copy_shows_what_its_source_shows_and_goes_its_own_way(host: Host) -> None:
     lake = LAKE.panel("train")[0]
     host.open({0: lake, 1: lake})
@@ -127,6 +128,7 @@ def record(player: Player, num: int = 3) -> list[Trajectory]:
     return player.play([Attempt(task=lake, number=0, seed=n) for n, lake in enumerate(lakes)], temperature=1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("memory", [Full(), Window(steps=2), Window(steps=0)])
 def test_with_the_same_seeds_a_continuation_is_the_attempt_itself(host: Host, memory: Any) -> None:
     player = make_player(host, memory=memory)

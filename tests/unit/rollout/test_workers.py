@@ -69,6 +69,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("action", "reason", "message"), FAULTS)
 def test_a_fault_costs_one_environment_and_the_others_go_on(
     one: Workers, action: str, reason: str, message: str
@@ -105,6 +106,7 @@ AGAIN = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("are_called", [True, False])
 def test_environments_that_cannot_be_brought_back_are_faults_too(
     one: Workers, tmp_path: Path, are_called: bool

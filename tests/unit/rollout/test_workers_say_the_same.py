@@ -51,6 +51,7 @@ def test_workers_say_what_environments_in_this_process_say(
     assert play(hosts[which], env, chosen, seed) == play(InProcess(env), env, chosen, seed)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("which", "kill_at"), [(0, 4), (1, 1)])
 def test_killing_workers_changes_nothing_that_is_said(hosts: list[Workers], which: int, kill_at: int) -> None:
     env, chosen = ENVS[which], list(range(8))

@@ -70,6 +70,7 @@ def answer_with_transformers(folder: Path) -> list[tuple[int, ...]]:
     return answers
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("run", "merge"), [("whole", False), ("adapted", True)])
 def test_transformers_says_what_our_engine_says(place: Path, tmp_path: Path, run: str, merge: bool) -> None:
     exported = export_run(place / run, tmp_path / "out", merge=merge)

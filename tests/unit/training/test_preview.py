@@ -221,6 +221,7 @@ def test_costs_do_not_depend_on_how_many_steps_are_shown() -> None:
     assert one.costs.distinct_tokens == three.costs.distinct_tokens
 
 
+@pytest.mark.more
 def test_costs_grow_with_what_an_update_holds() -> None:
     few, many = preview_run(make_config()).costs, preview_run(make_config(training=TrainingConfig(tasks=20))).costs
     assert (few.attempts, many.attempts) == (4, 40)
