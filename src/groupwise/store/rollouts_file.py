@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import marshal
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
+from heapq import merge
+from itertools import chain, groupby, starmap
+from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, NamedTuple
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,19 +138,33 @@ class RolloutsFile:
             yield self._build_chunk(rows, names)
             return
         with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
-            # Every row passes through the first split before the first chunk comes out, so the names are complete.
-            for buckets in split_into_whole_groups(
-                rows, Path(folder), expected_bytes=expected, chunk_bytes=chunk_bytes
-            ):
-                yield self._build_chunk((row for bucket in buckets for row in bucket.rows()), names)
-                for bucket in buckets:
-                    bucket.remove()
+            # Every row is in a run before the first chunk comes out, so the names are complete.
+            for chunk in cut_into_whole_groups(rows, Path(folder), chunk_bytes=chunk_bytes):
+                yield self._build_chunk(chunk, names)
 
-    def _build_chunk(self, rows: Iterator[ReducedRow], names: ColumnNames) -> RolloutsChunk:
-        builder = RolloutsBuilder()
-        for row in rows:
-            builder.add(row)
-        return builder.build(str(self.path), self.unit, names.columns())
+    def _build_chunk(self, rows: Iterable[ReducedRow], names: ColumnNames) -> RolloutsChunk:
+        chunk = RolloutsChunk(path=str(self.path), unit=self.unit, columns={}, tasks=[], lines=[], tokens=[])
+        columns, known = chunk.columns, dict[Any, Any]()
+        for before, row in enumerate(rows):
+            for name, value in row.columns.items():
+                column = columns.get(name)
+                if column is None:
+                    columns[name] = column = [None] * before
+                # Ids, states and actions repeat: one object for all of them keeps a chunk small.
+                column.append(known.setdefault(value, value) if type(value) is str else value)
+            if len(row.columns) < len(columns):
+                for column in columns.values():
+                    if len(column) == before:
+                        column.append(None)
+            chunk.tasks.append(known.setdefault(row.task, row.task))
+            chunk.lines.append(row.number)
+            if row.tokens is not None:
+                chunk.tokens.append(row.tokens)
+        whole = {name: columns.get(name) or [None] * len(chunk) for name in names.columns()}
+        for name, meaning in _ABSENT.items():
+            if name in whole:
+                whole[name] = [meaning if value is None else value for value in whole[name]]
+        return replace(chunk, columns=whole)
 
     def _reduce_rows(
         self,
@@ -290,194 +305,105 @@ class ColumnNames:
         return [name for name in self.seen if name != "tokens" or self.has_tokens]
 
 
-class RolloutsBuilder:
-    """Rows, one after another, as columns."""
-
-    def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {}
-        self._tasks: list[Id] = []
-        self._tokens: list[dict[str, Any]] = []
-        self._numbers: list[int] = []
-        self._known: dict[Any, Any] = {}
-
-    def add(self, row: ReducedRow) -> None:
-        """Append one row."""
-        columns, known = self._columns, self._known
-        before = len(self._numbers)
-        for name, value in row.columns.items():
-            column = columns.get(name)
-            if column is None:
-                columns[name] = column = [None] * before
-            # Ids, states and actions repeat: one object for all of them keeps a chunk small.
-            column.append(known.setdefault(value, value) if type(value) is str else value)
-        if len(row.columns) < len(columns):
-            for column in columns.values():
-                if len(column) == before:
-                    column.append(None)
-        self._tasks.append(known.setdefault(row.task, row.task) if type(row.task) is str else row.task)
-        self._numbers.append(row.number)
-        if row.tokens is not None:
-            self._tokens.append(row.tokens)
-
-    def build(self, path: str, unit: str, names: list[str]) -> RolloutsChunk:
-        """The rows so far as one chunk with the given columns."""
-        num_rows = len(self._numbers)
-        columns = {name: self._columns.get(name) or [None] * num_rows for name in names}
-        for name, meaning in _ABSENT.items():
-            if name in columns:
-                columns[name] = [meaning if value is None else value for value in columns[name]]
-        return RolloutsChunk(
-            path=path, unit=unit, columns=columns, tasks=self._tasks, lines=self._numbers, tokens=self._tokens
-        )
-
-
-# Rows in any order become whole groups within bounded memory: sorted into bucket files by a hash of their group.
+# Rows in any order become whole groups within bounded memory: runs of them are sorted by their group in memory, written
+# to temporary files, and merged.
 #
-# A bucket holds batches of reduced rows, written with `marshal`: they never leave this process and its private folder,
-# and reading a row back must cost less than reading it from JSON did.
+# Rows are written with `marshal`: they never leave this process and its private folder, and reading one back must cost
+# less than reading it from JSON did.
 
-MAX_BUCKETS = 128
-"""Open at a time; what does not fit into so many is split again."""
-
-_PENDING_BYTES = 96 << 10
-_ROW_BYTES = 300
-"""About what a reduced row takes beside its texts."""
-_TOKEN_BYTES = 9
-"""What a number of a token takes."""
-_REMEMBERED_SCOPES = 100_000
-_NUM_HASHES = 2**32
+MAX_RUNS = 256
+"""Files that are merged at a time."""
+_RUN_BYTES = 1 << 20
+_ROW_BYTES, _TOKEN_BYTES = 300, 9
+"""About what a reduced row takes beside its texts, and what a number of a token takes."""
+_ScopeRows = tuple[Any, list[tuple[Any, ...]], int]
+"""A scope, rows of it, and their bytes in a file."""
 
 
-class Bucket:
-    """A file of reduced rows, written in batches and read back in the order written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.scopes: set[Any] = set()
-        """Up to two of the scopes in it; a bucket of one scope cannot be split."""
-        self._batches: list[int] = []
-        self._file: BinaryIO | None = None
-        self._pending: list[tuple[int, Any, dict[str, Any], dict[str, Any] | None]] = []
-        self._pending_bytes = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(self._batches)
-
-    def add(self, row: ReducedRow) -> None:
-        """Append one row."""
-        self._pending.append((row.number, row.task, row.columns, row.tokens))
-        self._pending_bytes += _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
-        if row.tokens:
-            self._pending_bytes += sum(
-                [_TOKEN_BYTES * len(value) for value in row.tokens.values() if type(value) is list]
-            )
-        if self._pending_bytes >= _PENDING_BYTES:
-            self.flush()
-
-    def close(self) -> None:
-        """Close the file; what is pending is lost."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def rows(self) -> Iterator[ReducedRow]:
-        """Every row, in the order written."""
-        if not self._batches:
-            return
-        with self.path.open("rb") as file:
-            for size in self._batches:
-                yield from starmap(ReducedRow, marshal.loads(file.read(size)))
-
-    def remove(self) -> None:
-        """Give the disk space back."""
-        self.path.unlink(missing_ok=True)
-
-    def flush(self) -> None:
-        """Write what is pending."""
-        if not self._pending:
-            return
-        batch = marshal.dumps(self._pending)
-        try:
-            if self._file is None:
-                self._file = self.path.open("wb")
-            self._file.write(batch)
-            self._file.flush()
-        except OSError as error:
-            raise FileError(
-                f"{self.path.parent}: cannot write temporary files ({error.strerror}); "
-                "make room there, or set TMPDIR to a folder with as much room as the rollouts file takes"
-            ) from error
-        self._batches.append(len(batch))
-        self._pending = []
-        self._pending_bytes = 0
-
-
-def sort_into_buckets(rows: Iterable[ReducedRow], folder: Path, *, num_buckets: int, divisor: int = 1) -> list[Bucket]:
-    """Sort rows into buckets, all rows of a scope into one.
+def cut_into_whole_groups(
+    rows: Iterable[ReducedRow], folder: Path, *, chunk_bytes: int
+) -> Iterator[Iterator[ReducedRow]]:
+    """Rows of whole groups, about `chunk_bytes` at a time and at least one group.
 
     Args:
         rows: the rows, in any order.
-        folder: where the bucket files go; removed by the caller.
-        num_buckets: how many buckets.
-        divisor: product of the bucket counts of the splits before this one, so that each split uses other digits of
-            the hash.
+        folder: where temporary files go; removed by the caller.
+        chunk_bytes: about how many bytes of rows to yield together.
     """
-    folder.mkdir(exist_ok=True)
-    buckets = [Bucket(folder / f"{number:03d}") for number in range(num_buckets)]
-    bucket_of: dict[Any, Bucket] = {}
-    try:
-        for row in rows:
-            scope = row.columns["task"]
-            bucket = bucket_of.get(scope)
-            if bucket is None:
-                if len(bucket_of) >= _REMEMBERED_SCOPES:
-                    bucket_of.clear()
-                bucket = bucket_of[scope] = buckets[hash_scope(scope) // divisor % num_buckets]
-                if len(bucket.scopes) < 2:
-                    bucket.scopes.add(scope)
-            bucket.add(row)
-        for bucket in buckets:
-            bucket.flush()
-    finally:
-        for bucket in buckets:
-            bucket.close()
-    return buckets
+    merged: list[_Run] = []
+    runs: list[_Run] = []
+    for pending in _cut_by_size(rows, min(_RUN_BYTES, chunk_bytes)):
+        by_scope: dict[Any, list[tuple[Any, ...]]] = {}
+        for row in pending:
+            by_scope.setdefault(row.columns["task"], []).append(tuple(row))
+        runs.append(_Run.write(((scope, by_scope[scope], 0) for scope in sorted(by_scope)), folder))
+        if len(runs) == MAX_RUNS:
+            merged, runs = [*merged, _Run.write(_merge(runs), folder)], []
+    number = size = 0
+    scope = None
+
+    def number_chunk(rows_of_scope: _ScopeRows) -> int:
+        nonlocal number, size, scope
+        if rows_of_scope[0] != scope and size > chunk_bytes:
+            number, size = number + 1, 0
+        scope = rows_of_scope[0]
+        size += rows_of_scope[2]
+        return number
+
+    for _, chunk in groupby(_merge(merged + runs), key=number_chunk):
+        yield starmap(ReducedRow, chain.from_iterable(map(itemgetter(1), chunk)))
 
 
-def hash_scope(scope: str | int) -> int:
-    """The same number for the same scope in every process."""
-    return zlib.crc32(str(scope).encode("utf-8", "surrogatepass"))
+def _cut_by_size(rows: Iterable[ReducedRow], size: int) -> Iterator[list[ReducedRow]]:
+    """Rows in pieces of about so many bytes."""
+    piece: list[ReducedRow] = []
+    left = size
+    for row in rows:
+        piece.append(row)
+        left -= _ROW_BYTES + sum([len(value) for value in row.columns.values() if type(value) is str])
+        if row.tokens:
+            left -= sum([_TOKEN_BYTES * len(value) for value in row.tokens.values() if type(value) is list])
+        if left <= 0:
+            yield piece
+            piece, left = [], size
+    if piece:
+        yield piece
 
 
-def split_into_whole_groups(
-    rows: Iterable[ReducedRow], folder: Path, *, expected_bytes: int, chunk_bytes: int, divisor: int = 1
-) -> Iterator[list[Bucket]]:
-    """Spill rows and yield buckets to be read together: about `chunk_bytes` each, every scope within one of them.
+class _Run(NamedTuple):
+    """A file of rows that are sorted by their scope."""
 
-    A scope is never split, so one that is larger than `chunk_bytes` makes a chunk of its own size.
-    """
-    num_buckets = max(2, min(MAX_BUCKETS, -(-expected_bytes // chunk_bytes)))
-    together: list[Bucket] = []
-    size = 0
-    for bucket in sort_into_buckets(rows, folder, num_buckets=num_buckets, divisor=divisor):
-        next_divisor = divisor * num_buckets
-        if bucket.size > 2 * chunk_bytes and len(bucket.scopes) > 1 and next_divisor < _NUM_HASHES:
-            inner = folder / f"{bucket.path.name}-split"
-            yield from split_into_whole_groups(
-                bucket.rows(), inner, expected_bytes=bucket.size, chunk_bytes=chunk_bytes, divisor=next_divisor
-            )
-            bucket.remove()
-            continue
-        if together and size + bucket.size > chunk_bytes:
-            yield together
-            together, size = [], 0
-        if bucket.size:
-            together.append(bucket)
-            size += bucket.size
-    if together:
-        yield together
+    path: Path
+    sizes: list[int]
+    """Bytes of the rows of each scope."""
+
+    @classmethod
+    def write(cls, sorted_rows: Iterable[_ScopeRows], folder: Path) -> _Run:
+        """Write rows into a file of the folder."""
+        sizes = []
+        try:
+            with NamedTemporaryFile(dir=folder, delete=False) as file:
+                for scope, rows, _ in sorted_rows:
+                    sizes.append(file.write(marshal.dumps((scope, rows))))
+        except OSError as error:
+            raise FileError(
+                f"{folder}: cannot write temporary files ({error.strerror}); "
+                "make room there, or set TMPDIR to a folder with as much room as the rollouts file takes"
+            ) from error
+        return cls(Path(file.name), sizes)
+
+    def read(self) -> Iterator[_ScopeRows]:
+        """What was written, in that order; the file goes with the last."""
+        with self.path.open("rb") as file:
+            for size in self.sizes:
+                scope, rows = marshal.loads(file.read(size))
+                yield scope, rows, size
+        self.path.unlink()
+
+
+def _merge(runs: list[_Run]) -> Iterator[_ScopeRows]:
+    """The rows of all runs, sorted; those of one scope in the order of the file."""
+    return merge(*(run.read() for run in runs), key=itemgetter(0))
 
 
 # A chunk of a rollouts file: whole groups, as the columns of a step table.
