@@ -68,7 +68,7 @@ def _run_once(
     cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
 ) -> RankStatuses:
     """Place the ranks of a run, and stay until they have ended."""
-    from groupwise.engines.launched_on import LaunchedOn
+    from groupwise.engines.ray_cluster import LaunchedOn
     from groupwise.training.launch import HostedRank, run_ranks
 
     # The ranks run this very code, also where it is not the installed one.

@@ -138,11 +138,8 @@ class WeightSpan(Message):
 class Choice(Message):
     """A response."""
 
-    index: int = 0
     token_ids: Ids = ()
     logprobs: Logps | None = None
-    entropies: tuple[float, ...] | None = None
-    """Only servers of ours give them."""
     finish_reason: Literal["stop", "length"] | None = None
     weight_versions: tuple[WeightSpan, ...] | None = None
 
@@ -150,7 +147,6 @@ class Choice(Message):
 class GenerateAnswer(Message):
     """What comes back for one request."""
 
-    model: str | None = None
     choices: Annotated[tuple[Choice, ...], Field(min_length=1, max_length=1)]
     prompt_logprobs: tuple[dict[str, TokenLogp] | None, ...] | None = None
     """Log-probs of the prompt's own tokens, each by its id; the first has none."""

@@ -14,9 +14,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from groupwise.engines.launched_on import LaunchedOn, read_launched_on
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.ray_cluster import LostError, Node, Placed, RayCluster
+from groupwise.engines.ray_cluster import LaunchedOn, LostError, Node, Placed, RayCluster, read_launched_on
 from groupwise.engines.replica import StartedServer
 from groupwise.engines.server_processes import (
     HOST,
@@ -63,74 +62,32 @@ def start_own_servers(
         "threads": torch.get_num_threads(),
         **options,
     }
-
-    def make_command(port: int) -> ServerCommand:
-        return groupwise_command(model, port=port, options=settings)
-
-    return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
+    make_command = partial(groupwise_command, model, options=settings)
+    return _start(source, make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
 
 
 def start_vllm_servers(
-    source: ModelSource,
-    *,
-    replicas: int,
-    gpus: Sequence[str],
-    start_timeout: float,
-    precision: str,
-    max_model_len: int | None,
-    python: str,
-    gpu_memory: float | None,
-    extra: Sequence[str],
+    source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, **options: Any
 ) -> list[StartedServer]:
     """Start vLLM servers for a run's model; one with an adapter is served without, and the adapter comes after.
 
-    Args:
-        source: the run's model.
-        replicas: how many.
-        gpus: what each sees of the machine's GPUs, one entry a server; empty = all.
-        start_timeout: seconds until all must be healthy.
-        precision: what they compute in.
-        max_model_len: tokens that a prompt and its response may have together; None = what the model allows.
-        python: the interpreter of an environment with vLLM.
-        gpu_memory: share of a GPU's memory that each may take; None = on the CPU.
-        extra: further flags of vLLM.
+    `options` are those of `vllm_command`; the others are as in `start_own_servers`.
     """
     place = _find_place(source)
     model, rank = _find_whole_model(source, place)
-
-    def make_command(port: int) -> ServerCommand:
-        return vllm_command(
-            model,
-            port=port,
-            served_model_name=SERVED_NAME,
-            dtype=precision,
-            max_model_len=max_model_len,
-            python=python,
-            lora_rank=rank,
-            gpu_memory=gpu_memory,
-            extra=extra,
-        )
-
-    return _start(make_command, source, place, replicas=replicas, start_timeout=start_timeout, gpus=gpus)
+    make_command = partial(vllm_command, model, served_model_name=SERVED_NAME, lora_rank=rank, **options)
+    return _start(source, make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
 
 
-def _start(
-    make_command: MakeCommand,
-    source: ModelSource,
-    place: Path,
-    *,
-    replicas: int,
-    start_timeout: float,
-    gpus: Sequence[str],
-) -> list[StartedServer]:
-    """Start servers here, or on the cluster that the run was launched on; a temporary place goes with them."""
+def _start(source: ModelSource, make_command: MakeCommand, *, folder: Path, **settings: Any) -> list[StartedServer]:
+    """Start servers here, or on the cluster that the run was launched on; a temporary folder goes with them."""
     cluster = read_launched_on()
     start: Callable[..., Sequence[StartedServer]] = start_servers
     if cluster is not None:
         start = partial(start_placed_servers, cluster=cluster)
-    servers = start(make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
+    servers = start(make_command, folder=folder, **settings)
     if source.folder is None:
-        weakref.finalize(servers[0], shutil.rmtree, place, ignore_errors=True)
+        weakref.finalize(servers[0], shutil.rmtree, folder, ignore_errors=True)
     return list(servers)
 
 
@@ -209,16 +166,7 @@ class HostedServer:
         start_timeout: float,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
-        """Start it, without waiting.
-
-        Args:
-            make_command: makes its command for a port.
-            name: what errors call it.
-            log: the file that it writes to.
-            host: the address of the node that it listens at.
-            start_timeout: seconds until it must be healthy.
-            leave: ends this process.
-        """
+        """Start it, without waiting, to listen at its node's address `host`; `leave` ends this process."""
         self._start_timeout, self._leave = start_timeout, leave
         self._process: ServerProcess | None = None
         self._fault: str | None = None
@@ -312,13 +260,8 @@ def start_placed_servers(
 ) -> list[StartedServer]:
     """Start servers on the nodes of a cluster and wait until all are healthy; where one is not, none is left.
 
-    Args:
-        make_command: makes a server's command for a port.
-        cluster: whose nodes they are, and what each server reserves there.
-        replicas: how many.
-        folder: where their logs go; every node must see it.
-        start_timeout: seconds until all must be healthy.
-        gpus: a machine's GPUs that each would see there, in turn; here their number counts, and the cluster chooses.
+    Every node must see `folder`, where their logs go. Of the `gpus` that each would see on one machine the number
+    counts: the cluster chooses which.
     """
     joined, servers = RayCluster(cluster.address), list[PlacedServer]()
     deadline, here = time.monotonic() + start_timeout, Path.cwd()

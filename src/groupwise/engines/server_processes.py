@@ -68,14 +68,9 @@ class ServerProcess:
     """A server that was started here."""
 
     def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0, host: str = HOST) -> None:
-        """Start it, without waiting.
+        """Start it, without waiting, on a port, or on any that is free where that is 0; its log is added to.
 
-        Args:
-            make_command: makes the command for a port.
-            name: what errors call it.
-            log: the file that it writes to; what is there stays.
-            port: where it listens; 0 = any that is free.
-            host: the address at which its command lets it listen.
+        `host` is the address at which its command lets it listen.
         """
         self._host = HOST if host == EVERYWHERE else host
         self.name, self.log = name, log
@@ -125,11 +120,7 @@ class ServerProcess:
             self._end()
 
     def wait_until_healthy(self, *, timeout: float) -> None:
-        """Wait until it answers; EngineFault, with the last lines of its log, where it ends before or takes too long.
-
-        Args:
-            timeout: seconds, counted from this call.
-        """
+        """Wait until it answers; EngineFault, with its last words, where it ends before or takes too long."""
         deadline = time.monotonic() + timeout
         for attempt in range(MAX_PORTS if self._may_move else 1):
             if attempt:
@@ -223,14 +214,8 @@ def start_servers(
 ) -> list[ServerProcess]:
     """Start servers side by side and wait until all are healthy; where one is not, none is left.
 
-    Args:
-        make_command: makes a server's command for a port.
-        replicas: how many.
-        folder: where their logs go.
-        start_timeout: seconds until all must be healthy.
-        port: of the first; the next ones follow. 0 = any that are free.
-        host: the address at which their commands let them listen.
-        gpus: what each sees of the machine's GPUs, in turn; empty = all.
+    Logs go into `folder`. The first listens on `port`, the next ones on those that follow; 0 = any that are free. Each
+    sees one of `gpus`, in turn; empty = all.
     """
     processes: list[ServerProcess] = []
     deadline = time.monotonic() + start_timeout
@@ -288,13 +273,10 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def groupwise_command(model: str, *, port: int, options: Mapping[str, object] = {}) -> ServerCommand:
+def groupwise_command(model: str, port: int, *, options: Mapping[str, object] = {}) -> ServerCommand:
     """Arguments and environment of our own server for a model's folder, an adapter's, or a name of the hub.
 
-    Args:
-        model: the folder or name.
-        port: where it listens.
-        options: further options of the command by name, such as `{"lora-rank": 8, "compile-parts": True}`.
+    `options` are those of the command by name, such as `{"lora-rank": 8, "compile-parts": True}`.
     """
     arguments = [sys.executable, "-P", "-m", "groupwise.engines.server", model, "--port", str(port)]
     for name, value in options.items():

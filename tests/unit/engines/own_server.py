@@ -22,14 +22,12 @@ from tests.unit.engines.small_models import VOCABULARY, family
 
 
 @contextmanager
-def serve_model(
-    model: Any = None, *, takes_batches: bool = True, engine: Engine | None = None, vocabulary: int = VOCABULARY
-) -> Iterator[str]:
+def serve_model(model: Any = None, *, engine: Engine | None = None, vocabulary: int = VOCABULARY) -> Iterator[str]:
     """Serve a model, or an engine of the test's own, as long as the context lasts; its URL."""
     model = model or family("llama")
     card = ModelCard(name="policy", root="a/folder", precision="float32", vocabulary=vocabulary)
     served = ServedModel(lambda: engine or TransformersEngine(model), lambda: dict(model.named_parameters()), card)
-    server = make_server(make_app(served, takes_batches=takes_batches))
+    server = make_server(make_app(served))
     with take_port("127.0.0.1", 0) as place:
         url = f"http://127.0.0.1:{place.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})

@@ -22,7 +22,6 @@ from tests.unit.engines.own_server import call, move_weights, open_client, serve
 from tests.unit.engines.small_models import VOCABULARY, family, requests
 
 IN_BATCH = {"prompt_ids": [5, 6], "seed": 1, "max_tokens": 2}
-SINGLE = {"model": "policy", "token_ids": [5, 6], "sampling_params": {"seed": 1, "max_tokens": 2}}
 
 
 def test_a_batch_is_answered_as_the_engine_answers_it_to_the_bit() -> None:
@@ -51,28 +50,6 @@ def test_what_is_asked_together_is_one_batch_and_sessions_pass_through() -> None
     with serve_model(engine=Recorder(lambda request: [7])) as url, open_client(url) as engine:
         engine.generate(asked)
         assert batches == [["attempt 0", "attempt 1", "attempt 2"]]
-        body = SINGLE | {"session": "attempt 9", "sampling_params": {"max_tokens": 1}}
-        assert call(url, "POST", "/inference/v1/generate", body)[0] == 200
-        assert batches[1:] == [["attempt 9"]]
-
-
-def test_vllms_route_says_what_it_says_with_entropies_beside() -> None:
-    [local] = TransformersEngine(family("llama")).generate([Request(prompt_ids=(5, 6), seed=1, max_tokens=2)])
-    sampling = {"seed": 1, "max_tokens": 2, "prompt_logprobs": 0, "logprob_token_ids": [9, 9], "logprobs": 2}
-    with serve_model() as url:
-        status, answer = call(url, "POST", "/inference/v1/generate", SINGLE | {"sampling_params": sampling})
-    [choice] = answer["choices"]
-    assert status == 200
-    assert tuple(choice["token_ids"]) == local.response_ids
-    assert [entry["logprob"] for entry in choice["logprobs"]["content"]] == list(local.logp)
-    assert choice["entropies"] == list(local.entropy)
-    assert choice["finish_reason"] == "length"
-    assert choice["weight_versions"] == [{"version": "0", "start": 0, "end": 2}]
-    [named] = choice["logprobs"]["content"][0]["top_logprobs"]
-    [[expected]] = TransformersEngine(family("llama")).score([((5, 6), (9,))])
-    assert (named["token_id"], named["logprob"]) == (9, expected)
-    [[scored]] = TransformersEngine(family("llama")).score([((5,), (6,))])
-    assert answer["prompt_logprobs"] == [None, {"6": {"logprob": scored}}]
 
 
 def test_facts_of_the_server() -> None:
@@ -86,8 +63,6 @@ def test_facts_of_the_server() -> None:
         assert (info["vocabulary"], info["context"], info["precision"]) == (VOCABULARY, 256, "float32")
         checksums = call(url, "POST", "/weight_checker", {"action": "checksum"})[1]["checksums"]
         assert set(checksums) == {name for name, _ in family("llama").named_parameters()}
-    with serve_model(takes_batches=False) as url:
-        assert call(url, "GET", "/groupwise/v1/info") == (404, "there is no /groupwise/v1/info here")
 
 
 def test_weights_of_another_model_are_refused_whole(tmp_path: Path) -> None:
@@ -171,24 +146,6 @@ def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], words
     assert message.startswith(words)
 
 
-@pytest.mark.parametrize(
-    ("sampling", "words"),
-    [
-        ({"top_p": 0.9}, "sampling_params.top_p: input should be greater than or equal to 1, found 0.9"),
-        ({"ignore_eos": False}, "sampling_params.ignore_eos: input should be True, found False"),
-        ({"stop": ["x"]}, "sampling_params.stop: extra inputs are not permitted"),
-        ({"logit_bias": {"5": 1.0}}, "sampling_params.logit_bias.5: input should be less than or equal to 0, found"),
-        ({"logit_bias": {"120": 0.0}}, "token ids go from 120 to 120; give some from 0 up, below 120"),
-        ({"prompt_logprobs": 5}, "sampling_params.prompt_logprobs: input should be less than or equal to 1, found 5"),
-    ],
-)
-def test_settings_that_bend_the_distribution_are_refused_by_name(sampling: dict[str, Any], words: str) -> None:
-    with serve_model() as url:
-        status, message = call(url, "POST", "/inference/v1/generate", SINGLE | {"sampling_params": sampling})
-    assert status == 400
-    assert message.startswith(words)
-
-
 def raw(url: str, text: str) -> int:
     """The status that an answer begins with."""
     host, port = url.removeprefix("http://").split(":")
@@ -208,10 +165,6 @@ def test_http_that_is_not_meant_for_it_is_refused() -> None:
         assert call(url, "POST", route, b"", headers={"Content-Length": str(MAX_BODY + 1)})[0] == 413
         assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nContent-Length: many\r\n\r\n") == 400
         assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == 411
-        assert call(url, "POST", "/inference/v1/generate", SINGLE | {"model": "other"}) == (
-            404,
-            "there is no model 'other' here, only 'policy'",
-        )
 
 
 def test_what_the_engine_raises_or_computes_wrongly_is_said() -> None:

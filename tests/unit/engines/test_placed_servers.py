@@ -15,9 +15,8 @@ import pytest
 
 from groupwise.engines import server_launch
 from groupwise.engines.http_client import ServerClient
-from groupwise.engines.launched_on import LaunchedOn
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.ray_cluster import LostError, Node
+from groupwise.engines.ray_cluster import LaunchedOn, LostError, Node
 from groupwise.engines.server_launch import HostedServer, PlacedServer, start_placed_servers
 from groupwise.engines.server_processes import MakeCommand, ServerCommand, ServerProcess
 from groupwise.system.errors import EngineFault
@@ -263,13 +262,13 @@ def test_a_run_starts_its_servers_on_the_cluster_that_it_was_launched_on_and_els
     source = ModelSource(model=None, tokenizer=None, path=None, folder=tmp_path)
     settings: dict[str, Any] = {"replicas": 1, "start_timeout": PATIENCE, "gpus": ()}
     monkeypatch.setenv("GROUPWISE_RAY", "10.0.0.1:6379 2")
-    [placed] = server_launch._start(make_maker(), source, tmp_path, **settings)
+    [placed] = server_launch._start(source, make_maker(), folder=tmp_path, **settings)
     assert isinstance(placed, PlacedServer)
     assert [asked["cpus"] for asked in cluster.asked] == [2.0]
     placed.stop()
     monkeypatch.delenv("GROUPWISE_RAY")
     [own] = server_launch._start(
-        lambda port: ([sys.executable, str(SCRIPT), str(port)], {}), source, tmp_path, **settings
+        source, lambda port: ([sys.executable, str(SCRIPT), str(port)], {}), folder=tmp_path, **settings
     )
     assert isinstance(own, ServerProcess)
     own.stop()

@@ -38,7 +38,7 @@ def main() -> None:
 def _serve(place: socket.socket, options: argparse.Namespace) -> None:
     """Load the model, listen, and answer until a signal comes."""
     model = open_served_model(options)
-    server, end = app.make_server(app.make_app(model, takes_batches=not options.one_by_one)), threading.Event()
+    server, end = app.make_server(app.make_app(model)), threading.Event()
 
     def serve() -> None:
         try:
@@ -72,7 +72,6 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
     parser.add_argument("--compile-parts", action=argparse.BooleanOptionalAction, default="auto")
     parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
-    parser.add_argument("--one-by-one", action="store_true", help="have vLLM's routes alone: a request a call")
     parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
     parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
     parser.add_argument("--lora-targets", default="", help="layers that it sits on, by commas; none = all linear ones")

@@ -1,4 +1,4 @@
-"""The routes of a server, over Starlette: those of vLLM 0.32 that a run uses, and three of our own that take batches.
+"""The routes of a server, over Starlette: vLLM's for weights, and three of our own that take lists of requests.
 
 Bodies have a bounded size and arrive in time, answers are JSON, and what is refused is refused in one sentence.
 """
@@ -11,13 +11,12 @@ import json
 import logging
 import math
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from groupwise.engines import messages as wire
-from groupwise.engines.engine import Generation, Request
 from groupwise.engines.messages import Message
 from groupwise.engines.server.served_model import RefusedRequest, ServedModel
 from groupwise.system.errors import ConfigError, EngineFault, GroupwiseError
@@ -40,8 +39,6 @@ WAITING = 512
 
 Query = Mapping[str, str]
 Text = Annotated[str, Field(min_length=1)]
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[float, Field(ge=1, le=1)]
 
 _log = logging.getLogger(__name__)
 
@@ -77,101 +74,17 @@ class ChecksumQuestion(Message):
     action: Literal["checksum"]
 
 
-class Sampling(Message):
-    """vLLM's settings: those that our engine has not may say what asks nothing of it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    max_tokens: Annotated[int, Field(ge=1)] = 16
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    stop_token_ids: wire.Ids = ()
-    prompt_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
-    """Given: log-probs of the prompt's own tokens are asked for."""
-    logprob_token_ids: wire.Ids = ()
-    """Tokens whose log-probs at the first place are asked for, whatever is sampled there."""
-    logit_bias: dict[str, Zero] = Field(default_factory=dict)
-    """A bias of nothing: a way to ask whether the model has a token."""
-    top_p: One = 1.0
-    top_k: Annotated[int, Field(ge=-1, le=0)] = 0
-    min_p: Zero = 0.0
-    repetition_penalty: One = 1.0
-    presence_penalty: Zero = 0.0
-    frequency_penalty: Zero = 0.0
-    n: One = 1
-    min_tokens: Zero = 0
-    logprobs: Annotated[int, Field(ge=0, le=2)] = 0
-    ignore_eos: Literal[True] = True
-    detokenize: bool = False
-    skip_special_tokens: bool = False
-
-
-class SingleQuestion(Message):
-    """A request of vLLM's route for token ids."""
-
-    model: str | None = None
-    token_ids: wire.PromptIds
-    sampling_params: Sampling
-    session: str | None = None
-
-
 async def generate_batch(model: ServedModel, question: wire.BatchQuestion, query: Query) -> wire.BatchAnswer:
-    """Answer a list of requests as one batch."""
-    return wire.BatchAnswer(generations=_check_numbers(await model.generate(question.requests)))
+    """Answer a list of requests as one batch; JSON has no NaN."""
+    answers = await model.generate(question.requests)
+    if not all(math.isfinite(number) for answer in answers for number in (*answer.logp, *answer.entropy)):
+        raise ValueError("the engine computed a log-prob or an entropy that is not finite")
+    return wire.BatchAnswer(generations=tuple(answers))
 
 
 async def score_batch(model: ServedModel, question: wire.ScoreQuestion, query: Query) -> wire.ScoreAnswer:
     """Score a list of responses as one batch."""
     return wire.ScoreAnswer(scores=tuple(await model.score(question.sequences, temperature=question.temperature)))
-
-
-async def generate_single(model: ServedModel, question: SingleQuestion, query: Query) -> wire.GenerateAnswer:
-    """Answer a request as vLLM does, with `entropies` in addition."""
-    name, prompt, asked = question.model or model.card.name, question.token_ids, question.sampling_params
-    if name not in (model.card.name, model.adapter):
-        raise RefusedRequest(f"there is no model {quote_line(name)!r} here, only {model.card.name!r}", status=404)
-    model.check_tokens([int(token) if token.isdecimal() else -1 for token in asked.logit_bias])
-    request = Request(
-        prompt_ids=prompt,
-        seed=asked.seed,
-        max_tokens=asked.max_tokens,
-        temperature=asked.temperature,
-        stop_ids=asked.stop_token_ids,
-        session=question.session,
-    )
-    [answer] = _check_numbers(await model.generate([request]))
-    named = tuple(dict.fromkeys(asked.logprob_token_ids))
-    scores = await model.score([(prompt, (token,)) for token in named], temperature=asked.temperature or 1.0)
-    top = tuple(wire.TokenLogp(token_id=token, logprob=logp) for token, (logp,) in zip(named, scores, strict=True))
-    content = tuple(
-        wire.TokenLogp(token_id=token, logprob=logp, top_logprobs=() if place else top)
-        for place, (token, logp) in enumerate(zip(answer.response_ids, answer.logp, strict=True))
-    )
-    spans, start = list[wire.WeightSpan](), 0
-    for version, tokens in answer.versions:
-        spans.append(wire.WeightSpan(version=str(version), start=start, end=start + tokens))
-        start += tokens
-    choice = wire.Choice(
-        token_ids=answer.response_ids,
-        logprobs=wire.Logps(content=content),
-        entropies=answer.entropy,
-        finish_reason="stop" if answer.stopped else "length",
-        weight_versions=tuple(spans),
-    )
-    of_prompt = None
-    if asked.prompt_logprobs is not None:  # at temperature 1, as vLLM gives them
-        [logps] = await model.score([(prompt[:1], prompt[1:])], temperature=1.0)
-        rows = ({str(token): wire.TokenLogp(logprob=logp)} for token, logp in zip(prompt[1:], logps, strict=True))
-        of_prompt = (None, *rows)
-    return wire.GenerateAnswer(model=name, choices=(choice,), prompt_logprobs=of_prompt)
-
-
-def _check_numbers(answers: Sequence[Generation]) -> tuple[Generation, ...]:
-    """Refuse to send what no reader takes; JSON has no NaN."""
-    for answer in answers:
-        if not all(map(math.isfinite, (*answer.logp, *answer.entropy))):
-            raise ValueError("the engine computed a log-prob or an entropy that is not finite")
-    return tuple(answers)
 
 
 def list_models(model: ServedModel, question: None, query: Query) -> dict[str, Any]:
@@ -190,52 +103,16 @@ def describe_server(model: ServedModel, question: None, query: Query) -> wire.Se
     )
 
 
-def pause(model: ServedModel, question: Message, query: Query) -> dict[str, str]:
+def pause(model: ServedModel, question: Message, query: Query) -> None:
     """Let requests wait from now on; what is being computed is finished first."""
     mode = query.get("mode", "keep")
     if mode not in ("keep", "wait"):
         raise RefusedRequest(f"mode is {quote_line(mode)!r}; give 'keep', since nothing is given up half-way here")
     model.gate.clear()
-    return {"status": "paused"}
-
-
-def resume(model: ServedModel, question: Message, query: Query) -> dict[str, str]:
-    """Let requests through again."""
-    model.gate.set()
-    return {"status": "resumed"}
-
-
-def start_update(model: ServedModel, question: Message, query: Query) -> dict[str, str]:
-    """Begin an update of the weights."""
-    model.start_update()
-    return {"message": "started"}
-
-
-async def update_weights(model: ServedModel, question: UpdateQuestion, query: Query) -> dict[str, str]:
-    """Read weights, which are not used yet."""
-    await model.stage_file(question.update_info.path)
-    return {"message": "read"}
-
-
-async def finish_update(model: ServedModel, question: FinishQuestion, query: Query) -> dict[str, str]:
-    """Use what was read."""
-    await model.finish_update(int(question.weight_version))
-    return {"message": "finished"}
-
-
-async def load_adapter(model: ServedModel, question: AdapterQuestion, query: Query) -> dict[str, str]:
-    """Take an adapter over; requests call it by its name."""
-    await model.load_adapter(question.lora_path, question.lora_name)
-    return {"message": f"adapter {question.lora_name} is in use"}
-
-
-async def compute_checksums(model: ServedModel, question: ChecksumQuestion, query: Query) -> dict[str, Any]:
-    """Digests of the weights."""
-    return {"checksums": await model.compute_checksums()}
 
 
 class ServerRoute(NamedTuple):
-    """A route: what it takes, and what answers."""
+    """A route: what answers, given the model, the question and the query, and what the question is."""
 
     method: str
     path: str
@@ -243,33 +120,37 @@ class ServerRoute(NamedTuple):
     takes: type[Message] = Message
 
 
-VLLM_ROUTES = (
+ROUTES = (
     ServerRoute("GET", "/health", lambda *_: {"status": "healthy"}),
     ServerRoute("GET", wire.MODELS, list_models),
-    ServerRoute("GET", wire.WEIGHT_INFO, lambda model, *_: {"weight_version": str(model.engine.version)}),
-    ServerRoute("POST", wire.GENERATE, generate_single, SingleQuestion),
-    ServerRoute("POST", "/pause", pause),
-    ServerRoute("POST", "/resume", resume),
-    ServerRoute("GET", wire.IS_PAUSED, lambda model, *_: {"is_paused": not model.gate.is_set()}),
-    ServerRoute("POST", "/init_weight_transfer_engine", lambda *_: {"message": "nothing to prepare"}),
-    ServerRoute("POST", "/start_weight_update", start_update),
-    ServerRoute("POST", "/update_weights", update_weights, UpdateQuestion),
-    ServerRoute("POST", "/finish_weight_update", finish_update, FinishQuestion),
-    # `load` has forgotten what old weights computed; a vLLM server has not, and must be told.
-    ServerRoute("POST", "/reset_prefix_cache", lambda *_: {"message": "nothing of older weights is kept"}),
-    ServerRoute("POST", "/weight_checker", compute_checksums, ChecksumQuestion),
-    ServerRoute("POST", "/v1/load_lora_adapter", load_adapter, AdapterQuestion),
-    ServerRoute("POST", "/v1/unload_lora_adapter", lambda *_: {"message": "older adapters are not kept"}),
-)
-BATCH_ROUTES = (
     ServerRoute("GET", wire.BATCH_INFO, describe_server),
     ServerRoute("POST", wire.BATCH_GENERATE, generate_batch, wire.BatchQuestion),
     ServerRoute("POST", wire.BATCH_SCORE, score_batch, wire.ScoreQuestion),
+    ServerRoute("GET", wire.WEIGHT_INFO, lambda model, *_: {"weight_version": str(model.engine.version)}),
+    ServerRoute("POST", "/pause", pause),
+    ServerRoute("POST", "/resume", lambda model, *_: model.gate.set()),
+    ServerRoute("GET", wire.IS_PAUSED, lambda model, *_: {"is_paused": not model.gate.is_set()}),
+    ServerRoute("POST", "/init_weight_transfer_engine", lambda *_: None),
+    ServerRoute("POST", "/start_weight_update", lambda model, *_: model.start_update()),
+    ServerRoute("POST", "/update_weights", lambda model, asked, _: model.stage(asked.update_info.path), UpdateQuestion),
+    ServerRoute(
+        "POST", "/finish_weight_update", lambda model, asked, _: model.finish(asked.weight_version), FinishQuestion
+    ),
+    # `load` has forgotten what old weights computed; a vLLM server has not, and must be told.
+    ServerRoute("POST", "/reset_prefix_cache", lambda *_: None),
+    ServerRoute("POST", "/weight_checker", lambda model, *_: model.compute_checksums(), ChecksumQuestion),
+    ServerRoute(
+        "POST",
+        "/v1/load_lora_adapter",
+        lambda model, asked, _: model.load_adapter(asked.lora_path, asked.lora_name),
+        AdapterQuestion,
+    ),
+    ServerRoute("POST", "/v1/unload_lora_adapter", lambda *_: None),
 )
 
 
-def make_app(model: ServedModel, *, takes_batches: bool = True) -> Starlette:
-    """An application that answers for a model; without `takes_batches` it has vLLM's routes alone."""
+def make_app(model: ServedModel) -> Starlette:
+    """An application that answers for a model."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
@@ -294,20 +175,19 @@ def make_app(model: ServedModel, *, takes_batches: bool = True) -> Starlette:
                 reason = quote_line(f"{type(error).__name__}: {error}", limit=300)
                 return refuse(RuntimeError(f"{route.path} failed ({reason})"), 500)
             is_message = isinstance(content, Message)
-            payload = content.model_dump_json(exclude_none=True) if is_message else json.dumps(content)
+            payload = content.model_dump_json() if is_message else json.dumps(content or {})
             return Response(payload, media_type="application/json")
 
         return answer
 
     def refuse_route(request: HttpRequest, error: Exception) -> Response:
         path, method = quote_line(request.url.path), quote_line(request.method)
-        known = [route.method for route in routes if route.path == request.url.path]
+        known = [route.method for route in ROUTES if route.path == request.url.path]
         words = f"{path} is called with {known[0]}, not {method}" if known else f"there is no {path} here"
         return refuse(RefusedRequest(words), 405 if known else 404)
 
-    routes = (*VLLM_ROUTES, *(BATCH_ROUTES if takes_batches else ()))
     return Starlette(
-        routes=[Route(route.path, make_endpoint(route), methods=[route.method]) for route in routes],
+        routes=[Route(route.path, make_endpoint(route), methods=[route.method]) for route in ROUTES],
         exception_handlers={HTTPException: refuse_route},
     )
 

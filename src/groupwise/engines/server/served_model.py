@@ -73,20 +73,18 @@ class ServedModel:
         self.gate.set()
         self._staged: dict[str, torch.Tensor] | None = None
         self.card = card
-        self.adapter = ""
-        """What requests may call the model since an adapter came."""
 
     async def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests as one batch."""
         for request in requests:
-            self.check_tokens(request.prompt_ids, request.max_tokens)
+            self._check_tokens(request.prompt_ids, request.max_tokens)
         await self._wait_at_gate()
         return await self._compute(lambda: self.engine.generate(requests))
 
     async def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float) -> list[tuple[float, ...]]:
         """Score sequences as one batch."""
         for prompt, response in sequences:
-            self.check_tokens((*prompt, *response))
+            self._check_tokens((*prompt, *response))
         await self._wait_at_gate()
         return await self._compute(lambda: self.engine.score(sequences, temperature=temperature))
 
@@ -94,16 +92,16 @@ class ServedModel:
         """Begin an update of the weights; one that was begun and never finished is forgotten."""
         self._staged = {}
 
-    async def stage_file(self, path: str) -> None:
+    async def stage(self, path: str) -> None:
         """Read weights from a safetensors file; they are used once the update is finished."""
         weights = await asyncio.to_thread(_read_weights, Path(path))
         self._check_fit(weights)
         self._staged = self._get_staged() | weights
 
-    async def finish_update(self, version: int) -> None:
+    async def finish(self, version: str) -> None:
         """Use the weights that were read, as a version."""
         staged, self._staged = self._get_staged(), None
-        await self._compute(lambda: self.engine.load(staged, version=version))
+        await self._compute(lambda: self.engine.load(staged, version=int(version)))
 
     async def load_adapter(self, folder: str, name: str) -> None:
         """Use the weights of a LoRA adapter's folder, as the version that its name ends with; the model must have such
@@ -113,11 +111,11 @@ class ServedModel:
         weights = {own.get(name, name): value for name, value in stored.items()}
         self._check_fit(weights)
         await self._compute(lambda: self.engine.load(weights, version=int(name.rpartition("-")[2])))
-        self.adapter = name
 
-    async def compute_checksums(self) -> dict[str, str]:
+    async def compute_checksums(self) -> dict[str, dict[str, str]]:
         """A digest of each weight, by name."""
-        return await self._compute(lambda: {name: _hash_tensor(value) for name, value in self._parameters().items()})
+        digests = await self._compute(lambda: {name: _hash_tensor(value) for name, value in self._parameters().items()})
+        return {"checksums": digests}
 
     async def _compute(self, work: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -133,7 +131,7 @@ class ServedModel:
             raise RefusedRequest("no update of the weights was started; call /start_weight_update first", status=409)
         return self._staged
 
-    def check_tokens(self, ids: Sequence[int], further: int = 0) -> None:
+    def _check_tokens(self, ids: Sequence[int], further: int = 0) -> None:
         """Refuse what the model cannot read. A token that it has not would bring a GPU down."""
         size, num_tokens, context = self.card.vocabulary, len(ids) + further, self.engine.context
         if ids and not 0 <= min(ids) <= max(ids) < size:

@@ -68,8 +68,8 @@ def find_vllm(python: str) -> VllmInstallation:
 
 def vllm_command(
     model: Path,
-    *,
     port: int,
+    *,
     served_model_name: str,
     dtype: str,
     max_model_len: int | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.engines.launched_on import VARIABLE, LaunchedOn, read_launched_on
+from groupwise.engines.ray_cluster import VARIABLE, LaunchedOn, read_launched_on
 from groupwise.system.errors import ConfigError
 
 
