@@ -130,21 +130,16 @@ class ServerEngine:
         """Let a trainer send weights to all servers at once while they stand still.
 
         A server that cannot stand still, or go on, is out, and does not come back this way. Where the sending
-        itself fails, it fails for all: nobody can say whose fault it was.
-
-        Args:
-            send: sends them; it is given the servers, and the label that they shall call the weights by.
-            version: of the weights.
+        itself fails, it fails for all: nobody can say whose fault it was. `send` is given the servers, and the label
+        that they shall call the weights by.
         """
         label = wire.write_label(version, owner=self._owner)
         with ExitStack() as still:
             for replica in self.replicas:
                 self._hold_still(replica, still, version=version, label=label)
-            self._check_is_left()
-            send(self.replicas, label)
-        self._compare_newcomers()
-        self._check_is_left()
-        self._version = version
+            if self.replicas:
+                send(self.replicas, label)
+        self._finish(version)
 
     def admit(self, name: str) -> None:
         """Send a replica requests: it holds the current weights, and proved it."""
@@ -168,13 +163,7 @@ class ServerEngine:
         members = self._replicas.members
         with ThreadPoolExecutor(len(members), "hand-over") as threads:  # each step has a time-out of its own
             list(threads.map(lambda replica: self._hand_over_to(replica, take), members))
-        self._compare_newcomers()
-        self._check_is_left()
-        self._version = version
-
-    def _check_is_left(self) -> None:
-        if not self.replicas:
-            raise EngineFault(self._replicas.describe_end())
+        self._finish(version)
 
     def _hold_still(self, replica: Replica, still: ExitStack, *, version: int, label: str) -> None:
         """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
@@ -193,17 +182,20 @@ class ServerEngine:
         else:
             still.push(go_on)
 
-    def _compare_newcomers(self) -> None:
-        """Dismiss a server that has just begun or come back, and holds other weights than another one, to the bit.
+    def _finish(self, version: int) -> None:
+        """Go on with those that took the weights, the same ones to the bit; a fault where none is left.
 
-        Not at every hand-over: a digest of each weight of a large model takes longer than handing it over.
+        Digests are compared where a server has just begun or come back. Not at every hand-over: for a large model they
+        take longer than handing it over.
         """
         known = [replica for replica in self.replicas if replica.state == "in" and self._has_handed_over]
         newcomers = [replica for replica in self.replicas if replica not in known]
         self._has_handed_over = True
-        if newcomers:
-            for replica, reason in find_other_weights([*known, *newcomers]):
-                self._replicas.dismiss(replica, reason)
+        for replica, reason in find_other_weights([*known, *newcomers]) if newcomers else ():
+            self._replicas.dismiss(replica, reason)
+        if not self.replicas:
+            raise EngineFault(self._replicas.describe_end())
+        self._version = version
 
     def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
         was_out, since = replica.state == "out", time.monotonic()
@@ -256,14 +248,8 @@ def open_server_engine(
 ) -> ServerEngine:
     """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
 
-    Args:
-        urls: where they listen.
-        source: the run's model.
-        precision: what they must compute in.
-        request_timeout: seconds that an answer may take, a batch's where they take batches.
-        handover_timeout: seconds that a hand-over of weights may take at a server.
-        max_in_flight: how many requests may be under way at a server, where they take a request a call.
-        processes: servers of `urls`, in their order, that were started here; `close` stops them.
+    Where they take a request a call, `max_in_flight` may be under way at each. `processes` are the servers of `urls`,
+    in their order, if they were started here; `close` stops them.
     """
 
     def describe(client: ServerClient) -> ServerFacts:
@@ -327,41 +313,20 @@ def open_weights_folder(num_bytes: int) -> TemporaryDirectory[str]:
     """A folder for so many bytes until it is closed: in memory where there is room, among temporary files where not.
 
     A process that is killed closes nothing, so each folder is named after its process, and the next one to need room
-    removes those whose process is gone.
+    removes those whose process is gone. Containers often have 64 MiB of such memory, or none.
     """
-    remove_leftovers()
-    prefix = f"{PREFIX}-{_read_count()}-{os.getpid()}-"
-    return TemporaryDirectory(prefix=prefix, dir=find_memory_folder(num_bytes))
-
-
-def find_memory_folder(num_bytes: int) -> Path | None:
-    """Where a file of so many bytes lies in memory; None where there is no such place, or too little room in it.
-
-    Containers often have 64 MiB of it.
-    """
-    try:
-        has_room = shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes
-    except OSError:
-        return None
-    return MEMORY_FOLDER if has_room and os.access(MEMORY_FOLDER, os.W_OK) else None
-
-
-def remove_leftovers() -> None:
-    """Remove the folders in memory that processes of ours left which are gone."""
-    name = re.compile(rf"{PREFIX}-{_read_count()}-(\d+)-\w+")
+    count = PROCESS_NUMBERS.stat().st_ino if PROCESS_NUMBERS.exists() else 0
+    name = re.compile(rf"{PREFIX}-{count}-(\d+)-\w+")
     for folder in MEMORY_FOLDER.glob(f"{PREFIX}-*"):
         owner = name.fullmatch(folder.name)
         with suppress(OSError):  # gone meanwhile
             if owner and folder.lstat().st_uid == os.getuid() and not _is_alive(int(owner[1])):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _read_count() -> int:
-    """A number for the count of processes that ours is of; 0 where the system has only one."""
-    try:
-        return PROCESS_NUMBERS.stat().st_ino
-    except OSError:
-        return 0
+    place = None
+    with suppress(OSError):
+        if shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes and os.access(MEMORY_FOLDER, os.W_OK):
+            place = MEMORY_FOLDER
+    return TemporaryDirectory(prefix=f"{PREFIX}-{count}-{os.getpid()}-", dir=place)
 
 
 def _is_alive(pid: int) -> bool:

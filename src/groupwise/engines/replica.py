@@ -199,12 +199,22 @@ class Replica:
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
             yield deadline
-            self._forget_prefixes(deadline)
+            # Requests that stand still hold keys and values of the old weights: vLLM resets nothing while they do.
+            path = "/reset_prefix_cache?reset_running_requests=true"
+            answer = self._step(deadline, path, None, "forget what old weights computed")
+            if _dig(answer, "success") is False:
+                raise ServerFault(
+                    f"the server {self.client.url} did not forget what old weights computed (it says so); look into "
+                    "its log"
+                )
         except Exception:
             let_go_on(self.client, self._handed[self._current][0], timeout=RESUME_SECONDS)  # or it stands still
             raise
         self._step(deadline, "/resume", None, "go on")
-        self._check_label(deadline, label)
+        what, timeout = "say which weights it holds", _count_seconds_left(deadline)
+        held = self.client.get(wire.WEIGHT_INFO, what=what, timeout=timeout, read=wire.read_label)
+        if held != label:
+            self._fail_on_version(held, label)
         self._current = len(self._handed) - 1
 
     def take_adapter(self, folder: Path, *, version: int, label: str) -> None:
@@ -285,21 +295,6 @@ class Replica:
                 status=fault.status,
             ) from None
         self._is_initialised = True
-
-    def _forget_prefixes(self, deadline: float) -> None:
-        # Requests that stand still hold keys and values of the old weights, and vLLM resets nothing while they do.
-        path = "/reset_prefix_cache?reset_running_requests=true"
-        answer = self._step(deadline, path, None, "forget what old weights computed")
-        if _dig(answer, "success") is False:
-            raise ServerFault(
-                f"the server {self.client.url} did not forget what old weights computed (it says so); look into its log"
-            )
-
-    def _check_label(self, deadline: float, label: str) -> None:
-        what, timeout = "say which weights it holds", _count_seconds_left(deadline)
-        held = self.client.get(wire.WEIGHT_INFO, what=what, timeout=timeout, read=wire.read_label)
-        if held != label:
-            self._fail_on_version(held, label)
 
     def _step(self, deadline: float, path: str, question: Any, what: str, *, read: Read = read_json) -> Any:
         """A step of a hand-over. What a server refuses here, it alone refuses: the others may take it."""

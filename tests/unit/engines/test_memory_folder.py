@@ -22,13 +22,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_weights_lie_in_memory_where_there_is_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory_folder, "MEMORY_FOLDER", tmp_path)
-    assert memory_folder.find_memory_folder(1000) == tmp_path
-    assert memory_folder.find_memory_folder(2**60) is None
-    monkeypatch.setattr(memory_folder, "MEMORY_FOLDER", tmp_path / "not there")
-    assert memory_folder.find_memory_folder(1000) is None
-    with memory_folder.open_weights_folder(1000) as folder:
-        assert Path(folder).is_dir()
+    elsewhere = tmp_path / "not there"
+    for place, num_bytes, is_in_memory in ((tmp_path, 1000, True), (tmp_path, 2**60, False), (elsewhere, 1000, False)):
+        monkeypatch.setattr(memory_folder, "MEMORY_FOLDER", place)
+        with memory_folder.open_weights_folder(num_bytes) as folder:
+            assert Path(folder).is_dir()
+            assert (Path(folder).parent == place) == is_in_memory
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(
@@ -44,5 +43,5 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(
     for name in kept:
         (tmp_path / name).mkdir()
     with memory_folder.open_weights_folder(1) as own:
-        memory_folder.remove_leftovers()  # another run of ours does so while this one hands over
+        memory_folder.open_weights_folder(1).cleanup()  # another run of ours, while this one hands over
         assert {path.name for path in tmp_path.iterdir()} == {*kept, Path(own).name}
