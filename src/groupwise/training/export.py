@@ -71,9 +71,11 @@ def export_run(
         draft = target.with_name(f".{target.name}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         try:
-            dtype = str(folder.setting("model.dtype") or "auto")
-            base = _write_weights(checkpoint, draft, merge=merge, dtype=dtype) or _find_start(folder)
-            write_card(draft, folder, update=number, base=base, is_adapter=is_adapter and not merge)
+            dtype, start = str(folder.setting("model.dtype") or "auto"), folder.setting("model.path")
+            base = _write_weights(checkpoint, draft, merge=merge, dtype=dtype) or _name_model(str(start or ""))
+            card = make_card(folder, update=number, base=base, is_adapter=is_adapter and not merge)
+            (draft / CARD).write_text(card, encoding="utf-8")
+            (draft / SETTINGS).write_text(folder.config_text, encoding="utf-8")
             draft.rename(target)
         except OSError as error:
             raise FileError(
@@ -125,7 +127,9 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
         for file in draft.iterdir():
             file.chmod(0o644)  # a server may run as somebody else
         if adapter is not None:
-            _name_base(draft / ADAPTER_CONFIG, adapter.base)
+            # As it was found: a relative path would lead elsewhere from the new folder.
+            content = json.loads((draft / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+            (draft / ADAPTER_CONFIG).write_text(to_json({**content, BASE: adapter.base}), encoding="utf-8")
         return _name_model(adapter.base) if adapter is not None else None
     draft.mkdir(parents=True)
     merged = load_adapter(adapter, load_model(adapter.base, dtype=dtype)).merge_and_unload()
@@ -135,57 +139,35 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
     return _name_model(adapter.base)
 
 
-def _name_base(place: Path, base: str) -> None:
-    """Let the adapter name its model as it was found: a relative path would lead elsewhere from the new folder."""
-    content = json.loads(place.read_text(encoding="utf-8"))
-    place.write_text(to_json({**content, BASE: base}), encoding="utf-8")
-
-
-def _find_start(run: RunFolder) -> str | None:
-    """The name of the model that the run began with, where a hub has it."""
-    path = run.setting("model.path")
-    return _name_model(str(path)) if path else None
-
-
 def _name_model(path: str) -> str | None:
     """A model's name on the hub; None for a folder, which is nowhere else."""
     is_folder = Path(path).expanduser().is_dir() or Path(path).is_absolute()
     return None if is_folder or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) else path
 
 
-# Which checkpoint of a run is exported: the latest, that of an update, or the one that did best on held-out tasks.
-
-
 def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool = False) -> Path:
-    """The folder of a checkpoint."""
+    """The folder of a checkpoint: the latest, that of an update, or the one that did best on held-out tasks."""
     if best and update is not None:
         raise ConfigError("an update and --best both say which checkpoint is meant; give one of them")
     paths = RunPaths(run.path)
     numbers = paths.checkpoint_numbers()
     if best:
-        return paths.checkpoint(find_best_update(run))
-    if update is None:
+        settings = EvaluationConfig(**(run.setting("evaluation") or {}))
+        update = find_best_number(run.journal.evaluations(), settings, set(numbers))
+        if update is None:
+            raise ConfigError(
+                f"{run.path}: no checkpoint was evaluated, so none is the best; play one with `groupwise evaluate`, "
+                "set evaluation.every to a multiple of training.checkpoint_every, or name an update"
+            )
+    elif update is None:
         latest = find_latest_checkpoint(paths.checkpoints)
         if latest is None:
             raise ConfigError(f"{run.path}: there is no checkpoint yet; let the run go on until it has written one")
         return latest
-    if update not in numbers:
-        known = ", ".join(map(str, sorted(numbers))) or "none yet"
+    elif update not in numbers:
+        known = ", ".join(map(str, numbers)) or "none yet"
         raise ConfigError(f"{run.path}: there is no checkpoint of update {update}; there are: {known}")
     return paths.checkpoint(update)
-
-
-def find_best_update(run: RunFolder) -> int:
-    """The update that did best on the run's panel, of those whose checkpoint is there; of equals, the earliest."""
-    settings = EvaluationConfig(**(run.setting("evaluation") or {}))
-    among = set(RunPaths(run.path).checkpoint_numbers())
-    best = find_best_number(run.journal.evaluations(), settings, among)
-    if best is None:
-        raise ConfigError(
-            f"{run.path}: no checkpoint was evaluated, so none is the best; play one with `groupwise evaluate`, set "
-            "evaluation.every to a multiple of training.checkpoint_every, or name an update"
-        )
-    return best
 
 
 def read_evaluations(run: RunFolder) -> list[Evaluation]:
@@ -199,12 +181,6 @@ def read_evaluations(run: RunFolder) -> list[Evaluation]:
 CARD = "README.md"
 SETTINGS = "groupwise_run.toml"
 """The run's settings, complete, beside the weights."""
-
-
-def write_card(folder: Path, run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> None:
-    """Write the card, and the run's settings beside it."""
-    (folder / CARD).write_text(make_card(run, update=update, base=base, is_adapter=is_adapter), encoding="utf-8")
-    (folder / SETTINGS).write_text(run.config_text, encoding="utf-8")
 
 
 def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> str:

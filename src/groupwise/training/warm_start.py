@@ -70,7 +70,12 @@ def make_expert_samples(
     for first in range(0, len(lessons), MAX_AT_ONCE):
         _play_lessons(run, lessons[first : first + MAX_AT_ONCE])
     causes = Counter(lesson.fault.message for lesson in lessons if lesson.fault is not None)
-    _check_enough(len(lessons), causes, run.config.training.min_survivors)
+    survivors = len(lessons) - causes.total()
+    if survivors < max(run.config.training.min_survivors * len(lessons), 1):
+        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+        raise TrainingError(
+            f"warm start: only {survivors} of {len(lessons)} expert attempts survived ({listed}); mend the environment"
+        )
     if causes and report_faults is not None:
         report_faults(causes, len(lessons))
     samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
@@ -113,7 +118,7 @@ class _Lesson:
 
     def begin(self, shown: Observation | Fault) -> None:
         if isinstance(shown, Fault):
-            self._fail(shown)
+            self.has_ended, self.fault = True, shown
             return
         self._seen = shown
         self._opening = self._run.prompter.for_task(self.task).encode_opening(shown.goal)
@@ -123,8 +128,7 @@ class _Lesson:
         if isinstance(advice, NoExpert):
             raise ConfigError(NO_EXPERT)
         if isinstance(advice, Fault) or advice is None:
-            self.has_ended = True
-            self.fault = advice
+            self.has_ended, self.fault = True, advice
             return None
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
@@ -135,15 +139,25 @@ class _Lesson:
         prompt = prompter.prompt(self._opening, self._past, seen)
         # Within a single message the observation has no place of its own to be weighed at.
         shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response) if observation_ids else 0
-        weight, index = 0.0 if strays else 1.0, len(self.samples)
+        # With a weight on observations, what the environment showed last is said too.
+        cut = shown if config.observation_weight and shown > 0 else len(prompt)
+        weight, num_said = 0.0 if strays else 1.0, len(prompt) - cut
         self.samples.append(
-            _make_sample(prompt, self._response, shown, weight, config.observation_weight, self._number, index)
+            Sample(
+                prompt_ids=prompt[:cut],
+                response_ids=(*prompt[cut:], *self._response),
+                advantage=(*[config.observation_weight] * num_said, *[weight] * len(self._response)),
+                trajectory=self._number,
+                step=len(self.samples),
+                group=self._number,
+                trains=bool(weight or num_said),
+            )
         )
         return action
 
     def take(self, outcome: Outcome | Fault) -> None:
         if isinstance(outcome, Fault):
-            self._fail(outcome)
+            self.has_ended, self.fault = True, outcome
         elif outcome.ended:
             self.has_ended = True
         else:
@@ -159,41 +173,6 @@ class _Lesson:
         if seen.admissible and draws.random() < self._config.sloppiness:
             return draws.choice(seen.admissible), False
         return advice, False
-
-    def _fail(self, fault: Fault) -> None:
-        self.has_ended, self.fault = True, fault
-
-
-def _check_enough(attempts: int, causes: Counter[str], min_share: float) -> None:
-    """Stop the run, with the causes, where too few attempts ended without a fault."""
-    survivors = attempts - causes.total()
-    if survivors < max(min_share * attempts, 1):
-        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
-        raise TrainingError(
-            f"warm start: only {survivors} of {attempts} expert attempts survived ({listed}); mend the environment"
-        )
-
-
-def _make_sample(
-    prompt: tuple[int, ...],
-    response: tuple[int, ...],
-    shown: int,
-    weight: float,
-    observation_weight: float,
-    trajectory: int,
-    step: int,
-) -> Sample:
-    """A step to imitate; with a weight on observations, what the environment showed last is said too."""
-    cut = shown if observation_weight and shown > 0 else len(prompt)
-    return Sample(
-        prompt_ids=prompt[:cut],
-        response_ids=(*prompt[cut:], *response),
-        advantage=(*[observation_weight] * (len(prompt) - cut), *[weight] * len(response)),
-        trajectory=trajectory,
-        step=step,
-        group=trajectory,
-        trains=bool(weight or cut < len(prompt)),
-    )
 
 
 # Recorded attempts as samples to imitate: from a rollouts file, with its tokens or from its text.

@@ -22,7 +22,7 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, FileError, TrainingError
 from groupwise.training.checkpoints import open_run_at
 from groupwise.training.evaluation.summary import Evaluation
-from groupwise.training.export import _name_model, export_run, find_best_update
+from groupwise.training.export import _name_model, choose_checkpoint, export_run
 from groupwise.training.run_reader import RunFolder
 from tests.faults.damaged_runs import flip_bit
 from tests.unit.cli.conftest import Run as Command
@@ -124,7 +124,9 @@ def test_the_best_is_the_earliest_of_the_highest(place: Path) -> None:
             for number in (0, 2, 4)
         }
         highest = max(scores.values())
-        assert find_best_update(run) == min(number for number, score in scores.items() if score == highest)
+        assert int(choose_checkpoint(run, best=True).name) == min(
+            number for number, score in scores.items() if score == highest
+        )
 
 
 def test_what_cannot_be_exported_is_told_and_nothing_is_left(place: Path, tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path) -> None:
     settings = {**SETTINGS, "training": {"updates": 1, "tasks": 2}, "evaluation": {"tasks": 0}}
     folder = train(settings, tmp_path / "run")
     with RunFolder(folder) as run, pytest.raises(ConfigError, match="no checkpoint was evaluated"):
-        find_best_update(run)
+        int(choose_checkpoint(run, best=True).name)
     card = (export_run(folder, tmp_path / "first").folder / "README.md").read_text()
     assert "It was not evaluated" in card
     flip_bit(RunPaths(folder).checkpoint(1) / "model.safetensors")

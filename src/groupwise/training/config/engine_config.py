@@ -133,18 +133,24 @@ class RemoteEngineConfig(Part):
                 "if you trust whoever wrote it"
             )
 
-    def _open(self, source: ModelSource, processes: list[StartedServer], max_in_flight: int) -> Engine:
+    def open(self, source: ModelSource) -> Engine:
+        """An engine over servers that are there, or that are started here."""
         from groupwise.engines.client import open_server_engine
 
+        urls = choose_urls(self.urls)
+        processes = [] if urls else self._start_servers(source)
         return open_server_engine(
-            choose_urls(self.urls) or [process.url for process in processes],
+            urls or [process.url for process in processes],
             source=source,
             precision=self.precision,
             request_timeout=self.request_timeout,
             handover_timeout=self.handover_timeout,
-            max_in_flight=max_in_flight,
-            processes=processes,
+            max_in_flight=getattr(self, "max_in_flight", 1),
+            processes=processes or None,
         )
+
+    def _start_servers(self, source: ModelSource) -> list[StartedServer]:
+        raise NotImplementedError
 
 
 class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
@@ -166,11 +172,6 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
     where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
-
-    def open(self, source: ModelSource) -> Engine:
-        """An engine over servers that are there, or that are started here."""
-        processes = [] if choose_urls(self.urls) else self._start_servers(source)
-        return self._open(source, processes, max_in_flight=1)
 
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.server_launch import start_own_servers
@@ -233,11 +234,6 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
             )
         if path and (Path(path).expanduser() / "config.json").is_file():
             check_heads(Path(path).expanduser(), on_gpu=False)
-
-    def open(self, source: ModelSource) -> Engine:
-        """An engine over servers that are there, or that are started here."""
-        processes = [] if choose_urls(self.urls) else self._start_servers(source)
-        return self._open(source, processes, max_in_flight=self.max_in_flight)
 
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.server_launch import start_vllm_servers

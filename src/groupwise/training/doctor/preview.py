@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -116,7 +116,7 @@ def preview_run(
         samples = SampleResponses(watched, prompter, config.rollout.action_rule, given=responses)
         trajectories = _play(config, tasks, watched, samples, prompter, context)
         readings = read_samples(
-            WatchedHost(host, steps=2),
+            host,
             tasks[0],
             prompter=prompter,
             rule=config.rollout.action_rule,
@@ -256,6 +256,7 @@ def _list_notes(
 
 IMPOSSIBLE = "fly to the moon"
 """An action that hardly any world knows."""
+CUT_OFF = "cut off at max_tokens"
 FIRST_NUMBER = 1_000_000
 """Numbers of the environments that samples are tried in, beyond those of attempts."""
 
@@ -275,15 +276,8 @@ class Reading:
     """Whether it was cut off at the most tokens that a response may have."""
 
 
-@dataclass(frozen=True)
-class _Sample:
-    name: str
-    text: str
-    is_cut: bool = False
-
-
 def read_samples(
-    host: WatchedHost,
+    host: Host,
     task: Task,
     *,
     prompter: Prompter,
@@ -297,42 +291,37 @@ def read_samples(
         return []
     action, _ = find_action(host, FIRST_NUMBER, seen)
     host.close([FIRST_NUMBER])
-    samples = [*(_Sample("given", text) for text in given), *_make_samples(rule, action, seen)]
-    responses = [_cut_sample(sample, prompter, max_tokens) for sample in samples]
-    return [_read(host, task, number, response, rule) for number, response in enumerate(responses, FIRST_NUMBER + 1)]
-
-
-def _make_samples(rule: ActionRule, action: str | None, seen: Observation) -> Iterator[_Sample]:
+    samples = [("given", text) for text in given]
     if action is not None:
         said = rule.say(action, admissible=seen.admissible)
-        yield _Sample("as it is asked for", said)
-        yield _Sample("cut off at max_tokens", said[: max(len(said) // 2, 1)], is_cut=True)
-        yield _Sample("in other words", f"I think that I should {action} now.")
-    yield _Sample("an action that nobody offered", rule.say(IMPOSSIBLE, admissible=seen.admissible))
-    yield _Sample("nothing", "")
+        samples += [
+            ("as it is asked for", said),
+            (CUT_OFF, said[: max(len(said) // 2, 1)]),
+            ("in other words", f"I think that I should {action} now."),
+        ]
+    samples += [("an action that nobody offered", rule.say(IMPOSSIBLE, admissible=seen.admissible)), ("nothing", "")]
+    readings = []
+    for number, (name, text) in enumerate(samples, FIRST_NUMBER + 1):
+        ids = prompter.encode(text)  # through the tokenizer, as a response goes; its end is a token too
+        is_cut = name == CUT_OFF or len(ids) >= max_tokens
+        describe = partial(Reading, sample=name, response=prompter.text(ids[:max_tokens]), is_cut=is_cut)
+        readings.append(_read(host, task, number, rule, describe))
+    return readings
 
 
-def _cut_sample(sample: _Sample, prompter: Prompter, max_tokens: int) -> _Sample:
-    """The sample as far as it may go, through the tokenizer, as a response goes; its end is a token too."""
-    ids = prompter.encode(sample.text)
-    is_cut = sample.is_cut or len(ids) >= max_tokens
-    return _Sample(sample.name, prompter.text(ids[:max_tokens]), is_cut=is_cut)
-
-
-def _read(host: WatchedHost, task: Task, number: int, sample: _Sample, rule: ActionRule) -> Reading:
-    """Send what the rule reads to a fresh environment."""
+def _read(host: Host, task: Task, number: int, rule: ActionRule, describe: partial[Reading]) -> Reading:
+    """Send what the rule reads out of a response to a fresh environment."""
     seen = host.open({number: task})[number]
-    describe = partial(Reading, sample=sample.name, response=sample.text, is_cut=sample.is_cut)
     if isinstance(seen, Fault):
         return describe(action="", verdict="fault", fault=seen.message)
-    action = rule.read(sample.text, stopped=not sample.is_cut, admissible=seen.admissible)
+    response, is_cut = describe.keywords["response"], describe.keywords["is_cut"]
+    action = rule.read(response, stopped=not is_cut, admissible=seen.admissible)
     outcome = host.act({number: action.text})[number]
     host.close([number])
     if isinstance(outcome, Fault):
         return describe(action=action.text, verdict="fault", fault=outcome.message)
-    well_formed: Literal["valid", "refused"] = "valid" if outcome.accepted else "refused"
-    verdict: Literal["valid", "malformed", "refused"] = well_formed if action.well_formed else "malformed"
-    return describe(action=action.text, verdict=verdict)
+    accepted = "valid" if outcome.accepted else "refused"
+    return describe(action=action.text, verdict=accepted if action.well_formed else "malformed")
 
 
 # Responses without a model: what the user gives, what the environment's expert would do, or a possible action.
@@ -426,7 +415,7 @@ class SampleResponses:
         return (None if action is None else self._rule.say(action, admissible=seen.admissible)), said_by
 
 
-def find_action(host: WatchedHost, number: int, seen: Observation, *, step: int = 0) -> tuple[str | None, str]:
+def find_action(host: Host, number: int, seen: Observation, *, step: int = 0) -> tuple[str | None, str]:
     """An action that fits, and whose it is: the expert's, or a possible one; None where nobody knows."""
     advice = host.ask_experts([number])[number]
     if isinstance(advice, str):
