@@ -123,7 +123,16 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, reco
             f"{run.folder}: the journal does not lead to checkpoint {number:04d} ({what}); "
             f"{advise_resuming(run.checkpoints, chain)}"
         )
-    _check_pending(run, number, pending)
+    try:
+        pending_now = journal.digest_pending(number)
+    except FileError:
+        pending_now = "unreadable"
+    if pending_now != pending:
+        what = "are missing" if pending_now is None else "are not as they were written"
+        raise TrainingError(
+            f"{run.folder}: the attempts that were played ahead for update {number + 1} {what}, and nobody has the "
+            f"weights any more that played them; {advise_resuming(run.checkpoints, without=number)}"
+        )
     check_ready(run, number)
     damage = journal.find_damage()
     if damage:
@@ -141,20 +150,6 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, reco
         then = undo_changes(flatten_config(recorded), journal.changes(), number)
         journal.write_changes(number, compare_settings(then, flatten_config(run.config), number))
     journal.forget_after(number)
-
-
-def _check_pending(run: Run, number: int, digest: object) -> None:
-    """Stop where the attempts that were played ahead are not those that the checkpoint was written with."""
-    try:
-        digest_now = run.journal.digest_pending(number)
-    except FileError:
-        digest_now = "unreadable"
-    if digest_now != digest:
-        what = "are missing" if digest_now is None else "are not as they were written"
-        raise TrainingError(
-            f"{run.folder}: the attempts that were played ahead for update {number + 1} {what}, and nobody has the "
-            f"weights any more that played them; {advise_resuming(run.checkpoints, without=number)}"
-        )
 
 
 def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, read_only: bool = False) -> Run:
@@ -255,7 +250,12 @@ def remove_others(run: Run) -> None:
     kept |= set(numbers[-keep:]) if isinstance(keep, int) else set()
     kept |= {run.reference or 0} if run.needs_reference else set()
     for number in set(numbers) - kept:
-        _remove(run.paths.checkpoint(number))
+        checkpoint = run.paths.checkpoint(number)
+        discarded = checkpoint.with_name(f".{checkpoint.name}.old")  # first its name: nobody finds half of it
+        with suppress(OSError):  # what cannot be removed stays, and harms nobody
+            shutil.rmtree(discarded, ignore_errors=True)
+            checkpoint.rename(discarded)
+            shutil.rmtree(discarded, ignore_errors=True)
 
 
 def _list_reached(run: Run) -> list[int]:
@@ -265,12 +265,3 @@ def _list_reached(run: Run) -> list[int]:
     """
     latest = find_latest_checkpoint(run.checkpoints)
     return [number for number in run.paths.checkpoint_numbers() if latest is not None and number <= int(latest.name)]
-
-
-def _remove(checkpoint: Path) -> None:
-    """Remove a checkpoint: first its name, so that nobody finds half of it."""
-    discarded = checkpoint.with_name(f".{checkpoint.name}.old")
-    with suppress(OSError):  # what cannot be removed stays, and harms nobody
-        shutil.rmtree(discarded, ignore_errors=True)
-        checkpoint.rename(discarded)
-        shutil.rmtree(discarded, ignore_errors=True)

@@ -146,7 +146,7 @@ class RemoteEngineConfig(Part):
             request_timeout=self.request_timeout,
             handover_timeout=self.handover_timeout,
             max_in_flight=getattr(self, "max_in_flight", 1),
-            processes=processes or None,
+            processes=processes,
         )
 
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:

@@ -102,7 +102,9 @@ def _decode_section(
 
     Keys in `of_other` were written for another recipe: what this one does not have is left out, and told.
     """
-    _check_sections(content)
+    for name in content:
+        if name not in RunConfig.model_fields:
+            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}", key=(name,))
     try:
         return _decode_written(content.get("algorithm"), of_other, tell)
     except ConfigError as error:
@@ -125,12 +127,22 @@ def _decode_written(
     options = {key: value for key, value in options.items() if key not in lacking}
     _check_options(recipe, options)
     algorithm = build(recipe, **options)
-    absent = [key for key in _list_absent(algorithm, over) if key in of_other]
+    absent = [
+        key  # settings of a part that the recipe, as it was asked for, does not have
+        for key in ("replay", "guidance", "pairing")
+        if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
+    ]
+    for key in absent:
+        if key not in of_other:
+            raise ConfigError(
+                f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
+                "change; leave the settings out, or give them a `kind`",
+                key=(key,),
+            )
     if lacking or absent:
         names = ", ".join(f"algorithm.{key}" for key in (*lacking, *absent))
         tell(f"the recipe {recipe!r} does not have {names}: left out")
     over = {key: value for key, value in over.items() if key not in absent}
-    _check_present(recipe, algorithm, over)
     algorithm = Algorithm(**lay_over(algorithm.config(), over)) if over else algorithm
     return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
@@ -160,25 +172,6 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
             )
 
 
-def _check_present(recipe: str, algorithm: Algorithm, over: Mapping[str, Any]) -> None:
-    """Refuse settings of a part that the recipe, as it was asked for, does not have."""
-    for key in _list_absent(algorithm, over):
-        raise ConfigError(
-            f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
-            f"change; leave the settings out, or give them a `kind`",
-            key=(key,),
-        )
-
-
-def _list_absent(algorithm: Algorithm, over: Mapping[str, Any]) -> list[str]:
-    """The parts whose settings would change, and that an algorithm does not have."""
-    return [
-        key
-        for key in ("replay", "guidance", "pairing")
-        if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
-    ]
-
-
 def decode_run(
     content: Mapping[str, Any],
     *,
@@ -196,7 +189,11 @@ def decode_run(
     merged: dict[str, Any] = copy.deepcopy(dict(content))
     given = [parse_setting(override, option="--set ")[0] for override in overrides]
     if "algorithm.recipe" in given:
-        _make_room_for_recipe(merged)
+        section = merged.get("algorithm")
+        if isinstance(section, Mapping) and "recipe" not in section:
+            # Parts that are spelled out, as in a run's own config, would all outweigh those of the other recipe. They
+            # were made by what the run file said.
+            merged["algorithm"] = merged.pop("made_by", {})
     for key in unset:
         unset_setting(merged, key)
     written = merged.get("algorithm")
@@ -220,23 +217,6 @@ def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given:
         return set()
     known = {*Algorithm.model_fields, *methods.summary(before).options}
     return known & {key for key in written if not any(f"{path}.".startswith(f"algorithm.{key}.") for path in given)}
-
-
-def _make_room_for_recipe(content: dict[str, Any]) -> None:
-    """Another recipe takes the place of an algorithm that is spelled out, as a run's own config has it.
-
-    Its parts would otherwise outweigh every one of the recipe's, and the run would be what it was. What it was made by
-    is what its run file said.
-    """
-    section = content.get("algorithm")
-    if isinstance(section, Mapping) and "recipe" not in section:
-        content["algorithm"] = content.pop("made_by", {})
-
-
-def _check_sections(content: Mapping[str, Any]) -> None:
-    for name in content:
-        if name not in RunConfig.model_fields:
-            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}", key=(name,))
 
 
 def _shorten(message: str) -> str:
@@ -285,27 +265,17 @@ def override_setting(content: dict[str, Any], text: str) -> None:
 def unset_setting(content: dict[str, Any], path: str) -> None:
     """Take a setting such as `training.learner` out of the content of a run file, so that its default counts."""
     *sections, key = path.strip().split(".")
-    for section in sections:
-        content = _find_section(content, section, path)
-    if key not in content:
-        raise _report_unset(path, key, content)
+    where = f"--unset {quote_line(path, limit=200)}"
+    for depth, name in enumerate((*sections, key)):
+        if name not in content:
+            raise ConfigError(
+                f"{where}: the file does not set {quote_line(repr(name), limit=200)}; {nearest(name, content)}"
+            )
+        if depth < len(sections):
+            content = content[name]
+            if not isinstance(content, dict):
+                raise ConfigError(f"{where}: {quote_line(repr(name))} is no section")
     del content[key]
-
-
-def _find_section(content: dict[str, Any], name: str, path: str) -> dict[str, Any]:
-    if name not in content:
-        raise _report_unset(path, name, content)
-    section = content[name]
-    if not isinstance(section, dict):
-        raise ConfigError(f"--unset {quote_line(path, limit=200)}: {quote_line(repr(name))} is no section")
-    return section
-
-
-def _report_unset(path: str, key: str, content: dict[str, Any]) -> ConfigError:
-    return ConfigError(
-        f"--unset {quote_line(path, limit=200)}: the file does not set {quote_line(repr(key), limit=200)}; "
-        f"{nearest(key, content)}"
-    )
 
 
 # Run files as they are written: a file, on top of the one that it extends.
@@ -313,8 +283,7 @@ def _report_unset(path: str, key: str, content: dict[str, Any]) -> ConfigError:
 #     extends = "base.toml"          # relative to this file; base.toml itself extends none
 #
 # Tables are merged. A table of another `kind`, or of another `recipe`, takes the place of the one below, and so does
-# a
-# list. Paths in each file are relative to that file.
+# a list. Paths in each file are relative to that file.
 
 EXTENDS = "extends"
 WANTED = "a run file (TOML) or the folder of a run"
@@ -400,25 +369,20 @@ def _keeps_kind(name: str, before: Mapping[str, Any], changes: Mapping[str, Any]
 
 
 def _read(path: Path, wanted: str) -> dict[str, Any]:
-    text = _read_text(path, wanted)
+    try:
+        text = read_text_file(path)
+    except FileNotFoundError:
+        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
+        raise ConfigError(f"{path}: there is no such file; {meant} {wanted}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: cannot be read ({reason}); give {wanted}") from None
     try:
         content: dict[str, Any] = write_in(parse_toml(text), path.parent)
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     return content
-
-
-def _read_text(path: Path, wanted: str) -> str:
-    try:
-        return read_text_file(path)
-    except FileNotFoundError:
-        near = find_near(path.stem, [file.stem for file in path.parent.glob("*.toml")])
-        meant = f"did you mean {path.with_name(near[0] + '.toml')}? Give" if near else "give"
-        raise ConfigError(f"{path}: there is no such file; {meant} {wanted}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give {wanted}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); give {wanted}") from None
 
 
 def _count_known(content: Any, key: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,17 +55,11 @@ def self_test() -> Iterator[CheckResult]:
         ("a learner step changes the weights", bench.learn),
         ("the engine takes the weights over", bench.hand_over),
     ):
-        result = _run_check(name, check)
-        yield result
-        if not result.ok:
+        try:
+            yield CheckResult(name=name, finding=check(), ok=True)
+        except (TrainingError, RuntimeError) as error:
+            yield CheckResult(name=name, finding=str(error), ok=False)
             return
-
-
-def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
-    try:
-        return CheckResult(name=name, finding=check(), ok=True)
-    except (TrainingError, RuntimeError) as error:
-        return CheckResult(name=name, finding=str(error), ok=False)
 
 
 class _Bench:
