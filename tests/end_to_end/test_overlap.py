@@ -52,13 +52,11 @@ def test_every_update_but_the_first_was_sampled_by_the_version_before_the_learne
         assert any(loss for _, loss in journal.curve("loss/total"))
 
 
-@pytest.mark.few(1)
 def test_a_run_repeats_itself_to_the_bit(whole: Path, kind: str, tmp_path: Path) -> None:
     play(tmp_path, make_config(kind))
     assert describe_end(tmp_path) == describe_end(whole)
 
 
-@pytest.mark.few(1)
 def test_without_overlap_other_weights_sample_from_the_second_update_on(kind: str, whole: Path, tmp_path: Path) -> None:
     play(tmp_path, make_config(kind, lag=0))
     assert [read_versions(tmp_path, number) for number in range(1, UPDATES + 1)] == [{0}, {1}, {2}, {3}, {4}]
@@ -69,7 +67,6 @@ def test_without_overlap_other_weights_sample_from_the_second_update_on(kind: st
         assert not database.execute("SELECT 1 FROM pending").fetchone()
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("checkpoint", ["0002", "0004"])
 def test_a_run_that_goes_on_from_any_checkpoint_ends_alike(
     whole: Path, kind: str, tmp_path: Path, checkpoint: str
@@ -80,7 +77,6 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_alike(
     assert describe_end(tmp_path / "run") == describe_end(whole)
 
 
-@pytest.mark.more
 def test_pending_attempts_stay_for_checkpoints_and_for_the_newest_update(tmp_path: Path) -> None:
     kept: dict[int, list[int]] = {}
 
@@ -106,7 +102,6 @@ class Interrupting(RunObserver):
             raise KeyboardInterrupt
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("stage", ["learn", "prepare", "write", "checkpoint"])
 def test_a_run_that_is_interrupted_ends_at_once_and_goes_on_as_if_it_never_was(
     finished: dict[str, Path], tmp_path: Path, stage: str
@@ -146,7 +141,6 @@ def test_what_fails_while_it_is_played_ahead_is_raised_before_anything_of_the_up
     assert describe_end(tmp_path / "cut") == describe_end(finished["rounds"])
 
 
-@pytest.mark.more
 def test_a_plan_reads_the_past_as_it_was_before_the_update_that_is_learnt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +158,6 @@ def test_a_plan_reads_the_past_as_it_was_before_the_update_that_is_learnt(
     assert list(dict.fromkeys(ahead)) == [0, 1, 2]  # for the updates 2, 3 and 4
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -191,7 +184,6 @@ def test_damage_among_pending_attempts_is_said_in_a_sentence(
     )
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("lag", [0, 1])
 def test_what_was_played_ahead_is_trained_whatever_the_lag_is_afterwards(
     finished: dict[str, Path], tmp_path: Path, lag: int

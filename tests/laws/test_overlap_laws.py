@@ -112,7 +112,6 @@ REFUSED = "attempts that are ready for the next updates were sampled by weights 
 
 
 @pytest.mark.more
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("lag", "said"),
     [

@@ -185,7 +185,6 @@ def frame_of(content: bytes) -> bytes:
 
 
 class TestWire:
-    @pytest.mark.few(2)
     @pytest.mark.parametrize(
         ("frame", "said"),
         [
@@ -233,7 +232,6 @@ class TestWire:
         assert reason.startswith(r"the verifier \x1b[2Jyyy")
         assert len(reason) <= 500
 
-    @pytest.mark.more
     def test_half_characters_and_ten_megabytes_reach_the_judge(self, together: Verifier) -> None:
         half = {"answer": "score = float(request['more'] == chr(0xD800) + chr(0))", "more": "\ud800\0"}
         assert together.judge(half, seconds=5.0) == Verdict(score=1.0)
@@ -290,7 +288,6 @@ judged.judge({{"answer": "import time; time.sleep(600)"}}, seconds=600.0)
 """
 
 
-@pytest.mark.few(1)
 @needs_linux
 @pytest.mark.parametrize("apart", [False, True])
 def test_it_outlives_the_thread_that_asked_first_and_dies_with_the_process(apart: bool) -> None:

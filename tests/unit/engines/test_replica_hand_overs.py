@@ -20,7 +20,6 @@ HAND_OVER = ["/pause", "/init_weight_transfer_engine", "/start_weight_update", "
 HAND_OVER += ["/finish_weight_update", "/reset_prefix_cache", "/resume", "/weight_info"]
 
 
-@pytest.mark.few(6)
 @BOTH
 @pytest.mark.parametrize("route", HAND_OVER)
 def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(

@@ -56,7 +56,6 @@ def test_gradients_of_two_ranks_are_those_of_one_process(groups: tuple[int, ...]
 
 
 @pytest.mark.more
-@pytest.mark.few(2)
 @pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
 @pytest.mark.parametrize("loss", ["reference", "first pass", "turns in an order"])
 def test_losses_with_a_reference_a_first_pass_or_stages_need_all_ranks(loss: str, gather: str) -> None:

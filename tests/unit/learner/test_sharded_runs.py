@@ -49,7 +49,6 @@ def test_a_run_of_two_ranks_that_was_killed_goes_on_to_the_bit(tmp_path: Path) -
     assert read_run(tmp_path / "killed", 3) == read_run(tmp_path / "whole", 3)
 
 
-@pytest.mark.more
 def test_a_run_of_a_single_rank_is_the_run_of_the_local_learner(tmp_path: Path) -> None:
     config = make_config(2)
     plain = {name: value for name, value in config.training.learner.config().items() if name not in SHARDED_ONLY}
@@ -95,7 +94,6 @@ def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.Monkey
     assert is_follower(make_config(1))
 
 
-@pytest.mark.more
 def test_other_numbers_of_processes_than_asked_for_are_refused_where_a_run_trains(tmp_path: Path) -> None:
     config = make_config(1, ranks=4)
     with pytest.raises(ConfigError, match=r"training.learner.ranks is 4, but 1 process was started.*torchrun"):
@@ -116,7 +114,6 @@ def test_every_process_of_a_run_takes_a_gpu_of_its_own(monkeypatch: pytest.Monke
         is_follower(config)
 
 
-@pytest.mark.more
 def test_a_reference_from_a_checkpoint_is_held_on_two_ranks_and_a_follower_that_is_gone_is_no_error(
     tmp_path: Path,
 ) -> None:

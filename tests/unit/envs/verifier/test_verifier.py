@@ -43,7 +43,6 @@ def test_scores_come_back_as_they_are_and_what_is_printed_does_not_mix_in(judged
     assert ask(judged, "half") == Verdict(score=0.5)
 
 
-@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
@@ -86,7 +85,6 @@ def test_a_hang_costs_one_process_and_a_raise_none(judged: Verifier) -> None:
         assert process_of(judged) != before
 
 
-@pytest.mark.more
 def test_threads_may_ask_at_the_same_time(judged: Verifier) -> None:
     behaviours = ["right", "half", "raise", "spin"] * 4
     with ThreadPoolExecutor(4) as pool:
@@ -128,7 +126,6 @@ def test_one_that_dies_before_it_is_ready_is_told() -> None:
         ask(Verifier(f"{PLACE}:die_at_once"), "right")
 
 
-@pytest.mark.more
 def test_after_a_fork_the_child_starts_its_own(judged: Verifier) -> None:
     ours = process_of(judged)
     reader, writer = os.pipe()
@@ -154,7 +151,6 @@ def test_there_is_one_verifier_for_a_judge() -> None:
     assert find_verifier("a:b") is not find_verifier("a:c")
 
 
-@pytest.mark.more
 def test_a_large_process_keeps_its_verifier() -> None:
     code = (
         "import numpy; held = numpy.ones(3 * 2**26)\n"  # 1.5 GiB, of which Linux counts the peak to what it starts
