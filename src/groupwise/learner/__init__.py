@@ -16,42 +16,8 @@ from groupwise.learner.weight_sync import (
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
-    "schedule": {
-        "constant": Constant,
-        "linear": Linear,
-        "cosine": Cosine,
-    },
-    "learner": {
-        "local": LearnerConfig,
-        "sharded": ShardedLearnerConfig,
-    },
-    "weight_transfer": {
-        "in_memory": InMemory,
-        "through_file": ThroughFile,
-        "adapter": Adapter,
-        "nccl": Nccl,
-    },
+    "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine},
+    "learner": {"local": LearnerConfig, "sharded": ShardedLearnerConfig},
+    "weight_transfer": {"in_memory": InMemory, "through_file": ThroughFile, "adapter": Adapter, "nccl": Nccl},
 }
 """Slot -> kind -> class."""
-
-
-__all__ = [
-    "CATALOGUE",
-    "Adapter",
-    "ClosingLearner",
-    "Constant",
-    "Cosine",
-    "InMemory",
-    "Learned",
-    "Learner",
-    "LearnerConfig",
-    "LearnerPart",
-    "LearnerSlot",
-    "Linear",
-    "Nccl",
-    "ShardedLearnerConfig",
-    "ThroughFile",
-    "WeightTransfer",
-    "WeightTransferPart",
-    "WeightTransferSlot",
-]

@@ -41,9 +41,10 @@ def read_checkpoint_tensors(
         weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
     except UNREADABLE as error:
         raise damage_error(folder, str(error)) from error
+    other_model, other_optimiser = _find_other_moment(model, tensors, optimiser)
     for difference, kind, section in (
-        (_find_other_weight(model, weights) or _find_other_moment(model, tensors, optimiser), "model", "model"),
-        (_find_other_kind(model, tensors, optimiser), "optimiser", "training.learner"),
+        (_find_other_weight(model, weights) or other_model, "model", "model"),
+        (other_optimiser, "optimiser", "training.learner"),
     ):
         if difference:
             raise TrainingError(
@@ -135,36 +136,25 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
 
 def _find_other_moment(
     model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
-) -> str | None:
-    """Find the first entry of a stored optimiser that is not of this model's weights, in words."""
-    trained = _list_trained(model)
+) -> tuple[str | None, str | None]:
+    """Find the first entry of a stored optimiser that is of another model, or else of another kind of optimiser."""
+    trained, stored = _list_trained(model), dict[str, set[str]]()
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         if name not in trained:
-            return f"its optimiser trained {quote_line(name)!r}, which does not train here"
+            return f"its optimiser trained {quote_line(name)!r}, which does not train here", None
         plan = plan_state(optimiser, trained[name])
         if entry in plan and plan[entry][0] != value.shape:
-            return f"its optimiser holds {name!r} with the shape {list(value.shape)}"
-    return None
-
-
-def _find_other_kind(
-    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
-) -> str | None:
-    """Find the first weight of which another kind of optimiser kept something, in words."""
-    trained, stored = _list_trained(model), dict[str, set[str]]()
-    for key in tensors:
-        name, _, entry = key.rpartition("/")
-        if name in trained:  # others are of another model
-            stored.setdefault(name, set()).add(entry)
+            return f"its optimiser holds {name!r} with the shape {list(value.shape)}", None
+        stored.setdefault(name, set()).add(entry)
     for name, entries in stored.items():
         planned = plan_state(optimiser, trained[name]).keys()
         strange, lacking = sorted(entries - planned), sorted(planned - entries)
         if strange:
-            return f"its optimiser holds {quote_line(strange[0])!r}, which this run's does not"
+            return None, f"its optimiser holds {quote_line(strange[0])!r}, which this run's does not"
         if lacking:
-            return f"its optimiser holds no {lacking[0]!r} of {name!r}, which this run's does"
-    return None
+            return None, f"its optimiser holds no {lacking[0]!r} of {name!r}, which this run's does"
+    return None, None
 
 
 def _list_trained(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -8,17 +8,5 @@ from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.tiny import TinyModel
 from groupwise.parts.part import Part
 
-CATALOGUE: dict[str, dict[str, type[Part]]] = {
-    "model": {
-        "tiny": TinyModel,
-        "pretrained": PretrainedModel,
-    },
-}
+CATALOGUE: dict[str, dict[str, type[Part]]] = {"model": {"tiny": TinyModel, "pretrained": PretrainedModel}}
 """Slot -> kind -> class."""
-
-
-__all__ = [
-    "CATALOGUE",
-    "PretrainedModel",
-    "TinyModel",
-]

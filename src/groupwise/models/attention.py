@@ -75,8 +75,7 @@ def make_attention_mask(pack: Pack, *, implementation: str, dtype: torch.dtype) 
 # the first as well. So a block of queries needs the keys of one path and its own, whatever else is in the pack. Rows
 # side by side are a forest too, and profit as much.
 #
-# `TreeMask` brings this to a model that knows nothing of it: a boolean mask in which no entry is stored. Where torch's
-# own `scaled_dot_product_attention` meets it, the blocks are computed; any other operation gets the entries.
+# `TreeMask` brings this to a model: a boolean mask in which no entry is stored.
 #
 # Axes: L nodes, B nodes of a block, K keys a block sees, A attention heads, D their width.
 
@@ -171,8 +170,51 @@ class _TreeAttention(torch.autograd.Function):
         return grad_query, grad_key, grad_value, None, None
 
 
-class TreeMask(torch.Tensor):
-    """A boolean attention mask (1, 1, L, L) by the interval rule, whose entries exist only where they are asked for."""
+_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
+_ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel} | {
+    getattr(torch.Tensor, name).__get__ for name in _PROPERTIES
+}
+"""What tensors are asked before attention uses them; none of it reads an entry."""
+
+
+class UnwrittenTensor(torch.Tensor):
+    """A tensor whose entries exist only where they are asked for.
+
+    It is brought to a model that knows nothing of it: torch's own `scaled_dot_product_attention` is computed without
+    the entries, any other operation gets them.
+    """
+
+    @classmethod
+    def attend(cls, *tensors: Any, **settings: Any) -> torch.Tensor | None:
+        """Attention without the entries; None where a call needs them."""
+        raise NotImplementedError
+
+    def write_out(self) -> torch.Tensor:
+        """The same as an ordinary tensor."""
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            attended = cls.attend(*args, **kwargs)
+            if attended is not None:
+                return attended
+        if func in _ABOUT_SHAPE:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
+
+
+def _write_out(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_write_out(item) for item in value)
+    return value.write_out() if isinstance(value, UnwrittenTensor) else value
+
+
+class TreeMask(UnwrittenTensor):
+    """A boolean attention mask (1, 1, L, L) by the interval rule."""
 
     end: torch.Tensor
     blocks: list[Block]
@@ -187,36 +229,13 @@ class TreeMask(torch.Tensor):
         return make_dense_mask(self.end)
 
     @classmethod
-    def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
-            query, key, value = args
-            return attend_along_paths(query, key, value, kwargs["attn_mask"].blocks, scale=kwargs.get("scale"))
-        if func in _ABOUT_SHAPE:
-            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
-
-
-_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
-_ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size} | {getattr(torch.Tensor, name).__get__ for name in _PROPERTIES}
-"""What an attention mask is asked before it is used; none of it reads an entry."""
-
-
-def _is_plain(*tensors: Any, **settings: Any) -> bool:
-    """Whether a call is `(query, key, value, attn_mask=mask, scale=...)` on one row, without dropout."""
-    return (
-        len(tensors) == 3
-        and isinstance(settings.get("attn_mask"), TreeMask)
-        and tensors[0].shape[:3] == tensors[1].shape[:3] == tensors[2].shape[:3]
-        and tensors[0].shape[0] == 1
-        and not settings.get("dropout_p")
-        and not settings.get("is_causal")
-    )
-
-
-def _write_out(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return type(value)(_write_out(item) for item in value)
-    return value.write_out() if isinstance(value, TreeMask) else value
+    def attend(cls, *tensors: Any, **settings: Any) -> torch.Tensor | None:
+        """Attention of `(query, key, value, attn_mask=mask, scale=...)` on one row, without dropout."""
+        mask = settings.get("attn_mask")
+        if len(tensors) != 3 or not isinstance(mask, TreeMask):
+            return None
+        query, key, value = tensors
+        is_one_row = query.shape[:3] == key.shape[:3] == value.shape[:3] and query.shape[0] == 1
+        if not is_one_row or settings.get("dropout_p") or settings.get("is_causal"):
+            return None
+        return attend_along_paths(query, key, value, mask.blocks, scale=settings.get("scale"))

@@ -57,9 +57,11 @@ class Choice(Part, slot="action_rule"):
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         """The action with that number; anything else is sent as it is, and is malformed."""
-        listed = admissible or ()
-        number = _read_number(text, largest=len(listed))
-        if number is None:
+        listed, digits = admissible or (), text.lstrip("0")
+        # It may be thousands of digits long, which Python refuses to read.
+        is_number = text.isascii() and text.isdigit() and 0 < len(digits) <= len(str(len(listed)))
+        number = int(digits) if is_number else 0
+        if not 1 <= number <= len(listed):
             return Action(text=text, well_formed=False)
         return Action(text=listed[number - 1], well_formed=stopped)
 
@@ -93,15 +95,6 @@ class Tagged(Part, slot="action_rule"):
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         return f"{''.join(THOUGHT_TAGS)}{action.join(ACTION_TAGS)}"
-
-
-def _read_number(text: str, *, largest: int) -> int | None:
-    """Read the number from 1 to `largest` that a text says in digits, or None; it may be thousands of digits long."""
-    if not (text.isascii() and text.isdigit()):
-        return None
-    digits = text.lstrip("0")
-    number = int(digits) if 0 < len(digits) <= len(str(largest)) else 0
-    return number if 1 <= number <= largest else None
 
 
 def _find_between(text: str, opening: str, closing: str) -> str | None:

@@ -31,15 +31,15 @@ class JudgeCost:
     fallbacks: int = 0
     _counted: set[str] = field(default_factory=set)
 
-    def count(self, digest: str, settled: RecordedJudgement, update: int) -> None:
-        """Count a question's judgement, once an update."""
+    def count(self, digest: str, judgement: Judgement, *, is_new: bool) -> None:
+        """Count a question's judgement, once an update; its calls only in the update that asked first."""
         if digest in self._counted:
             return
         self._counted.add(digest)
-        self.fallbacks += settled.judgement.is_fallback
-        if settled.update == update:
-            self.calls += len(settled.judgement.calls)
-            self.unreadable += sum(bool(call.fault) for call in settled.judgement.calls)
+        self.fallbacks += judgement.is_fallback
+        if is_new:
+            self.calls += len(judgement.calls)
+            self.unreadable += sum(bool(call.fault) for call in judgement.calls)
 
 
 class LiveJudge:
@@ -69,7 +69,7 @@ class LiveJudge:
             digest: sample
             for of_question, samples in zip(digests, asked, strict=True)
             for digest, sample in zip(of_question, samples, strict=True)
-            if self._record.find(digest) is None
+            if digest not in self._record.settled
         }
         if unsettled:
             self._settle(self._part, self._record, unsettled, update)
@@ -77,11 +77,10 @@ class LiveJudge:
         for of_question in digests:
             scores = []
             for digest in of_question:
-                settled = self._record.find(digest)
-                assert settled is not None, "everything that was asked is settled by now"
-                assert settled.judgement.score is not None, "what is settled has a score"
-                cost.count(digest, settled, update)
-                scores.append(settled.judgement.score)
+                asked_in, judgement = self._record.settled[digest]
+                assert judgement.score is not None, "what is settled has a score"
+                cost.count(digest, judgement, is_new=asked_in == update)
+                scores.append(judgement.score)
             averages.append(scores[0] if len(scores) == 1 else math.fsum(scores) / len(scores))
         return averages
 
@@ -109,14 +108,6 @@ class LiveJudge:
 # goes on with the answers that it has, and comes to the same numbers, to the bit.
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedJudgement:
-    """A judgement, and the update that asked for it first."""
-
-    update: int
-    judgement: Judgement
-
-
 def digest_question(asked: Mapping[str, Any]) -> str:
     """What names a question: equal questions are equal text."""
     return hashlib.sha256(to_canonical_json(asked).encode()).hexdigest()[:32]
@@ -128,14 +119,11 @@ class JudgeRecord:
     def __init__(self, path: Path, *, may_write: bool = True) -> None:
         self._path, self._may_write = path, may_write
         self._lock = Lock()
-        self._settled: dict[str, RecordedJudgement] = {}
+        self.settled: dict[str, tuple[int, Judgement]] = {}
+        """The update that asked first, and what the judge said that is a score."""
         self.num_calls = 0
         """Calls that the run has made so far, those without a score included."""
         self._read()
-
-    def find(self, digest: str) -> RecordedJudgement | None:
-        """What the judge said when this was asked; None = it has not said anything that is a score."""
-        return self._settled.get(digest)
 
     def write(self, digest: str, asked: Mapping[str, Any], judgement: Judgement, *, update: int) -> None:
         calls = [
@@ -166,7 +154,7 @@ class JudgeRecord:
     def _keep(self, digest: str, judgement: Judgement, update: int) -> None:
         self.num_calls += len(judgement.calls)
         if judgement.score is not None:
-            self._settled.setdefault(digest, RecordedJudgement(update=update, judgement=judgement))
+            self.settled.setdefault(digest, (update, judgement))
 
     def _read(self) -> None:
         """Read what is there; a last line that was cut short is dropped, since its question will be asked again."""

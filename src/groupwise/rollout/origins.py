@@ -143,8 +143,11 @@ def _read_marks(marked: str) -> tuple[str, list[TokenOrigin]]:
 
 def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[TokenOrigin]) -> AttributedIds:
     """The ids of a text whose characters' origins are known; a token of several has that of its first that is shown."""
-    ids = prompter.encode(text)
-    return AttributedIds(ids, tuple(_find_origin(text, span, origins) for span in _locate_tokens(prompter, text, ids)))
+    ids, found = prompter.encode(text), []
+    for begin, end in _locate_tokens(prompter, text, ids):
+        place = next((place for place in range(begin, end) if not text[place].isspace()), begin)
+        found.append(origins[place] if place < len(origins) else TokenOrigin.TEMPLATE)
+    return AttributedIds(ids, tuple(found))
 
 
 def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -156,10 +159,3 @@ def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tu
     lengths = [len(prompter.tokenizer.decode([token], skip_special_tokens=False)) for token in ids]
     ends = [min(end, len(text)) for end in accumulate(lengths)]
     return list(zip([0, *ends], ends, strict=False))
-
-
-def _find_origin(text: str, span: tuple[int, int], origins: Sequence[TokenOrigin]) -> TokenOrigin:
-    begin, end = span
-    shown = (place for place in range(begin, end) if not text[place].isspace())
-    place = next(shown, begin)
-    return origins[place] if place < len(origins) else TokenOrigin.TEMPLATE

@@ -7,16 +7,16 @@ Axes: B rows, A attention heads, W columns, D width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from groupwise.engines.engine import Request
+from groupwise.models.attention import UnwrittenTensor
 
 GROWTH = 1.25
 """How much longer a full layer gets: enough that long responses copy seldom, little enough to hold in memory."""
@@ -303,9 +303,7 @@ def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layer
 #
 #     softmax(q [K_prompt, K_own]) [V_prompt, V_own] = p_prompt V_prompt + p_own V_own
 #
-# `SharedStates` brings this to a model that knows nothing of it: a tensor of keys or values in which the prompts are
-# not repeated. Where torch's own `scaled_dot_product_attention` meets it, it is computed so; any other operation gets
-# the entries.
+# `SharedStates` brings this to a model: a tensor of keys or values in which the prompts are not repeated.
 #
 # Axes: B rows, G prompts, N most rows of a prompt, A attention heads, K heads of keys and values, P columns of a
 # prompt, R columns of a row's own, W = P + R, D width of a head.
@@ -356,7 +354,7 @@ class Places:
         return placed if self.is_in_order else placed[self.back]
 
 
-class SharedStates(torch.Tensor):
+class SharedStates(UnwrittenTensor):
     """Keys or values of rows (B, K, W, D), of which the first columns are those of a prompt that rows share."""
 
     prompts: torch.Tensor
@@ -372,19 +370,19 @@ class SharedStates(torch.Tensor):
         return states
 
     def write_out(self) -> torch.Tensor:
-        """The states as an ordinary tensor."""
         return torch.cat((self.prompts[self.places.prompt], self.own), dim=2)
 
     @classmethod
-    def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
-            return attend_to_shared_prompts(*args, mask=kwargs.get("attn_mask"), scale=kwargs.get("scale"))
-        if func in _ABOUT_SHAPE:
-            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        return func(*_write_out(args), **{name: _write_out(value) for name, value in kwargs.items()})
+    def attend(cls, *tensors: Any, **settings: Any) -> torch.Tensor | None:
+        """Attention of one query a row, without dropout, with a mask that is the same for all heads or none."""
+        if len(tensors) != 3 or tensors[0].shape[2] != 1 or settings.get("dropout_p") or settings.get("is_causal"):
+            return None
+        query, key, value = tensors
+        mask = settings.get("attn_mask")
+        is_row_mask = mask is None or (mask.ndim == 4 and mask.shape[1:3] == (1, 1))
+        if not (is_row_mask and isinstance(key, SharedStates) and isinstance(value, SharedStates)):
+            return None
+        return attend_to_shared_prompts(query, key, value, mask=mask, scale=settings.get("scale"))
 
 
 def attend_to_shared_prompts(
@@ -405,30 +403,3 @@ def attend_to_shared_prompts(
     from_prompt = places.scatter(places.gather(shares[..., :length]) @ value.prompts, repeats)
     attended = from_prompt + shares[..., length:] @ value.own
     return attended.reshape(num_rows, num_heads, 1, value.own.shape[-1])
-
-
-_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
-_ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel} | {
-    getattr(torch.Tensor, name).__get__ for name in _PROPERTIES
-}
-"""What keys and values are asked before they are used; none of it reads an entry."""
-
-
-def _is_plain(*tensors: Any, **settings: Any) -> bool:
-    """Whether a call is one query a row, without dropout, with a mask that is the same for all heads or none."""
-    if (
-        len(tensors) != 3
-        or tensors[0].shape[2] != 1
-        or not all(isinstance(states, SharedStates) for states in tensors[1:])
-    ):
-        return False
-    mask = settings.get("attn_mask")
-    is_row_mask = mask is None or (mask.ndim == 4 and mask.shape[1:3] == (1, 1))
-    return is_row_mask and not settings.get("dropout_p") and not settings.get("is_causal")
-
-
-def _write_out(value: Any) -> Any:
-    """The value with all keys and values of ours in it written out."""
-    if isinstance(value, tuple | list):
-        return type(value)(_write_out(item) for item in value)
-    return value.write_out() if isinstance(value, SharedStates) else value
