@@ -79,6 +79,15 @@ class RecordedAttempt:
         """The state keys, made plain as the loop does."""
         return [to_plain_key(observation.state_key) for observation in self.observations]
 
+    def break_rule(self, what: str) -> BrokenRuleError:
+        """The error for something that is wrong with the attempt."""
+        return BrokenRuleError(f"task {self.task.id}: {what}")
+
+    def expect(self, transcript: Sequence[Comparable], trouble: str, *, start: int = 0) -> None:
+        """Raise where a transcript is not the attempt's own, from a step on."""
+        if transcript != (expected := self.transcript[start:]):
+            raise self.break_rule(f"{trouble}, {find_first_difference(transcript, expected)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedEnvironment:
@@ -103,9 +112,10 @@ class CheckedEnvironment:
         twin = CheckedEnvironment(part=copy.deepcopy(self.part), tasks=self.tasks, seed=self.seed)
         for attempt in self.attempts:
             for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
-                if again.transcript != attempt.transcript:
-                    difference = find_first_difference(again.transcript, attempt.transcript)
-                    return f"task {attempt.task.id}: the same actions gave two transcripts, {difference}"
+                try:
+                    attempt.expect(again.transcript, "the same actions gave two transcripts")
+                except BrokenRuleError as difference:
+                    return str(difference)
         return ""
 
     def require_repeatable(self) -> None:
@@ -242,7 +252,7 @@ def fields_have_their_types(subject: CheckedEnvironment) -> str:
             environment = subject.part.open(attempt.task)
             to_plain_advice(environment.expert() if isinstance(environment, Expert) else None)
         except EnvironmentFault as fault:
-            raise BrokenRuleError(f"task {attempt.task.id}: {fault}") from None
+            raise attempt.break_rule(f"{fault}") from None
     return f"{sum(len(attempt.outcomes) for attempt in subject.attempts)} outcomes"
 
 
@@ -250,9 +260,8 @@ def is_repeatable(subject: CheckedEnvironment) -> str:
     """Attempts of a group are compared because they face one world. If the same task can begin or go on differently
     after the same actions, credit rewards luck, and no run can be repeated.
     """
-    difference = subject.unrepeatable
-    if difference:
-        raise BrokenRuleError(difference)
+    if subject.unrepeatable:
+        raise BrokenRuleError(subject.unrepeatable)
     return f"{len(subject.attempts)} attempts played three times"
 
 
@@ -264,13 +273,9 @@ def observe_has_no_effect(subject: CheckedEnvironment) -> str:
         transcript = [to_comparable(environment.observe())]
         for action in attempt.actions:
             if to_comparable(environment.observe()) != to_comparable(environment.observe()):
-                raise BrokenRuleError(f"task {attempt.task.id}: observing twice showed two different things")
+                raise attempt.break_rule("observing twice showed two different things")
             transcript.append(outcome_to_comparable(environment.act(action)))
-        if transcript != attempt.transcript:
-            raise BrokenRuleError(
-                f"task {attempt.task.id}: observing in between changed what happened, "
-                + find_first_difference(transcript, attempt.transcript)
-            )
+        attempt.expect(transcript, "observing in between changed what happened")
     return f"{len(subject.attempts)} attempts with extra observations"
 
 
@@ -280,13 +285,15 @@ def is_isolated(subject: CheckedEnvironment) -> str:
     """
     subject.require_repeatable()
     attempts = subject.attempts
-    for first, second in zip(attempts, [*attempts[2:], *attempts[:2]], strict=True):
-        for transcript, expected in zip(_play_interleaved(subject, first, second), (first, second), strict=True):
-            if transcript != expected.transcript:
-                raise BrokenRuleError(
-                    f"task {expected.task.id}: it went differently while another environment was in use, "
-                    + find_first_difference(transcript, expected.transcript)
-                )
+    for pair in zip(attempts, [*attempts[2:], *attempts[:2]], strict=True):
+        environments = [subject.part.open(attempt.task) for attempt in pair]
+        transcripts = [[to_comparable(environment.observe())] for environment in environments]
+        for step in range(max(len(attempt.actions) for attempt in pair)):
+            for attempt, environment, transcript in zip(pair, environments, transcripts, strict=True):
+                if step < len(attempt.actions):
+                    transcript.append(outcome_to_comparable(environment.act(attempt.actions[step])))
+        for attempt, transcript in zip(pair, transcripts, strict=True):
+            attempt.expect(transcript, "it went differently while another environment was in use")
     if _moves_process_wide_random(subject):
         raise BrokenRuleError("playing moved the process-wide random generator; keep a generator in the environment")
     return f"{len(attempts)} pairs of environments played in turn"
@@ -307,20 +314,6 @@ def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
         np.random.set_state(states[1])
 
 
-def _play_interleaved(
-    subject: CheckedEnvironment, first: RecordedAttempt, second: RecordedAttempt
-) -> tuple[list[Comparable], list[Comparable]]:
-    environments = (subject.part.open(first.task), subject.part.open(second.task))
-    transcripts: tuple[list[Comparable], list[Comparable]] = ([], [])
-    for environment, transcript in zip(environments, transcripts, strict=True):
-        transcript.append(to_comparable(environment.observe()))
-    for step in range(max(len(first.actions), len(second.actions))):
-        for attempt, environment, transcript in zip((first, second), environments, transcripts, strict=True):
-            if step < len(attempt.actions):
-                transcript.append(outcome_to_comparable(environment.act(attempt.actions[step])))
-    return transcripts
-
-
 def ends_in_time(subject: CheckedEnvironment) -> str:
     """An attempt that never ends stalls its group. At max_steps an environment is terminated or truncated; the two are
     told apart because a cut-off says nothing about what would have come.
@@ -328,9 +321,7 @@ def ends_in_time(subject: CheckedEnvironment) -> str:
     limit, truncated = subject.part.max_steps, 0
     for attempt in subject.attempts:
         if not attempt.outcomes[-1].ended:
-            raise BrokenRuleError(
-                f"task {attempt.task.id}: after {limit} steps, max_steps, it is neither terminated nor truncated"
-            )
+            raise attempt.break_rule(f"after {limit} steps, max_steps, it is neither terminated nor truncated")
         truncated += attempt.outcomes[-1].truncated
     # An attempt that gets nowhere ends at the limit too; random attempts may all reach an end before it.
     environment = subject.part.open(subject.tasks[0])
@@ -348,11 +339,9 @@ def success_is_told_at_the_end(subject: CheckedEnvironment) -> str:
     for attempt in subject.attempts:
         for step, outcome in enumerate(attempt.outcomes):
             if outcome.ended and outcome.success is None:
-                raise BrokenRuleError(f"task {attempt.task.id}: the attempt ended, but `success` is None")
+                raise attempt.break_rule("the attempt ended, but `success` is None")
             if not outcome.ended and outcome.success is not None:
-                raise BrokenRuleError(
-                    f"task {attempt.task.id}: `success` is {outcome.success} at step {step}, before the end"
-                )
+                raise attempt.break_rule(f"`success` is {outcome.success} at step {step}, before the end")
     if not any(attempt.outcomes[-1].ended for attempt in subject.attempts):
         raise NotTestedError("no attempt ended")
     successes = sum(bool(attempt.outcomes[-1].success) for attempt in subject.attempts)
@@ -372,7 +361,7 @@ def refuses_to_act_after_the_end(subject: CheckedEnvironment) -> str:
             environment.act(attempt.actions[-1])
         except Exception:  # any exception will do: the rule is that it refuses
             continue
-        raise BrokenRuleError(f"task {attempt.task.id}: it acted after its end without an error")
+        raise attempt.break_rule("it acted after its end without an error")
     if not checked:
         raise NotTestedError("no attempt ended")
     return f"{checked} ended attempts"
@@ -389,9 +378,7 @@ def admissible_actions_are_accepted(subject: CheckedEnvironment) -> str:
             outcome = subject.open_after(attempt.task, attempt.actions[:step]).act(action)
             tried += 1
             if not outcome.accepted:
-                raise BrokenRuleError(
-                    f"task {attempt.task.id}: {action!r} is listed after {step} steps, but it is not accepted"
-                )
+                raise attempt.break_rule(f"{action!r} is listed after {step} steps, but it is not accepted")
     if not tried:
         raise NotTestedError("no actions are listed")
     return f"{tried} listed actions"
@@ -427,7 +414,8 @@ def rewards_are_finite(subject: CheckedEnvironment) -> str:
 def fork_is_exact(subject: CheckedEnvironment) -> str:
     """Branching methods compare continuations from one state; a fork that draws other chances is another state."""
     for attempt, middle, _, fork in _fork_attempts(subject):
-        _expect_the_rest(attempt, middle, fork, f"a fork after {middle} steps went another way")
+        rest = [outcome_to_comparable(fork.act(action)) for action in attempt.actions[middle:]]
+        attempt.expect(rest, f"a fork after {middle} steps went another way", start=middle + 1)
     return f"{len(subject.attempts)} forks"
 
 
@@ -438,8 +426,9 @@ def fork_is_independent(subject: CheckedEnvironment) -> str:
         for action in attempt.actions[middle:]:
             fork.act(action)
         if to_comparable(environment.observe()) != before:
-            raise BrokenRuleError(f"task {attempt.task.id}: acting in a fork changed what the original shows")
-        _expect_the_rest(attempt, middle, environment, "acting in a fork changed the original")
+            raise attempt.break_rule("acting in a fork changed what the original shows")
+        rest = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
+        attempt.expect(rest, "acting in a fork changed the original", start=middle + 1)
     return f"{len(subject.attempts)} forks"
 
 
@@ -453,14 +442,6 @@ def _fork_attempts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttemp
         environment = subject.open_after(attempt.task, attempt.actions[:middle])
         assert isinstance(environment, Forkable)
         yield attempt, middle, environment, environment.fork()
-
-
-def _expect_the_rest(attempt: RecordedAttempt, middle: int, environment: Environment, trouble: str) -> None:
-    """Raise where the rest of an attempt goes another way in an environment than it went."""
-    transcript = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
-    if transcript != (expected := attempt.transcript[middle + 1 :]):
-        difference = find_first_difference(transcript, expected)
-        raise BrokenRuleError(f"task {attempt.task.id}: {trouble}, {difference}")
 
 
 def expert_succeeds(subject: CheckedEnvironment) -> str:
@@ -556,9 +537,7 @@ def state_key_is_hashable(subject: CheckedEnvironment) -> str:
         try:
             hash(seen.state_key)
         except Exception as error:  # a __hash__ of somebody else's may raise anything
-            raise BrokenRuleError(
-                f"task {attempt.task.id}: {quote_error(error)}; use text or a tuple of texts and numbers"
-            ) from None
+            raise attempt.break_rule(f"{quote_error(error)}; use text or a tuple of texts and numbers") from None
         keys += seen.state_key is not None
     if not keys:
         raise NotTestedError("every state_key is None: steps are compared by task alone")
@@ -578,7 +557,7 @@ def state_key_can_be_written(subject: CheckedEnvironment) -> str:
         try:
             keys += to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
-            raise BrokenRuleError(f"task {attempt.task.id}: {fault}") from None
+            raise attempt.break_rule(f"{fault}") from None
     if not keys:
         raise NotTestedError("every state_key is None: steps are compared by task alone")
     return f"{keys} keys"
@@ -612,7 +591,7 @@ def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
     for attempt in subject.attempts:
         for key in attempt.keys:
             if STAMP.search(str(key)) or any(_is_now(int(run)) for run in re.findall(r"\d{10,20}", str(key))):
-                raise BrokenRuleError(f"task {attempt.task.id}: the key {key!r} contains a time")
+                raise attempt.break_rule(f"the key {key!r} contains a time")
     revisits = agreements = 0
     ways = {
         "": _find_revisits(subject),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -19,7 +21,6 @@ from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_spl
 from groupwise.envs.kit.progress import SteppedEnvironment, show_text
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
-from groupwise.system.errors import GroupwiseError
 
 ENV = "countdown"
 SIZES = PanelSizes(train=2000, validation=200, test=400)
@@ -111,9 +112,7 @@ class CheckedExpression:
     """
 
     text: str
-    """The expression, with single spaces."""
     value: Fraction
-    """What it comes to."""
     fits: bool
     """Whether it uses the given numbers, each once."""
     is_right: bool
@@ -122,10 +121,10 @@ class CheckedExpression:
 
 def check_expression(answer: str, *, numbers: list[int], target: int) -> CheckedExpression | None:
     """Read an answer and check it; None where it is no expression."""
-    try:
-        value, used = evaluate(answer)
-    except ExpressionError:
+    read = evaluate(answer)
+    if read is None:
         return None
+    value, used = read
     fits = sorted(used) == sorted(numbers)
     return CheckedExpression(text=format_expression(answer), value=value, fits=fits, is_right=fits and value == target)
 
@@ -136,39 +135,70 @@ def _draw(num_numbers: int, largest_number: int, largest_target: int, index: int
     numbers = [1 + draws.below(largest_number) for _ in range(num_numbers)]
     expression = str(numbers[0])
     for number in numbers[1:]:
-        expression = f"({expression} {draws.pick(OPERATIONS)} {number})"
-    value, _ = evaluate(expression)
+        expression = f"({expression} {draws.pick(tuple(OPERATIONS))} {number})"
+    read = evaluate(expression)
+    assert read is not None, "no number is 0"
+    value = read[0]
     if value.denominator != 1 or not 1 <= value <= largest_target:
         return None
     # Sorted: the order must not tell the solution, nor make two tasks of one.
     return Proposal(payload={"numbers": sorted(numbers), "target": int(value)})
 
 
-# Arithmetic of the countdown: reads an expression without `eval`, and finds one that makes the target.
+# Arithmetic of the countdown: reads an expression without evaluating it as code, and finds one that makes the target.
 
 MAX_EXPRESSION_CHARACTERS = 200
 """Characters an answer may have."""
 MAX_OPEN_PARENTHESES = 50
 """Parentheses that may be open at a time."""
 TOKEN = re.compile(r"\s*(?:([0-9]{1,9})|([-+*/()]))")
-OPERATIONS = "+-*/"
+OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+_OF_NODE = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-class ExpressionError(GroupwiseError):
-    """A text is not an expression of whole numbers, + - * / and parentheses."""
+def evaluate(text: str) -> tuple[Fraction, list[int]] | None:
+    """The value of an expression and the numbers it uses, in order; None for what is no expression.
 
-
-def evaluate(text: str) -> tuple[Fraction, list[int]]:
-    """The value of an expression, and the numbers it uses, in order.
+    An expression has whole numbers, + - * / and parentheses, and nothing else.
 
     >>> evaluate("(8 - 2) / 4")
     (Fraction(3, 2), [8, 2, 4])
     """
-    reader = _Reader(_split_tokens(text))
-    value = reader.read_total()
-    if reader.peek():
-        raise ExpressionError(f"found {reader.peek()!r} after the end of the expression; close it first")
-    return value, reader.numbers
+    tokens = _split_tokens(text)
+    num_open = accumulate({"(": 1, ")": -1}.get(token, 0) for token in tokens)
+    if max(num_open, default=0) > MAX_OPEN_PARENTHESES:
+        return None
+    try:
+        # Python's parser knows the precedence, but takes no number that begins with 0.
+        tree = ast.parse(" ".join(str(int(token)) if token.isdigit() else token for token in tokens), mode="eval")
+        return _compute(tree.body), [int(token) for token in tokens if token.isdigit()]
+    except (SyntaxError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _compute(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant):
+        return Fraction(node.value)  # type: ignore[arg-type]  # tokens make no other constants than whole numbers
+    if isinstance(node, ast.BinOp) and type(node.op) in _OF_NODE:
+        return OPERATIONS[_OF_NODE[type(node.op)]](_compute(node.left), _compute(node.right))
+    raise ValueError("signs before numbers, calls and empty parentheses are no expressions")
+
+
+def _split_tokens(text: str) -> list[str]:
+    """The numbers and signs of a text; empty where it holds something else, or is too long."""
+    tokens, position, end = [], 0, len(text.rstrip())
+    while position < end:
+        match = TOKEN.match(text, position)
+        if match is None or len(text) > MAX_EXPRESSION_CHARACTERS:
+            return []
+        tokens.append(match[1] or match[2])
+        position = match.end()
+    return tokens
 
 
 def format_expression(text: str) -> str:
@@ -185,72 +215,6 @@ def find_expression(numbers: Sequence[int], target: int) -> str | None:
     return _combine([(Fraction(number), str(number)) for number in numbers], target)
 
 
-class _Reader:
-    """Reads tokens by the grammar: total = product {(+|-) product}, product = atom {(*|/) atom}."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens, self._next, self._open = tokens, 0, 0
-        self.numbers: list[int] = []
-
-    def peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
-
-    def read_total(self) -> Fraction:
-        value = self._read_product()
-        while self.peek() in ("+", "-"):
-            value = apply_operation(self._take(), value, self._read_product())
-        return value
-
-    def _read_product(self) -> Fraction:
-        value = self._read_atom()
-        while self.peek() in ("*", "/"):
-            value = apply_operation(self._take(), value, self._read_atom())
-        return value
-
-    def _read_atom(self) -> Fraction:
-        token = self._take()
-        if token.isdigit():
-            self.numbers.append(int(token))
-            return Fraction(int(token))
-        if token != "(":
-            raise ExpressionError(f"found {token or 'the end'!r} where a number should be; write numbers and ( )")
-        self._open += 1
-        if self._open > MAX_OPEN_PARENTHESES:
-            raise ExpressionError(f"more than {MAX_OPEN_PARENTHESES} parentheses are open; use fewer")
-        value = self.read_total()
-        if self._take() != ")":
-            raise ExpressionError("a parenthesis is not closed; add )")
-        self._open -= 1
-        return value
-
-    def _take(self) -> str:
-        token = self.peek()
-        self._next += 1
-        return token
-
-
-def apply_operation(operation: str, left: Fraction, right: Fraction) -> Fraction:
-    """One step of arithmetic, exact."""
-    if operation == "/":
-        if right == 0:
-            raise ExpressionError("the expression divides by zero; change it")
-        return left / right
-    return left + right if operation == "+" else left - right if operation == "-" else left * right
-
-
-def _split_tokens(text: str) -> list[str]:
-    if len(text) > MAX_EXPRESSION_CHARACTERS:
-        raise ExpressionError(f"the expression has {len(text)} characters; use at most {MAX_EXPRESSION_CHARACTERS}")
-    tokens, position, end = [], 0, len(text.rstrip())
-    while position < end:
-        match = TOKEN.match(text, position)
-        if match is None:
-            raise ExpressionError(f"found {text[position:].strip()[0]!r}; write numbers, + - * / and ( ) only")
-        tokens.append(match[1] or match[2])
-        position = match.end()
-    return tokens
-
-
 def _combine(values: list[tuple[Fraction, str]], target: int) -> str | None:
     """Join two of the values in every way, until one is left that is the target."""
     if len(values) == 1:
@@ -258,10 +222,10 @@ def _combine(values: list[tuple[Fraction, str]], target: int) -> str | None:
     for first, second in combinations(range(len(values)), 2):
         rest = [value for index, value in enumerate(values) if index not in (first, second)]
         for left, right in ((values[first], values[second]), (values[second], values[first])):
-            for operation in OPERATIONS:
-                if operation == "/" and right[0] == 0:
+            for sign, operation in OPERATIONS.items():
+                if sign == "/" and right[0] == 0:
                     continue
-                joined = (apply_operation(operation, left[0], right[0]), f"({left[1]} {operation} {right[1]})")
+                joined = (operation(left[0], right[0]), f"({left[1]} {sign} {right[1]})")
                 expression = _combine([*rest, joined], target)
                 if expression is not None:
                     return expression

@@ -71,13 +71,11 @@ class DataRow:
     """A row that can become a task."""
 
     where: str
-    """Its file and line, for messages."""
     prompt: str
     """What is asked, as it is shown."""
     split: str
     """What the row, its file or its set says: train, validation or test; empty = nothing."""
     tags: tuple[str, ...]
-    """Its family, if any."""
     values: Mapping[str, Any]
     """Every column, as JSON values."""
 

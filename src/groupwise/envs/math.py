@@ -51,7 +51,6 @@ class Problem:
     """A problem and its answer."""
 
     text: str
-    """What is asked."""
     answer: str
     """The final answer; empty where the row has none."""
     split: str

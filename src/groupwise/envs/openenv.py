@@ -127,7 +127,11 @@ class OpenenvEnvironment(SteppedEnvironment):
         reward = float(message.get("reward") or 0.0)
         self._total += reward
         observation, accepted = self._observe(message), _find_field(message, self._part.accepted_field)
-        success = self._is_success(message, reward) if message.get("done") else None
+        success = None
+        if message.get("done"):
+            solved, threshold = _find_field(message, self._part.success_field), self._part.success_return
+            success = reward > 0 if threshold is None else self._total >= threshold
+            success = success if solved is None else bool(solved)
         return self._close_if_ended(
             self._progress.outcome(
                 observation, success=success, reward=reward, accepted=accepted is None or bool(accepted)
@@ -160,12 +164,6 @@ class OpenenvEnvironment(SteppedEnvironment):
         if outcome.ended:
             self._session.close()
         return outcome
-
-    def _is_success(self, message: Mapping[str, Any], reward: float) -> bool:
-        solved, threshold = _find_field(message, self._part.success_field), self._part.success_return
-        if solved is not None:
-            return bool(solved)
-        return reward > 0 if threshold is None else self._total >= threshold
 
     def _observe(self, message: Mapping[str, Any]) -> Observation:
         part = self._part

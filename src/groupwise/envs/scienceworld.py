@@ -11,7 +11,7 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import SPLITS, check_env, choose_split, take_in_turn
+from groupwise.envs.kit.panel import check_env, check_split, take_in_turn
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import to_one_line, vocabulary_of
 from groupwise.parts.part import Part
@@ -47,7 +47,13 @@ class Scienceworld(Part, slot="env"):
 
     def panel(self, split: str) -> tuple[Task, ...]:
         version = package_version(ENV, PACKAGE)
-        return choose_split({name: self._panel(name, version) for name in SPLITS}, split)
+        check_split(split)
+        listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]
+        rest = {"simplifications": self.simplifications, "version": version}
+        return tuple(
+            Task.create(env=ENV, split=split, payload={"task": name, "variation": number, **rest}, tags=(name,))
+            for name, number in take_in_turn(listed)
+        )
 
     def open(self, task: Task) -> ScienceworldEnvironment:
         check_env(task, ENV)
@@ -60,14 +66,6 @@ class Scienceworld(Part, slot="env"):
 
     def instruction(self) -> str:
         return "Do the experiment, one command at a time."
-
-    def _panel(self, split: str, version: str) -> tuple[Task, ...]:
-        listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]
-        rest = {"simplifications": self.simplifications, "version": version}
-        return tuple(
-            Task.create(env=ENV, split=split, payload={"task": name, "variation": number, **rest}, tags=(name,))
-            for name, number in take_in_turn(listed)
-        )
 
 
 class ScienceworldEnvironment(SteppedEnvironment):
@@ -108,7 +106,8 @@ class ScienceworldEnvironment(SteppedEnvironment):
         here = self._simulator.ask(lambda java: f"{java[0].freeActionLook()} {java[0].freeActionInventory()}")
         admissible = None
         if self._part.list_actions:
-            admissible = tuple(sorted(set(self._simulator.ask(_list_valid_actions))))
+            listed = self._simulator.ask(lambda java: _read(java[0].getValidActionObjectCombinations()))
+            admissible = tuple(sorted(set(listed)))
         text = to_one_line(str(self._simulator.java[1]))
         return Observation(text=text, state_key=to_one_line(here), admissible=admissible, goal=self._goal)
 
@@ -124,13 +123,13 @@ def _step(java: list[Any], action: str) -> None:
     java[1] = java[0].step(action)
 
 
-def _list_valid_actions(java: list[Any]) -> list[str]:
-    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getValidActionObjectCombinations())
+def _read(texts: Any) -> list[str]:
+    return read_texts(connect_machine(ENV, PACKAGE, JAR), texts)
 
 
 def _load(name: str, variation: int, simplifications: str, with_gold: bool) -> Any:
     java = connect_machine(ENV, PACKAGE, JAR).scienceworld.runtime.pythonapi.PythonInterface()
-    known = read_texts(connect_machine(ENV, PACKAGE, JAR), java.getTaskNames())
+    known = _read(java.getTaskNames())
     if name not in known:
         raise ConfigError(f"scienceworld: there is no task {name!r}; {nearest(name, known)}")
     java.load(name, variation, simplifications, with_gold)
@@ -153,8 +152,4 @@ def _read_variations(name: str) -> dict[str, tuple[int, ...]]:
 def _find_gold_path(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
     """The gold path; making it takes seconds, so a simulator of its own does it when it is first asked for."""
     maker = Simulator(lambda: [_load(name, variation, simplifications, True)], _step)
-    return tuple(maker.ask(_list_gold_actions))
-
-
-def _list_gold_actions(java: list[Any]) -> list[str]:
-    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
+    return tuple(maker.ask(lambda java: _read(java[0].getGoldActionSequence())))

@@ -143,12 +143,10 @@ def _find_gold_path(task: Task) -> tuple[str, ...]:
     """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
     if task.id not in _GOLD:
         maker = Simulator(partial(_begin, task, with_gold=True), _step)
-        _GOLD[task.id] = tuple(maker.ask(_list_gold_actions))
+        _GOLD[task.id] = tuple(
+            maker.ask(lambda java: read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence()))
+        )
     return _GOLD[task.id]
-
-
-def _list_gold_actions(java: list[Any]) -> list[str]:
-    return read_texts(connect_machine(ENV, PACKAGE, JAR), java[0].getGoldActionSequence())
 
 
 def _step(java: list[Any], action: str) -> None:

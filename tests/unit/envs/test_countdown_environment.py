@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, Task
 from groupwise.envs import Countdown
-from groupwise.envs.countdown import ExpressionError, check_expression, evaluate, find_expression
+from groupwise.envs.countdown import check_expression, evaluate, find_expression
 
 Tree = int | tuple[str, "Tree", "Tree"]
 trees: st.SearchStrategy[Tree] = st.recursive(
@@ -53,32 +53,32 @@ def test_reading_what_was_written_gives_its_value(tree: Tree) -> None:
     try:
         expected = value_of(tree)
     except ZeroDivisionError:
-        with pytest.raises(ExpressionError, match="the expression divides by zero; change it"):
-            evaluate(write_tree(tree))
+        assert evaluate(write_tree(tree)) is None
         return
     assert evaluate(write_tree(tree)) == (expected, leaves(tree))
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "found 'the end' where a number should be; write numbers and ( )"),
-        ("1 +", "found 'the end' where a number should be; write numbers and ( )"),
-        ("1 2", "found '2' after the end of the expression; close it first"),
-        ("(1 + 2", "a parenthesis is not closed; add )"),
-        ("1 ** 2", "found '*' where a number should be; write numbers and ( )"),
-        ("__import__('os')", "found '_'; write numbers, + - * / and ( ) only"),
-        ("2 ^ 3", "found '^'; write numbers, + - * / and ( ) only"),
-        ("-1", "found '-' where a number should be; write numbers and ( )"),
-        ("٣ + 1", "found '٣'; write numbers, + - * / and ( ) only"),
-        ("1 / (2 - 2)", "the expression divides by zero; change it"),
-        ("9" * 201, "the expression has 201 characters; use at most 200"),
+        "",
+        "1 +",
+        "1 2",
+        "(1 + 2",
+        "1 ** 2",
+        "__import__('os')",
+        "2 ^ 3",
+        "-1",
+        "٣ + 1",
+        "1 / (2 - 2)",
+        "9" * 201,
+        "()",
+        "8 (2)",
+        "(" * 51 + "1" + ")" * 51,
     ],
 )
-def test_what_is_no_expression_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ExpressionError) as raised:
-        evaluate(text)
-    assert str(raised.value) == message
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    assert evaluate(text) is None
 
 
 @given(text=st.text(max_size=60) | st.text(alphabet="0123456789+-*/() ", max_size=199))

@@ -8,13 +8,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.alfworld.expert import find_shortest_plan
 from groupwise.envs.alfworld.game import HELP, Game, GameAction, GameState, read_game
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import check_distinct, check_env, check_split, take_in_turn
+from groupwise.envs.kit.panel import DISTINCT, check_env, check_split, take_in_turn
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
@@ -77,7 +77,7 @@ class Alfworld(Part, slot="env"):
 
     path: PathText = ""
     """Folder of the games, the one with train, valid_seen and valid_unseen or its parent; empty = ALFWORLD_DATA."""
-    task_types: Annotated[tuple[TaskType, ...], Field(min_length=1)] = get_args(TaskType)
+    task_types: Annotated[tuple[TaskType, ...], Field(min_length=1), DISTINCT] = get_args(TaskType)
     """The types of task that are played."""
     max_steps: Annotated[int, Field(ge=1)] = 50
     """Steps before an attempt is truncated; walkthroughs have 3 to 10."""
@@ -87,11 +87,6 @@ class Alfworld(Part, slot="env"):
     """What makes two steps comparable."""
     goal_in_text: bool = False
     """Whether the first text is the game's whole introduction, with the task; for prompts that do not say the goal."""
-
-    @field_validator("task_types")
-    @classmethod
-    def _check_distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return check_distinct(names)
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)

@@ -47,11 +47,8 @@ class GameAction:
     """What a possible command means: a verb, and what it is done to."""
 
     verb: str
-    """What to do."""
     thing: int = NOWHERE
-    """The thing it is done to."""
     place: int = NOWHERE
-    """The receptacle it is done with or to."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -317,23 +314,17 @@ class Game:
     """A home and a task. Things and receptacles are numbers in the order of the file's names, which lists follow."""
 
     task: str
-    """The task in words."""
     goal: WinCondition
-    """When it is done."""
     walkthrough: tuple[str, ...]
     """Commands that solve it."""
     places: tuple[str, ...]
     """Name of each receptacle, such as "drawer 2"."""
     place_kinds: tuple[str, ...]
-    """Kind of each receptacle."""
     spot_of: tuple[str, ...]
-    """Where each receptacle stands."""
     places_at: Mapping[str, tuple[int, ...]]
     """The receptacles at each spot; several may share one."""
     things: tuple[str, ...]
-    """Name of each thing."""
     thing_kinds: tuple[str, ...]
-    """Kind of each thing."""
     openable: frozenset[int]
     """Receptacles with a door."""
     able: Mapping[str, frozenset[int]]
@@ -343,7 +334,6 @@ class Game:
     can_contain: frozenset[tuple[str, str]]
     """Kinds of receptacle, with the kinds of thing that may be put there."""
     start: str
-    """The spot where the agent starts."""
     lies_in: frozenset[tuple[int, int]]
     """Things and the receptacles they lie in at the start; some lie in two."""
     lies_at: frozenset[tuple[int, str]]

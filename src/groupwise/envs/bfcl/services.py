@@ -104,9 +104,7 @@ class AnsweredTurn:
     """What the answers of a turn lead to."""
 
     calls: tuple[Call, ...]
-    """The calls."""
     results: tuple[str, ...]
-    """What they tell."""
     instances: Mapping[str, Any]
     """The services after them; for reading alone."""
     digests: tuple[str, ...]
@@ -248,11 +246,8 @@ class Call:
     """
 
     name: str
-    """Name of the function."""
     values: tuple[Any, ...] = ()
-    """Arguments by place."""
     named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments by name."""
 
 
 def read_calls(text: str) -> tuple[Call, ...] | None:
@@ -363,7 +358,6 @@ class Conversation:
     """
 
     id: str
-    """Its name in the package."""
     number: int
     """Its number: tasks of the same number tell one story in each category."""
     requests: tuple[str, ...]
@@ -371,11 +365,9 @@ class Conversation:
     answers: tuple[tuple[str, ...], ...]
     """The calls that do it, turn by turn; none where it cannot be done yet."""
     classes: tuple[str, ...]
-    """The services it takes."""
     scenario: Mapping[str, Any]
     """What each service begins with."""
     is_long: bool
-    """Whether the services answer at great length."""
     functions: tuple[Mapping[str, Any], ...]
     """Documents of the functions that there are from the beginning."""
     late: Mapping[int, tuple[Mapping[str, Any], ...]]

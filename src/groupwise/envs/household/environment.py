@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
@@ -21,7 +21,7 @@ from groupwise.envs.household.home import (
     HomeState,
     build_household_panels,
 )
-from groupwise.envs.kit.panel import check_distinct, check_env, choose_split
+from groupwise.envs.kit.panel import DISTINCT, check_env, choose_split
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
@@ -56,9 +56,9 @@ class Household(Part, slot="env", self_contained=True):
     is not in it: the agent cannot see it, and telling steps apart by what came before is what history levels are for.
     """
 
-    families: Annotated[tuple[FamilyName, ...], Field(min_length=1)] = get_args(FamilyName)
+    families: Annotated[tuple[FamilyName, ...], Field(min_length=1), DISTINCT] = get_args(FamilyName)
     """The task families that are played."""
-    rooms: Annotated[tuple[RoomName, ...], Field(min_length=1)] = get_args(RoomName)
+    rooms: Annotated[tuple[RoomName, ...], Field(min_length=1), DISTINCT] = get_args(RoomName)
     """The rooms that homes are drawn from; fewer rooms, fewer words to learn."""
     num_receptacles: Annotated[int, Field(ge=3, le=MAX_NUMBER)] = 6
     """Receptacles in a home."""
@@ -72,11 +72,6 @@ class Household(Part, slot="env", self_contained=True):
     """Whether observations say what the agent carries."""
     goal_in_text: bool = False
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
-
-    @field_validator("families", "rooms")
-    @classmethod
-    def _check_distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return check_distinct(names)
 
     @model_validator(mode="after")
     def _each_family_has_a_room(self) -> Household:

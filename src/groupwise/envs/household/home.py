@@ -196,65 +196,34 @@ def _join_names(names: list[str] | tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoomKind:
-    """A kind of room: which receptacles stand in it, at most how many of each, and which things lie about."""
+    """A kind of room: which receptacles may stand in it, each as often as it may, and which things lie about."""
 
-    receptacles: Mapping[str, int]
+    receptacles: tuple[str, ...]
     things: tuple[str, ...]
 
 
+_ROOMS = {
+    "kitchen": (
+        "cabinet cabinet cabinet cabinet countertop countertop diningtable drawer drawer drawer fridge "
+        "garbagecan microwave shelf shelf sinkbasin stoveburner stoveburner",
+        "apple bread cup egg knife mug pan plate potato tomato",
+    ),
+    "bathroom": (
+        "bathtub cabinet cabinet cabinet cabinet countertop countertop garbagecan shelf shelf sinkbasin toilet",
+        "candle cloth cup soapbar spraybottle toiletpaper",
+    ),
+    "bedroom": (
+        "bed desk desk drawer drawer drawer drawer dresser garbagecan shelf shelf sidetable sidetable",
+        "alarmclock book cd cellphone laptop mug pencil pillow",
+    ),
+    "livingroom": (
+        "armchair armchair coffeetable desk diningtable drawer drawer drawer shelf shelf sidetable sidetable sofa",
+        "book creditcard newspaper pillow remotecontrol statue vase",
+    ),
+}
 ROOMS = {
-    "kitchen": RoomKind(
-        receptacles={
-            "cabinet": 4,
-            "countertop": 2,
-            "diningtable": 1,
-            "drawer": 3,
-            "fridge": 1,
-            "garbagecan": 1,
-            "microwave": 1,
-            "shelf": 2,
-            "sinkbasin": 1,
-            "stoveburner": 2,
-        },
-        things=("apple", "bread", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "tomato"),
-    ),
-    "bathroom": RoomKind(
-        receptacles={
-            "bathtub": 1,
-            "cabinet": 4,
-            "countertop": 2,
-            "garbagecan": 1,
-            "shelf": 2,
-            "sinkbasin": 1,
-            "toilet": 1,
-        },
-        things=("candle", "cloth", "cup", "soapbar", "spraybottle", "toiletpaper"),
-    ),
-    "bedroom": RoomKind(
-        receptacles={
-            "bed": 1,
-            "desk": 2,
-            "drawer": 4,
-            "dresser": 1,
-            "garbagecan": 1,
-            "shelf": 2,
-            "sidetable": 2,
-        },
-        things=("alarmclock", "book", "cd", "cellphone", "laptop", "mug", "pencil", "pillow"),
-    ),
-    "livingroom": RoomKind(
-        receptacles={
-            "armchair": 2,
-            "coffeetable": 1,
-            "desk": 1,
-            "diningtable": 1,
-            "drawer": 3,
-            "shelf": 2,
-            "sidetable": 2,
-            "sofa": 1,
-        },
-        things=("book", "creditcard", "newspaper", "pillow", "remotecontrol", "statue", "vase"),
-    ),
+    name: RoomKind(receptacles=tuple(receptacles.split()), things=tuple(things.split()))
+    for name, (receptacles, things) in _ROOMS.items()
 }
 
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave"})
@@ -283,21 +252,14 @@ class Home:
     """
 
     family: str
-    """The task family."""
     thing: str
-    """The kind of thing the task is about."""
     target: str
     """The kind of receptacle it belongs in; "desklamp" where it is to be looked at."""
     places: tuple[str, ...]
-    """The receptacles, by name and number."""
     place_kinds: tuple[str, ...]
-    """The kind of each receptacle."""
     things: tuple[str, ...]
-    """The things, by name and number."""
     thing_kinds: tuple[str, ...]
-    """The kind of each thing."""
     start: tuple[int, ...]
-    """The place of each thing at the start."""
     lamp: int
     """The place where the desklamp stands, -1 = there is none."""
 
@@ -381,7 +343,11 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
     able = TREATABLE.get(rules.treatment)
     thing = draws.pick([kind for kind in room.things if able is None or kind in able])
     tool = draws.pick(LAMP_STANDS) if rules.is_seen_by_lamp else TREATMENTS.get(rules.treatment, "")
-    target = "desklamp" if rules.is_seen_by_lamp else draws.pick([kind for kind in room.receptacles if kind != tool])
+    target = (
+        "desklamp"
+        if rules.is_seen_by_lamp
+        else draws.pick([kind for kind in dict.fromkeys(room.receptacles) if kind != tool])
+    )
     needed = [kind for kind in (tool, target) if kind in room.receptacles]
     places = _number_names(_draw_receptacles(draws, room, needed, num_receptacles))
     others = [draws.pick(room.things) for _ in range(num_objects - rules.num_needed)]
@@ -400,7 +366,7 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
 
 def _draw_receptacles(draws: Draws, room: RoomKind, needed: Sequence[str], count: int) -> list[str]:
     """The kinds of a home's receptacles: what the task needs, then anything the room has left."""
-    left = [kind for kind, max_count in room.receptacles.items() for _ in range(max_count)]
+    left = list(room.receptacles)
     for kind in needed:
         left.remove(kind)
     elsewhere = [kind for kind in left if kind not in needed]

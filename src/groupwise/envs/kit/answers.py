@@ -28,11 +28,9 @@ class Question:
     """What an attempt at a question needs to know."""
 
     text: str
-    """The question, as it is shown."""
     stored: str | None
     """The answer that came with it; None where there is none."""
     form: Form
-    """Where a response says its answer."""
     judge: Callable[[str], Verdict] | None
     """The verifier; None = whoever asks pays by rewards of their own, and any response is an answer."""
     solved_at: float = 1.0

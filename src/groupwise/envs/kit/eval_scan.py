@@ -6,7 +6,6 @@ Such packages are played in the environment's own process. One that evaluates te
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -40,40 +39,32 @@ def refuse_eval(env: str, name: str, place: Path) -> None:
 @cache
 def find_eval_calls(place: Path) -> tuple[str, ...]:
     """What may evaluate in a Python file, or in those of a folder and the folders below, as "file:line: name"."""
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    return tuple(mention for file in files for mention in _find_eval_calls_in_file(file))
-
-
-def _find_eval_calls_in_file(file: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, RecursionError):
-        yield f"{file.name}:1: code that cannot be read"
-        return
-    for node in ast.walk(tree):
-        name = _name_evaluator(node)
-        if name:
-            yield f"{file.name}:{getattr(node, 'lineno', 1)}: {name}"
+    mentions = []
+    for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        try:
+            nodes = list(ast.walk(ast.parse(file.read_bytes())))
+        except (SyntaxError, ValueError, RecursionError):
+            mentions.append(f"{file.name}:1: code that cannot be read")
+            continue
+        named = ((getattr(node, "lineno", 1), _name_evaluator(node)) for node in nodes)
+        mentions += [f"{file.name}:{line}: {name}" for line, name in named if name]
+    return tuple(mentions)
 
 
 def _name_evaluator(node: ast.AST) -> str:
     """The evaluator that a piece of code mentions, calls or imports; empty = none."""
-    if isinstance(node, ast.Name):
-        return node.id if node.id in EVALUATORS else ""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in PROGRAM_STARTERS:
-        return node.value.id
-    if isinstance(node, ast.Call):
-        return _name_called(node.func)
-    if isinstance(node, ast.ImportFrom):
-        is_starter = (node.module or "").partition(".")[0] in PROGRAM_STARTERS
-        return str(node.module) if is_starter else next((n.name for n in node.names if n.name in CALLED_EVALUATORS), "")
-    if isinstance(node, ast.Import):
-        return next((n.name for n in node.names if n.asname and n.name.partition(".")[0] in PROGRAM_STARTERS), "")
+    match node:
+        case ast.Name(id=name) if name in EVALUATORS:
+            return name
+        case ast.Attribute(value=ast.Name(id=module)) if module in PROGRAM_STARTERS:
+            return module
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module))) if module in PATTERN_MODULES:
+            return ""
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in CALLED_EVALUATORS:
+            return name
+        case ast.ImportFrom(module=module, names=names):
+            is_starter = (module or "").partition(".")[0] in PROGRAM_STARTERS
+            return str(module) if is_starter else next((n.name for n in names if n.name in CALLED_EVALUATORS), "")
+        case ast.Import(names=names):
+            return next((n.name for n in names if n.asname and n.name.partition(".")[0] in PROGRAM_STARTERS), "")
     return ""
-
-
-def _name_called(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        of_pattern = isinstance(function.value, ast.Name) and function.value.id in PATTERN_MODULES
-        return "" if of_pattern or function.attr not in CALLED_EVALUATORS else function.attr
-    return function.id if isinstance(function, ast.Name) and function.id in CALLED_EVALUATORS else ""

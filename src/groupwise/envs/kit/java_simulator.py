@@ -12,6 +12,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -95,18 +96,15 @@ def _read_constants(content: bytes) -> Iterator[bytes]:
 class Simulator:
     """A simulator, with the actions so far; if its virtual machine dies, it comes back by repeating them."""
 
-    def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
-        self._make, self._step = make, step
-        self._actions: list[str] = []
-        self.java = self._begin()
-        """The simulator itself."""
+    java: Any
+    """The simulator itself."""
 
-    def _begin(self) -> Any:
-        lost = import_module("py4j.protocol").Py4JNetworkError
+    def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
+        self._make, self._step, self._actions = make, step, list[str]()
         try:
-            return self._make()
-        except (lost, OSError):  # the virtual machine was lost meanwhile; the next is a new one
-            return self._make()
+            self.renew()
+        except _name_losses():  # the virtual machine was lost meanwhile; the next is a new one
+            self.renew()
 
     def act(self, action: str) -> None:
         """Send an action."""
@@ -115,16 +113,18 @@ class Simulator:
 
     def ask(self, question: Callable[[Any], Answer]) -> Answer:
         """Ask the simulator; if its virtual machine is gone, ask once more in a new one."""
-        lost = import_module("py4j.protocol").Py4JNetworkError
         try:
             return question(self.java)
-        except (lost, OSError):
+        except _name_losses():
             self.renew()
             return question(self.java)
 
     def renew(self) -> None:
         """Go on in a fresh simulator, in the same state."""
-        self.java = self._replay()
+        java = self._make()
+        for action in self._actions:
+            self._step(java, action)
+        self.java = java
 
     def next_action_of(self, plan: Sequence[str]) -> str | None:
         """The action with which a plan goes on; None where it is at its end, or the actions so far are others."""
@@ -133,16 +133,15 @@ class Simulator:
 
     def fork(self) -> Simulator:
         """Another simulator in the same state."""
-        twin = Simulator.__new__(Simulator)
-        twin._make, twin._step, twin._actions = self._make, self._step, self._actions.copy()
-        twin.java = twin._replay()
+        twin = copy(self)
+        twin._actions = self._actions.copy()
+        twin.renew()
         return twin
 
-    def _replay(self) -> Any:
-        java = self._make()
-        for action in self._actions:
-            self._step(java, action)
-        return java
+
+def _name_losses() -> tuple[type[Exception], ...]:
+    """What is raised where a virtual machine is gone."""
+    return import_module("py4j.protocol").Py4JNetworkError, OSError
 
 
 def shut_down() -> None:

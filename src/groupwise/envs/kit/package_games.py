@@ -120,11 +120,8 @@ class GameReply:
     """What a game shows after an action, or at its beginning."""
 
     text: str
-    """What is shown."""
     key: str
-    """What makes two steps comparable."""
     reward: float = 0.0
-    """Reward of this action alone."""
     accepted: bool = True
     """Whether the game accepted the action."""
     success: bool | None = None

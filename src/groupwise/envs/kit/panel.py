@@ -13,6 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from pydantic import AfterValidator
+
 from groupwise.data.records import Task
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.part_queries import ask_panel
@@ -181,11 +183,14 @@ def take_in_turn(lists: Sequence[Sequence[Item]]) -> tuple[Item, ...]:
     return tuple(entries[place] for place in range(longest) for entries in lists if place < len(entries))
 
 
-def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names whose panels are taken in turn; raise if one is listed twice."""
+def _refuse_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"a name is listed twice in {', '.join(names)}; list each once")
     return names
+
+
+DISTINCT = AfterValidator(_refuse_repeats)
+"""Marks a field of names whose panels are taken in turn: none is listed twice."""
 
 
 def check_env(task: Task, env: str) -> None:

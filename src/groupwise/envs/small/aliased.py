@@ -38,11 +38,9 @@ class Corridor(NamedTuple):
     wiring: tuple[tuple[int, ...], ...]
     """For each switch, which of its lamp's two colours each action lights."""
     passages: int
-    """Rooms between the switches and the doors."""
     doors: tuple[str | int, ...]
     """What each door asks for: a colour, or the place of a lamp whose colour it wants."""
     noise: float
-    """Probability that an action comes to nothing."""
     seed: int
     """Decides which actions come to nothing."""
 

@@ -36,29 +36,21 @@ class Product:
     asin: str
     """Its name in the shop, ten letters and digits."""
     title: str
-    """What it is called."""
     query: str
     """The search under which the publisher found it: its kind."""
     category: str
-    """The department of the shop."""
     product_category: str
     """Its place in the shop, from the department down, with a single right-pointing quotation mark between."""
     price: float
-    """What it costs."""
     price_tag: str
     """The price as pages show it; a range where it depends on the options."""
     attributes: tuple[str, ...]
     """What it is, in two words each; a page does not list them."""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What can be chosen, by name: colour, size."""
     description: str = ""
-    """The text of its description page."""
     features: tuple[str, ...] = ()
-    """The lines of its features page."""
     rating: str = "N.A."
-    """Its average rating."""
     reviews: tuple[str, ...] = ()
-    """The lines of its reviews page."""
 
     @property
     def search_text(self) -> str:
@@ -80,7 +72,6 @@ class Goal:
     options: Mapping[str, str]
     """What must be chosen, by the option's name."""
     price_upper: float
-    """What it may cost."""
     is_paired: bool = True
     """Whether the published score sees its options as pairs of name and value: so in goals made from products, but not
     in those that people wrote."""
@@ -171,7 +162,9 @@ def read_products(folder: Path, size: str) -> list[Product]:
         reviews = {review.get("asin"): review for review in _read_file(folder, REVIEWS, list)}
     products: dict[str, Product] = {}
     for number, item in enumerate(items):
-        asin = str(_read_field(folder / FILES[size][0], number, item, "asin"))
+        if not isinstance(item, Mapping) or "asin" not in item:
+            raise FileError(f"{folder / FILES[size][0]}: product {number} has no 'asin'; download the file again")
+        asin = str(item["asin"])
         if asin == "nan" or len(asin) > 10 or asin in products:
             continue  # as the published loader does
         attributes = described.get(asin, {}).get("attributes") or ()
@@ -314,9 +307,3 @@ def _read_file(folder: Path, name: str, kind: type) -> Any:
         wanted = "a list" if kind is list else "an object"
         raise FileError(f"{path}: found a {type(content).__name__}, not {wanted}; download the file again")
     return content
-
-
-def _read_field(path: Path, number: int, item: Any, name: str) -> Any:
-    if not isinstance(item, Mapping) or name not in item:
-        raise FileError(f"{path}: product {number} has no {name!r}; download the file again")
-    return item[name]

@@ -222,7 +222,6 @@ class Page:
     query: str | None = None
     """What was searched for; None = the search page."""
     number: int = 1
-    """Which page of the results, from 1."""
     asin: str = ""
     """The product that is looked at; empty = the results."""
     sub_page: str = ""
@@ -230,7 +229,6 @@ class Page:
     chosen: tuple[tuple[str, str], ...] = ()
     """The options that were chosen, by name, in the order of their names."""
     is_bought: bool = False
-    """Whether the product was bought."""
 
     def choose(self, name: str, value: str) -> Page:
         """The same page with an option chosen."""

@@ -55,7 +55,6 @@ class PurchaseScore:
     options: int
     """Options that were chosen rightly, of those asked for."""
     price: bool
-    """Whether it costs no more than was said."""
     asked: int
     """Attributes and options asked for, and one for the price."""
 
