@@ -93,7 +93,9 @@ def to_flags(name: str, column: Column) -> BoolArray:
     """A column of truth values; 0 and 1 are taken as such, anything else is an error that names the row."""
     values = _flat(name, column)
     if values.dtype.kind != "b":
-        row = next((i for i, value in enumerate(column) if not _is_truth_value(value)), None)
+        takes = (bool, int, float, np.generic)
+        wrong = (i for i, value in enumerate(column) if not (isinstance(value, takes) and value in (0, 1)))
+        row = next(wrong, None)
         if row is not None:
             raise _at(row, f"column {name!r}, row {row}: {quote_value(column[row])} is neither true nor false")
     return values.astype(np.bool_)
@@ -192,10 +194,6 @@ def _is_number(value: object) -> bool:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) <= LARGEST_INTEGER
-
-
-def _is_truth_value(value: object) -> bool:
-    return isinstance(value, bool | int | float | np.generic) and value in (0, 1)
 
 
 def _is_hashable(value: object) -> bool:

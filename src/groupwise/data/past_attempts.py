@@ -109,13 +109,7 @@ def number_at(remembered: Remembered, index: int) -> float:
 
 
 def spread_remembered(by_task: Sequence[Remembered], task: IntArray, index: IntArray) -> FloatArray:
-    """Hand each step what is remembered for it.
-
-    Args:
-        by_task: of each task (M).
-        task: number of each step's task (S).
-        index: index of each step within its attempt (S).
-    """
+    """Hand each step what is remembered of its task (M), by the step's task and its index in its attempt (S)."""
     if not any(isinstance(remembered, list) for remembered in by_task):
         return np.array(by_task, dtype=np.float64)[task]
     pairs = zip(task.tolist(), index.tolist(), strict=True)

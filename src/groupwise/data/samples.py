@@ -210,16 +210,7 @@ class Totals:
         max_tokens: int,
         pairs: Sequence[Pair] = (),
     ) -> Totals:
-        """Count an update from one entry a sample (N).
-
-        Args:
-            tokens: tokens of the sample that train.
-            trajectory: number of its trajectory in the update, from 0.
-            step: index of its step within the trajectory.
-            group: number of its group.
-            max_tokens: the most tokens a sample may have.
-            pairs: pairs of trajectories, or of their steps; those of which a member does not train are left out.
-        """
+        """Count an update from one entry a sample (N); of pairs, those of which both members train."""
         columns = {"tokens": tokens, "trajectory": trajectory, "step": step, "group": group}
         # An empty list has no type of its own; numpy would make it one of floats.
         columns = {
@@ -309,13 +300,7 @@ PolicyRole = Literal["current", "reference"]
 
 
 def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[Pair] = ()) -> Totals:
-    """Count the samples of an update once, before any split into micro-batches.
-
-    Args:
-        samples: Every sample of the update; those that train on no token are not counted.
-        max_tokens: The most tokens a response may have, by which some losses divide.
-        pairs: Pairs of trajectories; those of which a member does not train are not counted.
-    """
+    """Check and count the samples of an update once, before any split into micro-batches."""
     check_samples(samples)
     return Totals.count(
         tokens=[

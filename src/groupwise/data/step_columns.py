@@ -71,7 +71,7 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
     for field in _FROM_ROWS:
         values = [row.get(field.name) for row in rows]
         if field.kind is STATE:
-            values = list(map(_to_comparable, values))
+            values = [to_canonical_json(state) if isinstance(state, list | dict) else state for state in values]
         _add_column(columns, field, values)
     verdicts = [tuple(map(row.get, ("well_formed", "accepted", "valid"))) for row in rows]
     _add_valid(columns, [both if None in pair else all(pair) for *pair, both in verdicts])
@@ -123,10 +123,6 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
             where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "attempt", "index"))
             raise RecordError(f"{where}: the fact {name!r} has a name that is taken; call it something else", row=row)
         columns |= {name: [known.get(name) for known in facts] for name in names}
-
-
-def _to_comparable(state: Any) -> Any:
-    return to_canonical_json(state) if isinstance(state, list | dict) else state
 
 
 def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:

@@ -13,7 +13,7 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState, View, enumerate_task, remember
-from groupwise.lab.tabular import ExactValues, SampledAttempts, TabularPolicy, sample_attempts, solve_exactly
+from groupwise.lab.tabular import SampledAttempts, TabularPolicy, sample_attempts, solve_exactly
 from groupwise.rollout.plans import Group
 
 
@@ -159,7 +159,9 @@ def record_listed(
         made = make_trajectories(listed, sampled, values.probability, attempts=attempts, key=key)
         groups.append([made[number : number + attempts] for number in range(0, len(made), attempts)])
         ends = np.cumsum(sampled.length.reshape(updates, attempts).sum(axis=1))[:-1]
-        codes = first + _number_points(sampled, values)
+        attempt, index = np.nonzero(sampled.is_step)
+        place = (index, sampled.state[attempt, index], sampled.action[attempt, index])
+        codes = first + np.ravel_multi_index(place, values.action_value.shape).astype(np.int64)
         truths.append(np.split(values.advantages_of(sampled), ends))
         points.append(np.split(codes, ends))
         situations.append(np.split(codes // len(listed.world.actions), ends))
@@ -232,9 +234,3 @@ def _has_ended(world: EnumeratedWorld, index: int, state: int, action: int, rewa
 def _join_updates(by_task: Sequence[Sequence[Number]], updates: int) -> Number:
     """Columns of each task's updates as one column, update by update."""
     return np.concatenate([of_task[number] for number in range(updates) for of_task in by_task])
-
-
-def _number_points(sampled: SampledAttempts, values: ExactValues) -> IntArray:
-    attempt, index = np.nonzero(sampled.is_step)
-    place = (index, sampled.state[attempt, index], sampled.action[attempt, index])
-    return np.ravel_multi_index(place, values.action_value.shape).astype(np.int64)

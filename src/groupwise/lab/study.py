@@ -15,7 +15,7 @@ from groupwise.data.records import Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.envs.environment import EnvironmentPart
-from groupwise.lab.enumerated import EnumeratedWorld, View
+from groupwise.lab.enumerated import EnumeratedWorld
 from groupwise.lab.measures import measure_credit
 from groupwise.lab.played_recording import PlayedCondition, record_played
 from groupwise.lab.recording import FIRST_PROMPT_ID, Key, ListedTask, Recording, Sight, list_task, record_listed
@@ -153,7 +153,10 @@ def make_skilled_policy(
     np.add.at(share, world.view, best / best.sum(axis=1, keepdims=True))
     rows = {}
     for view, logits in zip(world.views, skill * share / num, strict=True):
-        rough = logits + roughness * _draw_noise(view, len(world.actions), seed)
+        # The same numbers for the same view, whatever else there is.
+        past = [word for step in view.past for word in step]
+        generator = np.random.default_rng(seed_of(seed, "view", view.text, *past))
+        rough = logits + roughness * generator.standard_normal(len(world.actions))
         weights = np.exp(rough - rough.max())
         rows[view] = weights / weights.sum()
     return TabularPolicy(actions=world.actions, rows=rows, window=world.window)
@@ -169,12 +172,6 @@ def _find_best_actions(world: EnumeratedWorld) -> BoolArray:
         worth = (world.chance[at] * (world.reward[at] + PATIENCE_FACTOR * to_come)).sum(axis=-1)
         value = worth.max(axis=1)
     return np.asarray(worth >= value[:, None] - AS_GOOD)
-
-
-def _draw_noise(view: View, num: int, seed: int) -> FloatArray:
-    """The same numbers for the same view, whatever else there is."""
-    past = [word for step in view.past for word in step]
-    return np.random.default_rng(seed_of(seed, "view", view.text, *past)).standard_normal(num)
 
 
 # The credit that a recipe gives an update, by the same calls as in training: admitted, measured, shaped, credited.

@@ -102,12 +102,7 @@ class Algorithm(Part):
         return {name: estimator(seen) for name, estimator in (self.channels or {}).items()}
 
     def keep(self, table: StepTable, credit: Credit | None = None) -> BoolArray:
-        """Which rows may train, in the order of the rows handed in (N).
-
-        Args:
-            table: the steps.
-            credit: what `credit(table)` gave, for the filters that read it; None = it is computed where one does.
-        """
+        """Which rows may train, as handed in (N); `credit` is what `credit(table)` gave, or None to compute it here."""
         seen = self.estimator_table(table)
         kept = seen.trains
         if self.credit_filters:
@@ -117,12 +112,7 @@ class Algorithm(Part):
         return kept[table.step_of_row]
 
     def find_pairs(self, table: StepTable, keep: BoolArray) -> Sequence[Pair]:
-        """Which attempts the loss holds against each other, chosen among what trains; none without a pairing.
-
-        Args:
-            table: the steps.
-            keep: which rows train, after every filter (N).
-        """
+        """Which attempts the loss holds against each other, among the rows to keep (N); none without a pairing."""
         if self.pairing is None:
             return ()
         trains = np.empty(len(table), dtype=np.bool_)

@@ -8,7 +8,7 @@ protocol. A field that takes a part names the slot it fills, so a run file can n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -104,14 +104,17 @@ class Part(BaseModel):
         except ValidationError as error:
             problems = _list_problems(error)
             described = "; ".join(_describe_problem(problem, type(self)) for problem in problems)
-            raise ConfigError(f"{type(self).__name__}: {described}", key=_find_key(problems[0])) from None
+            within = problems[0].get("ctx", {}).get("error")
+            key = (*map(str, problems[0]["loc"]), *(within.key if isinstance(within, ConfigError) else ()))
+            raise ConfigError(f"{type(self).__name__}: {described}", key=key) from None
 
     def parts(self) -> Iterator[Part]:
         """This part and every part within it."""
         yield self
         for name in type(self).model_fields:
             value = getattr(self, name)
-            for inner in value if isinstance(value, tuple) else _list_entries(value):
+            entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
+            for inner in entries:
                 if isinstance(inner, Part):
                     yield from inner.parts()
 
@@ -231,11 +234,6 @@ def _name_value(value: object) -> str:
     return name_of(value) if isinstance(value, Part) else repr(value)
 
 
-def _list_entries(value: object) -> Iterable[object]:
-    """What a field holds: the entries of a table, or the value itself."""
-    return value.values() if isinstance(value, Mapping) else (value,)
-
-
 def _to_plain(value: object) -> Any:
     """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
     if isinstance(value, Part):
@@ -258,12 +256,6 @@ def _list_problems(error: ValidationError) -> list[ErrorDetails]:
     inner = {problem["loc"][:-1] for problem in problems}
     # A sequence is also too short where its entries are wrong: they say enough.
     return [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
-
-
-def _find_key(problem: ErrorDetails) -> tuple[str, ...]:
-    """The path of the setting that a problem is about."""
-    within = problem.get("ctx", {}).get("error")
-    return (*map(str, problem["loc"]), *(within.key if isinstance(within, ConfigError) else ()))
 
 
 def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:

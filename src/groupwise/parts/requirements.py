@@ -116,10 +116,6 @@ def _find_token_credit_fault(result: Any, arguments: Arguments) -> str | None:
     return None
 
 
-def _is_token_credit(result: Any, arguments: Arguments) -> bool:
-    return isinstance(result, TokenCredit) and _find_token_credit_fault(result, arguments) is None
-
-
 def _is_tensor(result: Any, shape: tuple[int, ...]) -> bool:
     return hasattr(result, "detach") and tuple(result.shape) == shape and bool(result.is_floating_point())
 
@@ -228,7 +224,9 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "__call__": Required(
             "(table, credit, tokens)",
             "a TokenCredit with one float, finite where the token trains, and one boolean for each token",
-            _is_token_credit,
+            lambda result, arguments: (
+                isinstance(result, TokenCredit) and _find_token_credit_fault(result, arguments) is None
+            ),
             _find_token_credit_fault,
         )
     },

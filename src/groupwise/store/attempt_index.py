@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.data.past_attempts import PastAttempt, RecalledAttempt, digest_states
-from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory, score_of
+from groupwise.data.records import Origin, StopReason, Task, Trajectory, score_of
 from groupwise.data.step_columns import read_step
 from groupwise.store.journal_file import JournalDatabase, pack_blob, report_damage, unpack_blob
 from groupwise.system.errors import FileError
@@ -67,6 +67,7 @@ class PastAttempts:
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
         with report_damage(self._database.path):
             rows = unpack_blob(blob)
+            versions = {version for row in rows for version, _ in _spans(row)}
             scores = {"return": float(outcome)} | ({} if success is None else {"success": float(success)})
             if rows and "accuracy" in rows[0]:
                 scores["accuracy"] = float(rows[0]["accuracy"])
@@ -74,10 +75,11 @@ class PastAttempts:
                 id=f"{past.number}/{past.task}/{past.attempt}",
                 task=Task(id=past.task),
                 attempt=past.attempt,
-                steps=_steps(rows),
+                # Which weights sampled each step matters where several sampled the attempt.
+                steps=tuple(read_step(row, _spans(row) if len(versions) > 1 else ()) for row in rows),
                 scores=scores,
                 stop=StopReason(stop),
-                versions=tuple(sorted({past.version, *_versions_of(rows)})),
+                versions=tuple(sorted({past.version, *versions})),
                 origin=Origin(origin),
             )
 
@@ -192,17 +194,6 @@ def _past(row: Sequence[Any]) -> PastAttempt:
         states=np.frombuffer(states, dtype=np.int64),
         rewards=np.frombuffer(rewards, dtype=np.float64),
     )
-
-
-def _steps(rows: Sequence[dict[str, Any]]) -> tuple[Step, ...]:
-    """The steps of an attempt; which weights sampled each, where several sampled the attempt."""
-    if len(_versions_of(rows)) < 2:
-        return tuple(read_step(row, ()) for row in rows)
-    return tuple(read_step(row, _spans(row)) for row in rows)
-
-
-def _versions_of(rows: Sequence[dict[str, Any]]) -> set[int]:
-    return {version for row in rows for version, _ in _spans(row)}
 
 
 def _spans(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:

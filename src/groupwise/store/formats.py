@@ -55,8 +55,12 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
         return RolloutsFile.open(path)
     name = recognise_format(first) if format == AUTO else format
     if name is None:
+        found = quote_json(first)
+        if isinstance(first, dict):
+            names = ", ".join(list(first)[:8])
+            found = f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
         raise FileError(
-            f"{path}, line 1: found {_describe_value(first)}, which is of no format that groupwise reads by itself; "
+            f"{path}, line 1: found {found}, which is of no format that groupwise reads by itself; "
             f"name the format ({', '.join(list_formats()[1:])}), say which columns are which "
             f"(`--map {EXAMPLE}`), or write the file with groupwise.store.write_rollouts"
         )
@@ -114,13 +118,6 @@ def _is_generation(first: Any) -> bool:
     return isinstance(first, dict) and "traj_uid" not in first and {"input", "output", "score"} <= first.keys()
 
 
-def _describe_value(first: Any) -> str:
-    if not isinstance(first, dict):
-        return quote_json(first)
-    names = ", ".join(list(first)[:8])
-    return f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
-
-
 FOREIGN = {"verl_agent": ("verl_agent", read_verl_agent_rows), "verifiers": ("verifiers", read_verifiers_rows)}
 """What the file of each foreign format is read as, and by what."""
 
@@ -133,12 +130,18 @@ def read_journal_rows(
     with Journal(path, read_only=True) as journal:
         updates = journal.update_numbers()
         for done, update in enumerate(updates, start=1):
-            remembered = _read_task_columns(journal, update)
+            remembered: dict[Any, dict[str, Remembered]] = {}  # of each task, by the name of the column
+            for state in journal.states_before(update):
+                for name, by_task in state.columns.items():
+                    for task, value in by_task.items():
+                        remembered.setdefault(task, {})[name] = value
             for trajectory in journal.trajectories(update):
                 if not trajectory["steps"]:
                     left_out["attempts without a step"] += 1
                 rows: list[RolloutRow] = trajectory["steps"]
-                if not isinstance(rows, list) or not all(map(_has_place, rows)):
+                if not isinstance(rows, list) or not all(
+                    isinstance(row, dict) and "task" in row and type(row.get("index")) is int for row in rows
+                ):
                     raise FileError(
                         f"{path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
                         "journal is damaged: take a copy of the run from elsewhere"
@@ -155,17 +158,3 @@ def read_journal_rows(
                     yield number, row
             if progress is not None:
                 progress(size * done // len(updates))
-
-
-def _has_place(row: object) -> bool:
-    return isinstance(row, dict) and "task" in row and type(row.get("index")) is int
-
-
-def _read_task_columns(journal: Journal, update: int) -> dict[Any, dict[str, Remembered]]:
-    """What parts remembered of each task when an update began, by the name of the column."""
-    by_name: dict[Any, dict[str, Remembered]] = {}
-    for state in journal.states_before(update):
-        for name, by_task in state.columns.items():
-            for task, value in by_task.items():
-                by_name.setdefault(task, {})[name] = value
-    return by_name

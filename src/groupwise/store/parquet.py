@@ -23,8 +23,6 @@ from groupwise.system.text import quote_line
 
 _GROUP_BYTES = 16 << 20
 _GROUP_ROWS = 50_000
-_FREE = (Storage.FREE, Storage.FREE_OR_INTEGER)
-"""Types of keys whose values may be of several types."""
 
 
 def read_parquet_header(parquet: ParquetFile) -> dict[str, Any]:
@@ -55,21 +53,17 @@ def read_parquet_rows(
             if value is None:
                 if name in KEYS and KEYS[name].takes_null:
                     row[name] = None
-            elif name in coded:
-                row[name] = _decode_cell(name, value, parquet.path, number)
             else:
                 row[name] = value
+                if name in coded:
+                    try:
+                        row[name] = parse_json(value)
+                    except (ValueError, TypeError) as error:
+                        raise FileError(
+                            f"{parquet.path}, row {number}: column {name!r} is declared as JSON text in the header, "
+                            f"but is not ({error}); write the file again"
+                        ) from None
         yield number, row
-
-
-def _decode_cell(name: str, text: Any, path: Path, number: int) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, TypeError) as error:
-        raise FileError(
-            f"{path}, row {number}: column {name!r} is declared as JSON text in the header, but is not ({error}); "
-            "write the file again"
-        ) from None
 
 
 class Shape:
@@ -84,10 +78,14 @@ class Shape:
             self._kinds.setdefault(name, set()).add(type(value))
 
     def json_columns(self) -> tuple[str, ...]:
-        """Keys that need JSON text."""
-        return tuple(
-            name for name in KEYS if KEYS[name].storage in _FREE and name in self._kinds and not self._is_plain(name)
-        )
+        """Keys whose values may be of several types, and are: they need JSON text."""
+        coded = []
+        for name, kind in KEYS.items():
+            kinds = self._kinds.get(name, set()) - {type(None)}
+            is_plain = kinds <= {str} or (kind.storage is Storage.FREE_OR_INTEGER and kinds <= {int})
+            if kind.storage in (Storage.FREE, Storage.FREE_OR_INTEGER) and not is_plain:
+                coded.append(name)
+        return tuple(coded)
 
     def schema(self, pyarrow: Any, meta: Mapping[str, Any] | None) -> Any:
         """The Arrow schema, header included."""
@@ -98,10 +96,6 @@ class Shape:
             if name in self._kinds
         ]
         return pyarrow.schema(fields, metadata={FORMAT: make_header(meta, json_columns=coded)})
-
-    def _is_plain(self, name: str) -> bool:
-        kinds = self._kinds[name] - {type(None)}
-        return kinds <= {str} or (KEYS[name].storage is Storage.FREE_OR_INTEGER and kinds <= {int})
 
     def _type(self, pyarrow: Any, name: str) -> Any:
         storage = KEYS[name].storage
@@ -119,14 +113,7 @@ class Shape:
 def write_parquet(
     target: Path, rows: Iterable[tuple[int, RolloutRow]], shape: Shape, meta: Mapping[str, Any] | None
 ) -> None:
-    """Write rows whose shape is known, in row groups of bounded size.
-
-    Args:
-        target: the file to write.
-        rows: (bytes it takes as JSON, row) pairs.
-        shape: the shape of all of them.
-        meta: notes for the header.
-    """
+    """Write rows of a known shape, each with the bytes it takes as JSON, in row groups of bounded size."""
     pyarrow = import_pyarrow()
     schema = shape.schema(pyarrow, meta)
     coded = frozenset(shape.json_columns())
@@ -134,7 +121,10 @@ def write_parquet(
         pending: list[dict[str, Any]] = []
         pending_bytes = 0
         for size, row in rows:
-            pending.append({name: _encode_cell(value) if name in coded else value for name, value in row.items()})
+            for name in coded.intersection(row):
+                if row[name] is not None:
+                    row[name] = json.dumps(row[name], ensure_ascii=False, allow_nan=False)
+            pending.append(row)
             pending_bytes += size
             if pending_bytes >= _GROUP_BYTES or len(pending) >= _GROUP_ROWS:
                 writer.write_table(_make_table(pyarrow, pending, schema))
@@ -150,10 +140,6 @@ def _make_table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
         raise RecordError(
             f"the rows do not fit into Parquet columns ({error}); write JSON Lines (`.jsonl`) instead"
         ) from error
-
-
-def _encode_cell(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 # A Parquet file of whoever wrote it, read a few rows at a time: a column that would unfold without end is refused.
@@ -215,7 +201,17 @@ class ParquetFile:
     def read_batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
         """Read the columns of some rows at a time: their names and their values."""
         with self._report_damage():
-            self._check_entries(file.metadata)
+            metadata = file.metadata
+            for group in map(metadata.row_group, range(metadata.num_row_groups)):
+                for column in map(group.column, range(group.num_columns)):
+                    # Lists that no row of a rollouts file has are refused before they are unfolded.
+                    path: str = column.path_in_schema
+                    is_read = self.columns is None or any(f"{path}.".startswith(f"{name}.") for name in self.columns)
+                    if is_read and column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
+                        raise FileError(
+                            f"{self.path}: column {quote_key(path)} holds {column.num_values} entries in "
+                            f"{group.num_rows} rows; a row holds one step: write the file again"
+                        )
             batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=self.columns)
         while True:
             with self._report_damage():
@@ -224,20 +220,6 @@ class ParquetFile:
                     return
                 names, columns = list(batch.schema.names), [column.to_pylist() for column in batch.columns]
             yield names, columns
-
-    def _check_entries(self, metadata: Any) -> None:
-        """Refuse lists that no row of a rollouts file has, before they are unfolded."""
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for column in map(group.column, range(group.num_columns)):
-                if self._reads(column) and column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
-                    raise FileError(
-                        f"{self.path}: column {quote_key(column.path_in_schema)} holds {column.num_values} entries in "
-                        f"{group.num_rows} rows; a row holds one step: write the file again"
-                    )
-
-    def _reads(self, column: Any) -> bool:
-        path: str = column.path_in_schema
-        return self.columns is None or any(path == name or path.startswith(f"{name}.") for name in self.columns)
 
     @contextmanager
     def _report_damage(self) -> Iterator[None]:

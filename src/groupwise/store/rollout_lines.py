@@ -99,7 +99,11 @@ class JsonLines:
                 for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
                     number += 1
                     if len(line) > MAX_LINE_BYTES:
-                        raise self._make_length_error(number)
+                        raise FileError(
+                            f"{self.path}, line {number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB; a line "
+                            "holds a step or an episode: check the program that wrote it",
+                            row=number,
+                        )
                     done += len(line)
                     if progress is not None and done - reported >= _PROGRESS_BYTES:
                         reported = done
@@ -123,13 +127,6 @@ class JsonLines:
     def _unfold(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
         # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
         return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_compressed else nullcontext(file)
-
-    def _make_length_error(self, number: int) -> FileError:
-        return FileError(
-            f"{self.path}, line {number}: the line is longer than {MAX_LINE_BYTES >> 20} MiB; a line holds a step or "
-            "an episode: check the program that wrote it",
-            row=number,
-        )
 
     def _make_line_error(self, number: int, line: bytes, error: Exception) -> FileError:
         where = f"{self.path}, line {number}"

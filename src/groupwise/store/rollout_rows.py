@@ -49,12 +49,7 @@ _ACCEPTS_OUTSIDE = _ACCEPTS | {name: may_be_state for name, kind in KEYS.items()
 
 
 def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
-    """What is wrong with one row and what to do about it, or None where nothing is.
-
-    Args:
-        row: what was found.
-        looks_inside: whether also at what states hold; whoever writes them as text next finds the same.
-    """
+    """What is wrong with one row and what to do about it, or None; what states hold only where `looks_inside`."""
     accepted = _ACCEPTS if looks_inside else _ACCEPTS_OUTSIDE
     if type(row) is not dict:
         return f"found {quote_json(row)}, but a row is a JSON object with {_join_names(REQUIRED)}"

@@ -86,11 +86,7 @@ class RolloutsFile:
         return cls(file.path, meta, size, file.unit, file.is_compressed, read_rows)
 
     def rows(self, progress: Progress | None = None) -> Iterator[RolloutRow]:
-        """Stream the rows, each checked.
-
-        Args:
-            progress: called now and then with the bytes of the file that are done.
-        """
+        """Stream the rows, each checked; `progress` hears now and then how many bytes of the file are done."""
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
     def hold(self) -> RolloutsFile:
@@ -250,7 +246,8 @@ def reduce_row(number: int, columns: RolloutRow, *, keeps_tokens: bool = False) 
     if "observation" in columns:
         text = columns.pop("observation")
         if columns["index"] == 0:
-            columns[FIRST_OBSERVATION] = _digest(text)
+            content = text.encode("utf-8", "surrogatepass")
+            columns[FIRST_OBSERVATION] = hashlib.blake2b(content, digest_size=12).hexdigest()
     for name in _STATES:
         if type(columns.get(name)) in (list, dict):
             columns[name] = _write_state(name, columns[name])
@@ -268,10 +265,6 @@ def _write_state(name: str, value: Any) -> str:
     except (TypeError, ValueError, RecursionError):
         pass
     raise RecordError(describe_value_fault(name, value))
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 MAX_COLUMNS = 1000
@@ -323,13 +316,7 @@ _ScopeRows = tuple[Any, list[tuple[Any, ...]], int]
 def cut_into_whole_groups(
     rows: Iterable[ReducedRow], folder: Path, *, chunk_bytes: int
 ) -> Iterator[Iterator[ReducedRow]]:
-    """Rows of whole groups, about `chunk_bytes` at a time and at least one group.
-
-    Args:
-        rows: the rows, in any order.
-        folder: where temporary files go; removed by the caller.
-        chunk_bytes: about how many bytes of rows to yield together.
-    """
+    """Rows of whole groups, about `chunk_bytes` at a time and at least one group; temporary files go to a folder."""
     merged: list[_Run] = []
     runs: list[_Run] = []
     for pending in _cut_by_size(rows, min(_RUN_BYTES, chunk_bytes)):

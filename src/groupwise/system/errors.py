@@ -62,13 +62,10 @@ class TrainingError(GroupwiseError):
 def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
     """Finish an error message about an unknown name: the nearest valid name, then at most five valid ones.
 
+    `listed_by` is the command that lists all of them, if there is one.
+
     >>> nearest("dpth", ["depth", "alpha"])
     "did you mean 'depth'? Valid: alpha, depth"
-
-    Args:
-        name: the unknown name.
-        valid: the valid ones.
-        listed_by: the command that lists all of them, if there is one.
     """
     names = sorted(valid)
     near = find_near(name, names)

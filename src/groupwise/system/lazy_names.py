@@ -8,12 +8,7 @@ from typing import Any
 
 
 def import_when_asked(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`, which Python calls for names that the module does not have.
-
-    Args:
-        package: the module's own name.
-        places: where each name is defined, as `module:name`.
-    """
+    """A module's `__getattr__`, by where each name that it does not have is defined, as `module:name`."""
 
     def find_name(name: str) -> Any:
         if name not in places:

@@ -23,13 +23,7 @@ def read_free_memory() -> float | None:
 
 
 def check_fits(needed: Mapping[str, float], available: float, *, remedy: str) -> None:
-    """Refuse what needs more memory than there is.
-
-    Args:
-        needed: Bytes by part.
-        available: Bytes that can be had.
-        remedy: What to change, in words.
-    """
+    """Refuse what needs more bytes, by part, than are available; `remedy` says what to change."""
     if sum(needed.values()) <= available:
         return
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in needed.items() if size)

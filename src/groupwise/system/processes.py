@@ -47,13 +47,7 @@ class GuardedProcess:
             time.sleep(min(0.02, seconds))
 
     def start(self, arguments: Sequence[str], variables: Mapping[str, str], log: int) -> None:
-        """Start a command, which writes to a log.
-
-        Args:
-            arguments: of the command.
-            variables: what its environment has beside ours; of torchrun's only these.
-            log: an open file.
-        """
+        """Start a command, with variables beside ours (of torchrun's only these); it writes to a log, an open file."""
         self._owner = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__, *arguments],

@@ -92,13 +92,7 @@ def try_rule(
     *,
     passing: type[Exception] | tuple[()] = (),
 ) -> RuleResult:
-    """Put something to a rule; whatever it raises breaks the rule.
-
-    Args:
-        rule: the rule.
-        ask_subject: gives what is checked; what that raises counts as well.
-        passing: an error that is let through.
-    """
+    """Put something to a rule; whatever it raises breaks the rule, but for `passing`, an error that is let through."""
     try:
         return describe_result(rule, "kept", rule(ask_subject()))
     except passing:
