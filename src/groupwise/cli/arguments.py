@@ -59,7 +59,6 @@ def load_run_file(file: Path, set_: list[str] | None, unset: list[str] | None) -
 
 
 def print_note(line: str) -> None:
-    """Print a note on standard error."""
     print_line(f"note: {line}", to=errors())
 
 

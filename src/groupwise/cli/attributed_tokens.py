@@ -49,12 +49,10 @@ def choose_colours(console: Console, many: Colours, sixteen: Colours) -> Colours
 
 
 def choose_styles(console: Console) -> dict[str, str] | None:
-    """The colour of each origin that a console can show."""
     return choose_colours(console, STYLES, SIXTEEN_STYLES)
 
 
 def describe_colours(origins: Sequence[str], styles: dict[str, str] | None) -> Text:
-    """What the colours mean."""
     if styles is None:
         return Text("the origin of each piece of text stands before it")
     return Text("  ").join(Text(f" {origin} ", style=styles[origin]) for origin in styles if origin in origins)

@@ -148,7 +148,6 @@ def _check_options(
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
-    """The updates of a run, one a line."""
     lines, verdicts, console = read_update_lines(folder), list_verdicts(folder), output()
     alarms, changes = folder.journal.alarms(), folder.journal.changes()
     if as_json:
@@ -194,7 +193,6 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
 
 
 def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], *, as_json: bool) -> None:
-    """The groups of an update, one a line."""
     console, faults = output(), folder.journal.faults(number)
     if as_json:
         data = {"update": number, "groups": [_summarise_group(group) for group in groups], "faults": faults}
@@ -295,7 +293,6 @@ def _show_prompt(folder: RunFolder, number: int, task: str, attempt: int, step: 
 
 
 def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
-    """Two runs side by side."""
     with RunFolder(first) as first_run, RunFolder(second) as second_run:
         differences = compare_runs(first_run, second_run)
     if as_json:
@@ -336,7 +333,6 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
 
 
 def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
-    """A group as plain data, without its steps."""
     pairs = {} if group.pairs is None else {"pairs": [asdict(pair) for pair in group.pairs]}
     successes = [attempt.success for attempt in group.attempts if attempt.success is not None]
     steps = group.steps
@@ -446,7 +442,6 @@ MAX_PAIRS = 12
 
 
 def _describe_shades(reach: float, palette: Palette | None) -> Text:
-    """What the shades of tokens mean."""
     if palette is None:
         return Text(
             "credit of tokens: its number stands before the tokens that have it, · before those that do not train"

@@ -121,7 +121,6 @@ class PlainLines(EventLines):
             self._write(line)
 
     def close(self) -> None:
-        """Say what is to be said of the run as a whole."""
         self.show(*self.describe_penalties())
 
     def describe_present(self) -> str:
@@ -204,7 +203,6 @@ class LiveDisplay(EventLines):
 
 
 def format_update(update: Update) -> str:
-    """An update in a line."""
     numbers = "  ".join(
         f"{name.partition('/')[2]} {update.metrics[name]:.3f}" for name in SHOWN_METRICS if name in update.metrics
     )
@@ -228,7 +226,6 @@ def _describe_causes(causes: Counter[str]) -> list[str]:
 
 
 def stage_seconds_of(update: Update) -> dict[str, float]:
-    """Seconds of an update by stage."""
     return {
         name.removeprefix("seconds/"): value for name, value in update.metrics.items() if name.startswith("seconds/")
     }
@@ -331,7 +328,6 @@ def tell_progress(what: str, say: Callable[[str], None], *, clock: Clock = time.
 
 
 def describe_evaluation(evaluation: Evaluation) -> str:
-    """An evaluation in a line."""
     tries = "" if evaluation.attempts == evaluation.tasks else f" x {evaluation.attempts / evaluation.tasks:g} attempts"
     return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of split {evaluation.split}"
 

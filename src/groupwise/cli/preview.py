@@ -68,7 +68,6 @@ def preview(
 
 
 def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -> None:
-    """Print all of a preview."""
     styles = choose_styles(console)
     origins = [origin for attempt in preview.attempts for step in attempt.steps for origin in step.prompt.origins]
     console.print(describe_colours([*origins, RESPONSE], styles))

@@ -77,7 +77,6 @@ def output() -> Console:
 
 
 def errors() -> Console:
-    """The console for errors and progress."""
     return SafeConsole(stderr=True)
 
 
@@ -87,7 +86,6 @@ def print_line(text: str, *, markup: bool = False, to: Console | None = None) ->
 
 
 def print_error(message: str) -> None:
-    """Say in one line what is wrong."""
     print_line(f"[bold red]error[/]: {escape(message)}", markup=True, to=errors())
 
 
@@ -137,7 +135,6 @@ def file_progress(size: int, title: str) -> Iterator[Callable[[int], None]]:
 
 
 def format_share(part: int, whole: int) -> str:
-    """A share in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
@@ -210,7 +207,6 @@ class SafeLogRecord(logging.LogRecord):
             self.stack_info = escape_recorded(self.stack_info)
 
     def getMessage(self) -> str:  # noqa: N802 - the name that logging calls
-        """The line with its arguments."""
         return escape_recorded(super().getMessage())
 
 

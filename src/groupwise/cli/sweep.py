@@ -251,14 +251,7 @@ StartRun = Callable[[PlannedRun, int | None], RunProcess]
 def train_runs(
     runs: Sequence[PlannedRun], gpus: Sequence[int | None], report: SweepLines, start: StartRun
 ) -> list[FailedRun]:
-    """Train runs, one at each place at a time; those that failed.
-
-    Args:
-        runs: those that are not finished, in the order in which they begin.
-        gpus: a place for each run that may train at a time.
-        report: told what happens.
-        start: starts a process.
-    """
+    """Train runs that are not finished, in their order, one at each of the places at a time; those that failed."""
     waiting, free = list(runs), list(gpus)
     under_way: dict[int, tuple[PlannedRun, int | None, RunProcess]] = {}
     failed: list[FailedRun] = []

@@ -164,11 +164,7 @@ def derive_credit(
 ) -> DerivedCredit | UnderivableCredit:
     """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
 
-    Args:
-        trajectories: those of the update, as `Journal.trajectories` gives them.
-        algorithm: what gave the credit; None = not known.
-        recalled: what joined them, as `recalled_attempts` gives them.
-        states: what parts remembered when the update began, as `Journal.states_before` gives it.
+    `trajectories`, and `recalled` that joined them, are as the journal gives them. None = the algorithm is not known.
     """
     if algorithm is None:
         return UnderivableCredit(reason="the run's algorithm cannot be read here")
@@ -298,14 +294,7 @@ def explain_run_step(
 ) -> RunStepExplanation:
     """Explain one step's credit, and where asked that of one of its tokens.
 
-    Args:
-        folder: the run.
-        number: the update.
-        task: id of the step's task.
-        attempt: number of the attempt at it.
-        step: index of the step.
-        token: position of a token in the response.
-        other: explain what this algorithm would give the update; None = the run's own, which trained it.
+    `other` is an algorithm that did not train, and what it would give the update is explained instead.
     """
     algorithm = other or folder.read_algorithm()
     only = None if needs_all_tasks(algorithm) else task
@@ -434,14 +423,7 @@ class ShadedText:
 def shade_tokens(
     tokens: CreditedTokens, texts: Sequence[str] | None, *, first: int = 0, end: int | None = None
 ) -> list[ShadedText]:
-    """The tokens from one position of the response to another, in pieces of equal credit.
-
-    Args:
-        tokens: those of a response.
-        texts: the text of each, special ones too; None = not known, and ids are shown.
-        first: position of the first token that is shown.
-        end: position after the last one; None = the end of the response.
-    """
+    """The tokens from one position of the response to another, in pieces of equal credit; without texts, their ids."""
 
     def find_credit(place: int) -> tuple[bool, float | None]:
         sampled = place - tokens.num_forced

@@ -237,16 +237,12 @@ def _derive_statistics(
     if not isinstance(part, Relative):
         return *traced, f"baseline and scale of {_describe_part(part)}"
     values, own = _list_counted(table, part, trace, steps, step)
-    scale = _choose_scale(table, part, steps)
+    is_mixed = part.mixed_scale is not None and table.off_policy[steps].any()
+    scale = part.mixed_scale if is_mixed else part.scale  # of a group with off-policy members
     level, spread = derive_baseline(part.baseline, values, own), derive_scale(scale, values)
     unknown = [name_of(which) for which, number in ((part.baseline, level), (scale, spread)) if number is None]
     words = f"what {' and '.join(unknown)} says" if unknown else ""
     return traced[0] if level is None else level, traced[1] if spread is None else spread, words
-
-
-def _choose_scale(table: StepTable, part: Relative, steps: IntArray) -> object:
-    """What the group is divided by: one with off-policy members may have a scale of its own."""
-    return part.mixed_scale if part.mixed_scale is not None and table.off_policy[steps].any() else part.scale
 
 
 def _list_counted(

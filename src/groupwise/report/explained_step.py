@@ -93,17 +93,11 @@ def explain_whole_step(
     rows: Sequence[Mapping[str, Any]] = (),
     cut: Callable[[Sequence[int]], Sequence[str] | None] | None = None,
 ) -> ExplainedStep:
-    """Explain a step of a table, given the credit of all steps.
+    """Explain a step of a table, as the algorithm's estimator sees it, given the credit of all steps.
 
     Args:
-        algorithm: what gives the credit.
-        table: as the algorithm's estimator sees it.
-        credit: of all steps.
-        task: id of the step's task.
-        attempt: id of its attempt.
-        index: its index.
         token: position of a token of the response to explain too.
-        rows: where a token is asked for, what was recorded of the tokens of each row.
+        rows: for that, what was recorded of the tokens of each row.
         cut: cuts a response into the texts of its tokens; None = nothing can.
     """
     position = find_step(table, task=task, attempt=attempt, index=index)
@@ -356,13 +350,7 @@ class ExplainedPair:
 
 
 def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[ExplainedPair]:
-    """Every pair of a table, in the order of the pairing; none where the algorithm has no pairing.
-
-    Args:
-        algorithm: whose pairing is meant.
-        table: the steps.
-        credit: what the algorithm gives them, for filters that read it.
-    """
+    """Every pair of a table, in the order of the pairing; none where the algorithm has no pairing."""
     if algorithm.pairing is None:
         return []
     keep = algorithm.keep(table, credit)

@@ -180,7 +180,6 @@ class PlayedGroup:
 
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
-    """An attempt of a group by its number."""
     attempts = (*group.members, *group.set_aside)
     for attempt in attempts:
         if attempt.attempt == number:

@@ -48,7 +48,6 @@ def shorten_hash(whole: str) -> str:
 
 
 def format_points(change: float) -> str:
-    """A difference of two shares, in percentage points."""
     return f"{format_signed(100 * change, 1)}{THIN_SPACE}points"
 
 
@@ -61,7 +60,6 @@ def format_number(value: float | None, decimals: int) -> str:
 
 
 def format_signed(value: float | None, decimals: int = 3) -> str:
-    """A number with its sign."""
     if not _is_finite(value):
         return NO_NUMBER
     text = format_number(value, decimals)

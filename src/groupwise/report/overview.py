@@ -57,7 +57,6 @@ class GroupCounts:
 
 
 def read_update_lines(folder: RunFolder) -> list[UpdateLine]:
-    """The main numbers of every update."""
     metrics = folder.metrics
     is_success_known = has_success(folder)
     stages = [curve for name, curve in metrics.items() if name.startswith(STAGES)]
@@ -121,7 +120,6 @@ def describe_lag(folder: RunFolder) -> str:
 
 
 def has_success(folder: RunFolder) -> bool:
-    """Whether the environment says which attempts succeeded."""
     return not folder.attempts or any(attempt["success"] is not None for attempt in folder.attempts)
 
 

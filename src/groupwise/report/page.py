@@ -100,13 +100,7 @@ MAX_SETTING = 60
 
 
 def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
-    """The report of a run as HTML; the same folder gives the same bytes.
-
-    Args:
-        folder: the run.
-        method: what its algorithm is called.
-        note: what there is to add to that.
-    """
+    """The report of a run as HTML; the same folder gives the same bytes. `note` is what `method` leaves to be said."""
     verdict = find_verdict(folder)
     last = read_groups(folder, folder.updates[-1]) if folder.updates else []
     first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
@@ -158,7 +152,6 @@ def read_styles(names: Sequence[str]) -> Html:
 
 
 def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
-    """What was trained, on what, with which model."""
     seed, lag = folder.setting("seed"), describe_lag(folder)
     planned, made = folder.setting("training.updates"), len(folder.updates)
     updates = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
@@ -177,14 +170,12 @@ def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
 
 
 def _show_verdict(verdict: RunVerdict) -> dict[str, Any]:
-    """The scores before and after, drawn, and in a sentence."""
     scores = [(name, getattr(verdict, name)) for name in ("before", "after") if getattr(verdict, name) is not None]
     plot = draw_intervals(scores, is_share=verdict.measure == "success")
     return {"scores": scores, "plot": plot, "sentence": write_verdict_sentence(verdict)}
 
 
 def write_verdict_sentence(verdict: RunVerdict) -> str:
-    """The verdict in a sentence."""
     before, after = verdict.before, verdict.after
     what = "Success" if verdict.measure == "success" else "Mean outcome"
     panel = f"{format_count(after.tasks, 'task')} of the {verdict.split} panel"
@@ -202,7 +193,6 @@ def write_verdict_sentence(verdict: RunVerdict) -> str:
 
 
 def _list_families(verdict: RunVerdict | None) -> dict[str, Any] | None:
-    """Success by family of tasks, before and after."""
     if verdict is None or not verdict.families:
         return None
     is_share, lead = verdict.measure == "success", "The same evaluation, by kind of task."
@@ -235,7 +225,6 @@ def _list_families(verdict: RunVerdict | None) -> dict[str, Any] | None:
 
 
 def _list_events(folder: RunFolder) -> list[tuple[int, str, str, str]]:
-    """Alarms and changed settings, by update."""
     alarms = [
         (alarm.number, "stopped by" if alarm.action == "stop" else "alarm", alarm.name, f"{alarm.sentence}.")
         for alarm in folder.journal.alarms()
@@ -324,7 +313,6 @@ def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, An
 
 
 def show_time(folder: RunFolder) -> dict[str, Any] | None:
-    """Where the time of all updates went."""
     stages = sum_stage_seconds(folder)
     whole = sum(stages.values())
     if not whole:
@@ -623,7 +611,6 @@ def _describe_attempt(attempt: PlayedAttempt) -> str:
 
 
 def find_channel_reaches(groups: Iterable[PlayedGroup]) -> dict[str, float]:
-    """The largest credit of each channel: what a full bar stands for."""
     reaches: dict[str, float] = {}
     for step in (step for group in groups for attempt in group.members for step in attempt.steps):
         for name, credit in step.channels.items():

@@ -219,7 +219,6 @@ class GoalLookup:
         self._tasks: dict[str, Task] | None = None
 
     def find(self, task_id: str) -> TaskGoal:
-        """What a task asks for."""
         goal = call_guarded(lambda: self._look_up(task_id))
         return TaskGoal(text="", tags=()) if isinstance(goal, Fault) else goal
 

@@ -63,7 +63,6 @@ class RecordedRun:
         self.close()
 
     def close(self) -> None:
-        """Close the journal."""
         self._folder.journal.close()
 
     @property

@@ -99,13 +99,7 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
 def find_recent_rescues(
     folder: RunFolder, last: Sequence[PlayedGroup], *, max_rescues: int
 ) -> list[tuple[int, Rescue]]:
-    """The groups of the newest updates that were rescued, with the update, newest first.
-
-    Args:
-        folder: the run.
-        last: the groups of its last update.
-        most: at most so many.
-    """
+    """The groups of the newest updates that were rescued, newest first; `last` are those of the last update."""
     rescues: list[tuple[int, Rescue]] = []
     for place, number in enumerate(folder.updates[: -MAX_UPDATES - 1 : -1]):
         groups = read_groups(folder, number) if place else last
@@ -117,7 +111,6 @@ def find_recent_rescues(
 
 
 def has_rescues(folder: RunFolder) -> bool:
-    """Whether anything was done for any group of a run."""
     return any(any(curve.values()) for name, curve in folder.metrics.items() if name.startswith(RESCUE_METRICS))
 
 
@@ -198,6 +191,5 @@ def _is_guided(attempt: PlayedAttempt) -> bool:
 
 
 def _is_even(attempts: Sequence[PlayedAttempt]) -> bool:
-    """Whether all attempts did equally well."""
     scores = {attempt.outcome if attempt.success is None else attempt.success for attempt in attempts}
     return len(scores) <= 1

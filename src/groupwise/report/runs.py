@@ -325,7 +325,7 @@ class ArmCurve:
 def find_axes(arms: Sequence[ArmRuns]) -> list[str]:
     """The axes that every run knows its place on; updates are always one."""
     runs = [run for arm in arms for run in arm.runs if run.updates]
-    known = [axis for axis in (STEPS, TOKENS, TIME) if all(_find_costs(run, axis) is not None for run in runs)]
+    known = [axis for axis in (STEPS, TOKENS, TIME) if all(_sum_costs(run, axis) is not None for run in runs)]
     return [UPDATES, *known] if runs else [UPDATES]
 
 
@@ -366,42 +366,28 @@ def _make_curve(
     window = choose_window(len(shared)) if is_noisy else 0
     curves = [[(number, of_run[number]) for number in shared] for _, of_run in runs]
     values = [dict(smooth_points(curve, window) if window else curve) for curve in curves]
-    costs = {axis: [_sum_costs(run, axis) for run, _ in runs] for axis in axes}
-    points = [
-        CurvePoint(
-            number=number,
-            places={
-                axis: float(np.mean([_read_cost(sums, number) for sums in of_axis])) for axis, of_axis in costs.items()
-            },
-            mean=estimate_mean(np.array([[of_run[number]] for of_run in values]), resamples=RESAMPLES),
-        )
-        for number, _ in pick_evenly([(number, 0.0) for number in shared], MAX_POINTS)
-    ]
+    costs = {axis: [_sum_costs(run, axis) or {} for run, _ in runs] for axis in axes}
+    points = []
+    for number, _ in pick_evenly([(number, 0.0) for number in shared], MAX_POINTS):
+        places = {}
+        for axis, of_axis in costs.items():  # before the first update nothing was spent
+            spent = [max((cost for known, cost in sums.items() if known <= number), default=0.0) for sums in of_axis]
+            places[axis] = float(np.mean(spent))
+        mean = estimate_mean(np.array([[of_run[number]] for of_run in values]), resamples=RESAMPLES)
+        points.append(CurvePoint(number=number, places=places, mean=mean))
     return [ArmCurve(arm=place, name=arm.name, num_runs=len(runs), window=window, points=tuple(points))]
 
 
-def _find_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
-    """What each update of a run cost; None where that is not known of all."""
+def _sum_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
+    """What a run had cost after each update; None where that is not known of all."""
     if axis == UPDATES:
-        return dict.fromkeys(run.updates, 1.0)
+        return {number: float(number) for number in run.updates}
     stages = [curve for name, curve in run.metrics.items() if name.startswith(STAGES)]
     curves = stages if axis == TIME else [run.metrics.get(SUMMED[axis], {})]
     if not all(any(number in curve for curve in curves) for number in run.updates):
         return None
-    return {number: sum(curve.get(number, 0.0) for curve in curves) for number in run.updates}
-
-
-def _sum_costs(run: RunRecord, axis: str) -> dict[int, float]:
-    """What a run had cost after each update."""
-    if axis == UPDATES:
-        return {number: float(number) for number in run.updates}
-    costs = _find_costs(run, axis) or {}
-    return dict(zip(costs, accumulate(costs.values()), strict=True))
-
-
-def _read_cost(sums: Mapping[int, float], number: int) -> float:
-    """What had been spent after an update; before the first, nothing."""
-    return max((spent for known, spent in sums.items() if known <= number), default=0.0)
+    costs = [sum(curve.get(number, 0.0) for curve in curves) for number in run.updates]
+    return dict(zip(run.updates, accumulate(costs), strict=True))
 
 
 # The arms behind folders of runs and of sweeps, as a page of several runs shows them.

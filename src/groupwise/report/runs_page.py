@@ -70,12 +70,7 @@ NUM_COLOURS = 8
 
 
 def render_runs_page(arms: Sequence[ArmRuns], *, name: str) -> str:
-    """Several runs as HTML; the same folders give the same bytes. An error where they played different tasks.
-
-    Args:
-        arms: the runs, those of an arm together.
-        name: what they are called together.
-    """
+    """Several runs as HTML; the same folders give the same bytes. An error where they played different tasks."""
     results = sum_up(arms)
     colours = {arm.name: name_colour(place) for place, arm in enumerate(arms)}
     is_share = results is not None and results.measure == "success"
@@ -228,7 +223,6 @@ class ArmChart:
     height: float = HEIGHT
 
     def format_estimate(self, mean: Estimate) -> str:
-        """A mean with its interval, where it has one."""
         if mean.low == mean.high:
             return format_score(mean.value, self.is_share)
         return format_interval(mean.value, (mean.low, mean.high), self.is_share)
@@ -267,7 +261,6 @@ def _draw_arms_card(chart: ArmChart, axes: Sequence[str], *, kind: str = "card")
 
 
 def _draw_arms(chart: ArmChart, axis: str) -> Html:
-    """The curves along one axis."""
     farthest = max((point.places[axis] for curve in chart.curves for point in curve.points), default=1.0)
     across, describe_place = make_cost_axis(axis, farthest, LEFT + 4, chart.width - 14)
     bounds = [bound for curve in chart.curves for point in curve.points for bound in (point.mean.low, point.mean.high)]
