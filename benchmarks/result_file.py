@@ -57,3 +57,12 @@ def write_json(result: dict[str, Any], path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def write_runs(content: dict[str, Any], records: Sequence[dict[str, Any]], path: Path | None) -> None:
+    """Write a result and its runs, a row a line, where that is asked for."""
+    if path is not None:
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
+        runs = ",\n  ".join(json.dumps(record) for record in records)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{\n" + ",\n".join([*lines, f' "runs": [\n  {runs}\n ]']) + "\n}\n", encoding="utf-8")

@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.line_learning.arms import ARMS, BASELINE, LOSS
 from benchmarks.line_learning.runs import RUN_FILE, Job, go_on, make_start, read_record
 from benchmarks.line_learning.summary import choose_rate, report, summarise
-from benchmarks.result_file import read_commit
+from benchmarks.result_file import read_commit, write_runs
 
 WRITE_EVERY = 10.0
 """Seconds between two writings of the result."""
@@ -163,11 +163,7 @@ def write_summary(options: argparse.Namespace, command: str) -> dict[str, Any]:
         "baseline": BASELINE,
         **summarise(records, list(ARMS)),
     }
-    if options.write:
-        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
-        runs = ",\n  ".join(json.dumps(record) for record in records)
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text("{\n" + ",\n".join([*lines, f' "runs": [\n  {runs}\n ]']) + "\n}\n", encoding="utf-8")
+    write_runs(content, records, options.write)
     return content
 
 

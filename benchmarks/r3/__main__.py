@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.runs import LIMITS, LONG_LIMIT, RUN_FILE, Job, calibrate, go_on, name_record, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
-from benchmarks.result_file import read_commit
+from benchmarks.result_file import read_commit, write_runs
 
 WRITE_EVERY = 10.0
 """Seconds between two writings of the result."""
@@ -100,11 +100,7 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
         "calibration": json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None,
         **summarise(records, options.arms, options.tokens),
     }
-    if options.write:
-        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
-        runs = ",\n  ".join(json.dumps(record) for record in records)
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text("{\n" + ",\n".join([*lines, f' "runs": [\n  {runs}\n ]']) + "\n}\n", encoding="utf-8")
+    write_runs(content, records, options.write)
     return content
 
 

@@ -21,7 +21,7 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools, cut_after_separators, play_on, take_answer, take_sampled
+from groupwise.rollout.measures import Tools, cut_after_separators, play_on, sort_by_step, take_answer, take_sampled
 
 
 @recipe
@@ -173,8 +173,7 @@ class ForcedAnswers(Part, slot="measure"):
                     "line_accuracy": [own if level is None else level, *(level for _, level in inner), own],
                 }
             )
-        remaining = iter(facts)
-        return [[[next(remaining)] for _ in group] for group in groups]
+        return sort_by_step(groups, facts)
 
     def _cut(self, trajectory: Trajectory, tools: Tools) -> list[int]:
         return cut_after_separators(

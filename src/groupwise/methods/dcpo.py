@@ -21,7 +21,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures import Tools, take_sampled
+from groupwise.rollout.measures import Tools, sort_by_step, take_sampled
 
 
 @recipe
@@ -137,21 +137,15 @@ class TemperedScore(Part, slot="measure"):
     """The lower temperature."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        steps = [step for group in groups for trajectory in group for step in trajectory.steps if take_sampled(step)]
-        pairs = [(step.prompt_ids + step.response_ids[: step.forced], take_sampled(step)) for step in steps]
+        steps = [step for group in groups for trajectory in group for step in trajectory.steps]
+        sampled = [step for step in steps if take_sampled(step)]
+        pairs = [(step.prompt_ids + step.response_ids[: step.forced], take_sampled(step)) for step in sampled]
         hot, cold = (
             iter(tools.score(pairs, temperature=factor * tools.temperature)) for factor in (self.hot, self.cold)
         )
-        return [
-            [
-                [
-                    {
-                        "logp_hot": list(next(hot)) if take_sampled(step) else [],
-                        "logp_cold": list(next(cold)) if take_sampled(step) else [],
-                    }
-                    for step in trajectory.steps
-                ]
-                for trajectory in group
-            ]
-            for group in groups
-        ]
+        facts = []
+        for step in steps:
+            is_scored = bool(take_sampled(step))
+            of_step = [list(next(scores)) if is_scored else [] for scores in (hot, cold)]
+            facts.append(dict(zip(("logp_hot", "logp_cold"), of_step, strict=True)))
+        return sort_by_step(groups, facts)

@@ -23,7 +23,14 @@ from groupwise.methods.method import recipe
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import LARGEST_SEED, Tools, cut_after_separators, take_answer, take_sampled
+from groupwise.rollout.measures import (
+    LARGEST_SEED,
+    Tools,
+    cut_after_separators,
+    sort_by_step,
+    take_answer,
+    take_sampled,
+)
 from groupwise.system.errors import RecordError
 
 
@@ -181,8 +188,7 @@ class AnswerPotential(Part, slot="measure"):
         for of_answer in ends:
             inner = [next(levels) for _ in of_answer[:-1]]
             facts.append({"potential_ends": of_answer, "potentials": [*inner, inner[-1] if inner else 0.0]})
-        remaining = iter(facts)
-        return [[[next(remaining)] for _ in group] for group in groups]
+        return sort_by_step(groups, facts)
 
     def _find_potentials(
         self, places: Sequence[tuple[Trajectory, tuple[int, ...]]], tools: Tools, draw: Draw

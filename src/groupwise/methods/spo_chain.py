@@ -20,7 +20,7 @@ from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, PositiveShare, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools, cut_after_uncertain, play_on, take_answer
+from groupwise.rollout.measures import Tools, cut_after_uncertain, play_on, sort_by_step, take_answer
 
 
 @recipe
@@ -151,8 +151,7 @@ class SegmentValues(Part, slot="measure"):
                     "segment_values": [math.fsum(one.scores["return"] for one in of) / len(of) for _, of in known],
                 }
             )
-        remaining = iter(facts)
-        return [[[next(remaining)] for _ in group] for group in groups]
+        return sort_by_step(groups, facts)
 
     def _cut(self, trajectory: Trajectory, step: Step) -> list[int]:
         check_recorded(trajectory, "logp_behaviour", "which segment_values reads")

@@ -24,7 +24,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures import Tools, read_response_states
+from groupwise.rollout.measures import Tools, read_response_states, sort_by_step
 
 
 @recipe
@@ -201,8 +201,7 @@ class EffectiveRank(Part, slot="measure"):
         for states in read_response_states(groups, tools):
             *growth, whole = rank_prefixes(states, range(self.stride + 1, len(states) + 1, self.stride))
             facts.append(dict(zip(RANKS, (whole, *measure_growth(growth)), strict=True)))
-        remaining = iter(facts)
-        return [[[next(remaining) for _ in trajectory.steps] for trajectory in group] for group in groups]
+        return sort_by_step(groups, facts)
 
 
 def compute_effective_rank(states: FloatArray) -> float:

@@ -6,7 +6,7 @@ What is asked is counted, and what comes of it is written down as facts of the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -28,6 +28,12 @@ NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", 
 """What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
 started from; `play` has attempts played to their end in the run's environments, `fork` has them go on from the middle
 of recorded ones, `expert` asks what their experts would have done."""
+
+
+def sort_by_step(groups: Sequence[Sequence[Trajectory]], facts: Iterable[dict[str, Any]]) -> list[Any]:
+    """The facts of all steps, one after the other, as a measure gives them: by group, attempt and step."""
+    remaining = iter(facts)
+    return [[[next(remaining) for _ in trajectory.steps] for trajectory in group] for group in groups]
 
 
 @dataclass(frozen=True, kw_only=True)
