@@ -10,11 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
-from groupwise.engines.vllm.in_process import VllmEngine, VllmOptions, open_vllm_engine
+from groupwise.engines.vllm.in_process import VllmEngine, open_vllm_engine
 from groupwise.system.errors import EngineFault
 from tests.vllm.environment import (
     CONTEXT,
@@ -30,7 +31,7 @@ from tests.vllm.environment import (
 
 def open_engine(model: Any) -> VllmEngine:
     """VLLM for a model."""
-    return open_vllm_engine(ModelSource(model=model, tokenizer=None, path=None), VllmOptions(context=CONTEXT))
+    return open_vllm_engine(ModelSource(model=model, tokenizer=None, path=None), context=CONTEXT)
 
 
 def find_gaps(engine: VllmEngine, model: Any, temperature: float) -> tuple[float, float]:
@@ -55,7 +56,8 @@ def ask_whole_weights() -> dict[str, Any]:
     prompt = make_prompts()[4]
     pair = (prompt[:64], prompt[64:69])
     engine.score([pair])  # which the cache now has
-    engine._updates.take(list_weights(second))  # without the reset that `load` makes
+    with patch.object(engine._llm, "reset_prefix_cache", lambda: True):
+        engine.load(list_weights(second), version=1)
     stale = find_gap(engine.score([pair])[0], score_with_transformers(second, *pair))
     engine.load(list_weights(second), version=1)
     fresh = find_gap(engine.score([pair])[0], score_with_transformers(second, *pair))

@@ -83,10 +83,6 @@ def open_engine(
         return TransformersEngine(model, batch_tokens=batch_tokens)
 
 
-OWN_LAYERS, COMPILED_PARTS, PLAIN = "layers of our own", "compiled parts", "the model's own parts"
-"""What may decode beside the kernel of attention."""
-
-
 @dataclass(frozen=True)
 class _Trials:
     """Engines that may be opened over a model."""
@@ -102,25 +98,22 @@ class _Trials:
             return {}
         candidates: dict[str, Callable[[], StaticCacheEngine]] = {}
         if has_own_layers(self.model) and self.compile_parts is not True:
-            candidates[OWN_LAYERS] = self._open_own_layers
+            candidates["layers of our own"] = lambda: self._open(OwnLayers(self.model))
         if self.compile_parts:
-            candidates[COMPILED_PARTS] = self._open_compiled
-        return {**candidates, PLAIN: self._open_plain}
+            candidates["compiled parts"] = self._open_compiled
+        return {**candidates, "the model's own parts": self._open}
 
-    def _open_plain(self, layers: OwnLayers | None = None) -> StaticCacheEngine:
+    def _open(self, layers: OwnLayers | None = None) -> StaticCacheEngine:
         engine = self.make_engine(use_kernel=True, layers=layers)
         check_kernel(engine, self.model.config.get_text_config().num_attention_heads)
         check_layers(engine)
         check_lanes(engine)
         return engine
 
-    def _open_own_layers(self) -> StaticCacheEngine:
-        return self._open_plain(OwnLayers(self.model))
-
     def _open_compiled(self) -> StaticCacheEngine:
         compile_small_parts(self.model)
         try:
-            return self._open_plain()
+            return self._open()
         except Exception:
             leave_uncompiled(self.model)
             raise

@@ -46,11 +46,7 @@ class RayCluster:
     """A cluster that this process has joined, or started."""
 
     def __init__(self, address: str = LOCAL) -> None:
-        """Join a cluster.
-
-        Args:
-            address: of its head, such as `10.0.0.1:6379`; `local` = start one on this machine.
-        """
+        """Join the cluster whose head is at an address such as `10.0.0.1:6379`; `local` = start one on this machine."""
         self._is_new = is_new = address == LOCAL
         self._ray = _import_ray(WHERE_IT_STARTS if is_new else {})
         settings = {"include_dashboard": False} if is_new else {}
@@ -87,11 +83,7 @@ class RayCluster:
     def reserve(self, count: int, *, cpus: float, gpus: int, timeout: float) -> Room:
         """Reserve room for several objects, all or none, on as few nodes as there must be.
 
-        Args:
-            count: how many objects.
-            cpus: of each.
-            gpus: of each.
-            timeout: seconds that others may take to make room; ConfigError where there is none by then.
+        Others may take `timeout` seconds to make room; ConfigError where there is none by then.
         """
         from ray.util.placement_group import placement_group
 
@@ -176,13 +168,7 @@ class Placed:
         self._ray, self._host, self.name = ray, host, name
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """Call a method of it; what it raises is raised here.
-
-        Args:
-            method: its name.
-            arguments: by place.
-            timeout: seconds; LostError afterwards, or where the process is gone.
-        """
+        """Call a method of it; what it raises is raised here. LostError in time, or where the process is gone."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(self._host.ask.remote(method, arguments), timeout=timeout)

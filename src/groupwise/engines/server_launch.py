@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -169,8 +170,8 @@ class HostedServer:
         """Start it, without waiting, to listen at its node's address `host`; `leave` ends this process."""
         self._start_timeout, self._leave = start_timeout, leave
         self._process: ServerProcess | None = None
-        self._fault: str | None = None
-        self._is_decided, self._is_stopped = threading.Event(), threading.Event()
+        self._url: Future[str] = Future()
+        self._is_stopped = threading.Event()
         start = partial(ServerProcess, partial(_listen_at, make_command, host), name=name, log=log, host=host)
         threading.Thread(target=self._watch, args=(start,), daemon=True, name=f"watch {name}").start()
 
@@ -180,10 +181,7 @@ class HostedServer:
 
     def wait(self) -> str:
         """Wait until it is healthy, or will not be; where it listens."""
-        self._is_decided.wait()
-        if self._fault is not None or self._process is None:
-            raise EngineFault(self._fault or "the server has not been started")
-        return self._process.url
+        return self._url.result()
 
     def stop(self) -> None:
         """End it for good."""
@@ -198,15 +196,15 @@ class HostedServer:
             if self._is_stopped.is_set():  # while it was started: whoever stopped it saw no process to end
                 self._process.stop()
             self._process.wait_until_healthy(timeout=self._start_timeout)
-            self._is_decided.set()
+            self._url.set_result(self._process.url)
             while self._process.is_running():  # waits a moment for its end
                 pass
         except Exception as error:  # whoever waits must hear of it, whatever it is
+            reason = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
             if self._is_stopped.is_set():
-                self._fault = "the server was stopped before it was healthy"
-            else:
-                self._fault = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
-            self._is_decided.set()
+                reason = "the server was stopped before it was healthy"
+            if not self._url.done():
+                self._url.set_exception(EngineFault(reason))
             self._is_stopped.wait(HEAR_SECONDS)
         if not self._is_stopped.is_set():
             self._leave(1)

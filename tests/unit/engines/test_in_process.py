@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -114,10 +115,10 @@ def test_long_responses_are_read_off_the_prompt_where_that_is_right(
 
 def test_a_cache_that_was_not_reset_is_a_fault(llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VllmEngine(llm, context=64)
-    monkeypatch.setattr(engine._updates, "take", lambda weights: None)
+    monkeypatch.setattr(engine, "_update", lambda update: None)
     llm.is_reset = False
     with pytest.raises(EngineFault, match="vLLM did not forget what old weights computed"):
-        engine.load({}, version=1)
+        engine.load_file(Path("weights"), version=1)
     assert engine.version == 0
 
 

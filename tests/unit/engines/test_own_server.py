@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.scripted import ScriptedEngine
+from groupwise.engines.server import app
 from groupwise.engines.server.app import MAX_BODY
 from groupwise.engines.transformers.engine import TransformersEngine
 from tests.unit.engines.own_server import call, move_weights, open_client, serve_model
@@ -165,6 +166,13 @@ def test_http_that_is_not_meant_for_it_is_refused() -> None:
         assert call(url, "POST", route, b"", headers={"Content-Length": str(MAX_BODY + 1)})[0] == 413
         assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nContent-Length: many\r\n\r\n") == 400
         assert raw(url, f"POST {route} HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == 411
+
+
+def test_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
+    head = "POST /resume HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    with serve_model() as url:
+        assert raw(url, head + "{") == 408
 
 
 def test_what_the_engine_raises_or_computes_wrongly_is_said() -> None:

@@ -190,7 +190,7 @@ def test_whatever_keeps_a_server_from_starting_is_told_to_who_waits_and_it_is_ma
         start_timeout=PATIENCE,
         leave=lambda status: left.set(),
     )
-    assert server._is_decided.wait(PATIENCE), "who waits for it would wait for ever"
+    assert server._url.exception(PATIENCE), "who waits for it would wait for ever"
     with pytest.raises(EngineFault, match=r"^OSError: no space left$"):
         server.wait()
     assert left.wait(PATIENCE)

@@ -94,7 +94,7 @@ class RoomyLayer(DynamicLayer):
         """Make the rows so far the prompts of new rows, which have no columns of their own yet."""
         keys, values = (states[:, :, : self.length].contiguous() for states in self.stored)
         self.prompts = Prompts((keys, values), places)
-        self.stored = _make_room(keys, len(places.prompt)), _make_room(values, len(places.prompt))
+        self.stored = _make_storage(keys, len(places.prompt)), _make_storage(values, len(places.prompt))
         self._show(0)
 
     def _show(self, length: int) -> KeysAndValues:
@@ -120,18 +120,8 @@ def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
         layer.share(places)
 
 
-def make_cache(layers: Sequence[KeysAndValues], length: int) -> Cache:
-    """A cache that starts from keys and values, a pair a layer, of which the first `length` columns are written."""
-    cache = make_empty_cache()
-    for stored in layers:
-        layer = RoomyLayer()  # type: ignore[no-untyped-call]
-        layer.hold(stored, length)
-        cache.layers.append(layer)
-    return cache
-
-
-def _make_room(like: torch.Tensor, rows: int) -> torch.Tensor:
-    return like.new_zeros(rows, like.shape[1], ROOM, like.shape[3])
+def _make_storage(like: torch.Tensor, rows: int, width: int = 0) -> torch.Tensor:
+    return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
 
 
 def _write(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
@@ -238,7 +228,12 @@ class KvSessions:
             return Past(make_empty_cache(), nothing, [0] * len(requests))
         mask, layers = _gather(kept, lengths, device)
         mask, layers = _close_gaps(mask, layers)
-        return Past(make_cache(layers, mask.shape[1]), mask, lengths)
+        cache = make_empty_cache()
+        for stored in layers:
+            layer = RoomyLayer()  # type: ignore[no-untyped-call]
+            layer.hold(stored, mask.shape[1])
+            cache.layers.append(layer)
+        return Past(cache, mask, lengths)
 
 
 def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device) -> tuple[torch.Tensor, Layers]:
@@ -271,10 +266,6 @@ def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.
             for target, values in zip(targets, pair, strict=True):
                 target[places, :, width - shown : width] = values[:, :, :shown]
     return mask, gathered
-
-
-def _make_storage(like: torch.Tensor, rows: int, width: int) -> torch.Tensor:
-    return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
 
 
 def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:

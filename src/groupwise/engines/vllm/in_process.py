@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -42,20 +43,6 @@ HELD_NAME = "in process"
 """What weights are called while vLLM reads them from this process."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VllmOptions:
-    """What vLLM is opened with."""
-
-    precision: str = "float32"
-    """What it computes in."""
-    context: int | None = None
-    """Tokens that a prompt and its response may have together; None = what the model allows."""
-    gpu_memory: float = 0.4
-    """Share of the GPU's memory it may take."""
-    further: Mapping[str, Any] | None = None
-    """Further arguments of vLLM's `LLM`, which win."""
-
-
 class VllmEngine:
     """An `LLM` of vLLM's as an engine."""
 
@@ -65,7 +52,7 @@ class VllmEngine:
         """What `adapter_config.json` says of the adapters that it can be handed; None = it takes whole weights."""
         self._adapter: Any = None
         self._adapters_seen = 0
-        self._updates = _Updates(llm)
+        self._is_ready = False
         self._version = 0
 
     @property
@@ -98,12 +85,8 @@ class VllmEngine:
         """
         is_plain = temperature == 1 and self.adapter_settings is None
         is_long = [is_plain and len(response) > MAX_SCORED_ONE_BY_ONE for _, response in sequences]
-        long = iter(self._score_in_prompts([pair for pair, whole in zip(sequences, is_long, strict=True) if whole]))
-        short = iter(
-            self._score_one_by_one(
-                [pair for pair, whole in zip(sequences, is_long, strict=True) if not whole], temperature
-            )
-        )
+        long = iter(self._score_in_prompts(list(compress(sequences, is_long))))
+        short = iter(self._score_one_by_one(list(compress(sequences, map(not_, is_long))), temperature))
         return [next(long if whole else short) for whole in is_long]
 
     def _score_one_by_one(self, pairs: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
@@ -133,15 +116,17 @@ class VllmEngine:
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
         """Take over weights by name, within the process."""
-        self._refuse_parts()
-        self._updates.take(weights)
-        self._finish(version)
+        from groupwise.engines.vllm.plugin.groupwise_vllm import HELD_WEIGHTS
+
+        HELD_WEIGHTS[HELD_NAME] = weights
+        try:
+            self._load({"held": HELD_NAME}, version)
+        finally:
+            del HELD_WEIGHTS[HELD_NAME]
 
     def load_file(self, path: Path, *, version: int) -> None:
         """Take over the weights of a safetensors file."""
-        self._refuse_parts()
-        self._updates.take_file(path)
-        self._finish(version)
+        self._load({"path": str(path)}, version)
 
     def load_adapter(self, folder: Path, *, version: int) -> None:
         """Sample with a LoRA adapter from here on; the one before is put away."""
@@ -162,22 +147,30 @@ class VllmEngine:
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         self._llm.llm_engine.engine_core.shutdown()
-        del self._llm, self._updates
+        del self._llm
         cleanup_dist_env_and_memory()
 
-    def _refuse_parts(self) -> None:
-        """Refuse an adapter's weights as if they were the model's, whose names vLLM does not know."""
-        if self.adapter_settings is not None:
+    def _load(self, update: dict[str, str], version: int) -> None:
+        """Let vLLM read weights through our plug-in to it, and forget what old ones computed."""
+        if self.adapter_settings is not None:  # an adapter's weights as if they were the model's
             raise ConfigError(
                 "training.weight_transfer: vLLM takes a model's LoRA adapter as a folder; use the weight_transfer "
                 "adapter"
             )
-
-    def _finish(self, version: int) -> None:
+        self._update(update)
         if self._llm.reset_prefix_cache() is False:
             raise EngineFault("vLLM did not forget what old weights computed; nothing else may use it meanwhile")
         self._adapter = None
         self._version = version
+
+    def _update(self, update: dict[str, str]) -> None:
+        with _in_one_sentence("vLLM did not take the weights over"):
+            if not self._is_ready:
+                self._llm.init_weight_transfer_engine({"init_info": {}})
+                self._is_ready = True
+            self._llm.start_weight_update()
+            self._llm.update_weights({"update_info": update})
+            self._llm.finish_weight_update()
 
     def _ask(self, questions: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
         if not questions:
@@ -202,34 +195,6 @@ class VllmEngine:
         )
 
 
-class _Updates:
-    """vLLM's interface for new weights, through our plug-in to it."""
-
-    def __init__(self, llm: Any) -> None:
-        self._llm, self._is_ready = llm, False
-
-    def take(self, weights: Mapping[str, torch.Tensor]) -> None:
-        from groupwise.engines.vllm.plugin.groupwise_vllm import HELD_WEIGHTS
-
-        HELD_WEIGHTS[HELD_NAME] = weights
-        try:
-            self._update({"held": HELD_NAME})
-        finally:
-            del HELD_WEIGHTS[HELD_NAME]
-
-    def take_file(self, path: Path) -> None:
-        self._update({"path": str(path)})
-
-    def _update(self, update: dict[str, str]) -> None:
-        with _in_one_sentence("vLLM did not take the weights over"):
-            if not self._is_ready:
-                self._llm.init_weight_transfer_engine({"init_info": {}})
-                self._is_ready = True
-            self._llm.start_weight_update()
-            self._llm.update_weights({"update_info": update})
-            self._llm.finish_weight_update()
-
-
 @contextmanager
 def _in_one_sentence(what: str) -> Iterator[None]:
     """Say in one sentence what went wrong within vLLM."""
@@ -250,8 +215,23 @@ def check_vllm_is_here() -> None:
         )
 
 
-def open_vllm_engine(source: ModelSource, options: VllmOptions) -> VllmEngine:
-    """vLLM over a copy of the run's model, in this process."""
+def open_vllm_engine(
+    source: ModelSource,
+    *,
+    precision: str = "float32",
+    context: int | None = None,
+    gpu_memory: float = 0.4,
+    further: Mapping[str, Any] = {},
+) -> VllmEngine:
+    """vLLM over a copy of the run's model, in this process.
+
+    Args:
+        source: the run's model.
+        precision: what vLLM computes in.
+        context: tokens that a prompt and its response may have together; None = what the model allows.
+        gpu_memory: share of the GPU's memory it may take.
+        further: arguments of vLLM's `LLM`, which win.
+    """
     check_vllm_is_here()
     on_gpu = source.model.device.type == "cuda"
     _set_variables(on_gpu=on_gpu)
@@ -262,13 +242,29 @@ def open_vllm_engine(source: ModelSource, options: VllmOptions) -> VllmEngine:
 
     groupwise_vllm.register()
     adapter = read_adapter_settings(source.model)
+    settings: dict[str, Any] = {
+        "dtype": precision,
+        "max_model_len": context,
+        "skip_tokenizer_init": True,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+    }
+    if on_gpu:
+        settings["gpu_memory_utilization"] = gpu_memory
+    else:
+        # A prompt read in pieces takes a draw back, which generators of CPUs cannot.
+        settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": BLOCK_TOKENS}
+    if adapter is not None:
+        rank = choose_lora_rank(int(adapter["r"]))
+        settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2, "max_cpu_loras": KEPT_ADAPTERS}
     with TemporaryDirectory(prefix="groupwise-") as place:
         folder = Path(place)
         write_model_folder(source.model, folder)
         check_heads(folder, on_gpu=on_gpu)
-        settings = _list_settings(options, on_gpu=on_gpu, adapter=adapter)
         with _in_one_sentence("vLLM did not open the model"):
-            llm = LLM(model=str(folder), weight_transfer_config=WeightTransferConfig(backend=BACKEND), **settings)
+            transfer = WeightTransferConfig(backend=BACKEND)
+            llm = LLM(model=str(folder), weight_transfer_config=transfer, **{**settings, **further})
     return VllmEngine(llm, context=int(llm.llm_engine.model_config.max_model_len), adapter=adapter)
 
 
@@ -281,26 +277,6 @@ def _set_variables(*, on_gpu: bool) -> None:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GIB))
         # Threads that it binds to cores would be in the learner's way, and make small models twenty times slower.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-
-
-def _list_settings(options: VllmOptions, *, on_gpu: bool, adapter: Mapping[str, Any] | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "dtype": options.precision,
-        "max_model_len": options.context,
-        "skip_tokenizer_init": True,
-        "enable_prefix_caching": True,
-        "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",
-    }
-    if on_gpu:
-        settings["gpu_memory_utilization"] = options.gpu_memory
-    else:
-        # A prompt read in pieces takes a draw back, which generators of CPUs cannot.
-        settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": BLOCK_TOKENS}
-    if adapter is not None:
-        rank = choose_lora_rank(int(adapter["r"]))
-        settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2, "max_cpu_loras": KEPT_ADAPTERS}
-    return {**settings, **(options.further or {})}
 
 
 def _describe_sampling(request: Request) -> Any:

@@ -275,11 +275,10 @@ class VllmInProcess(Part, slot="engine"):
 
     def open(self, source: ModelSource) -> Engine:
         """VLLM over a copy of the model."""
-        from groupwise.engines.vllm.in_process import VllmOptions, open_vllm_engine
+        from groupwise.engines.vllm.in_process import open_vllm_engine
 
         return open_vllm_engine(
-            source,
-            VllmOptions(precision=self.precision, context=self.context, gpu_memory=self.memory, further=self.options),
+            source, precision=self.precision, context=self.context, gpu_memory=self.memory, further=self.options
         )
 
 
