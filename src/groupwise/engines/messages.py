@@ -176,20 +176,22 @@ PLAIN_SAMPLING: Mapping[str, Any] = {
 """Settings under which tokens are drawn from the model's own distribution, at the request's temperature."""
 
 
+def write_question(model: str, ids: Sequence[int], **sampling: Any) -> dict[str, Any]:
+    """A question as JSON. Everything that could bend the distribution is said, so that no default of a server's can."""
+    return {"model": model, "token_ids": list(ids), "sampling_params": {**PLAIN_SAMPLING, **sampling}}
+
+
 def write_generate(request: Request, *, model: str) -> dict[str, Any]:
-    """A request as JSON. Everything that could bend the distribution is said, so that no default of a server's can."""
-    return {
-        "model": model,
-        "token_ids": list(request.prompt_ids),
-        "sampling_params": {
-            **PLAIN_SAMPLING,
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
-            "seed": request.seed,
-            "stop_token_ids": list(request.stop_ids),
-            "logprobs": 0,
-        },
-    }
+    """Ask for a response."""
+    return write_question(
+        model,
+        request.prompt_ids,
+        temperature=request.temperature,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+        stop_token_ids=list(request.stop_ids),
+        logprobs=0,
+    )
 
 
 def read_generate(text: bytes, request: Request, *, vocabulary: int) -> SampledResponse:
@@ -209,8 +211,7 @@ def read_generate(text: bytes, request: Request, *, vocabulary: int) -> SampledR
 
 def write_score(prompt: Sequence[int], response: Sequence[int], *, model: str) -> dict[str, Any]:
     """Ask for the log-probs of a prompt's own tokens, at temperature 1: what a model says of a recorded response."""
-    sampling = {**PLAIN_SAMPLING, "temperature": 1.0, "max_tokens": 1, "seed": 0, "prompt_logprobs": 0}
-    return {"model": model, "token_ids": [*prompt, *response], "sampling_params": sampling}
+    return write_question(model, (*prompt, *response), temperature=1.0, max_tokens=1, seed=0, prompt_logprobs=0)
 
 
 def read_score(text: bytes, prompt: Sequence[int], response: Sequence[int]) -> tuple[tuple[float, ...], str | None]:
@@ -229,15 +230,9 @@ def read_score(text: bytes, prompt: Sequence[int], response: Sequence[int]) -> t
 
 def write_next_score(context: Sequence[int], token: int, *, model: str, temperature: float) -> dict[str, Any]:
     """Ask for the log-prob that one token would be sampled with, at a temperature, through the cache of prefixes."""
-    sampling = {
-        **PLAIN_SAMPLING,
-        "temperature": temperature,
-        "max_tokens": 1,
-        "seed": 0,
-        "logprobs": 2,
-        "logprob_token_ids": [token, token],  # twice: vLLM cuts its list of them by one, for the token it sampled
-    }
-    return {"model": model, "token_ids": list(context), "sampling_params": sampling}
+    twice = [token, token]  # vLLM cuts its list of them by one, for the token it sampled
+    sampling: dict[str, Any] = {"max_tokens": 1, "seed": 0, "logprobs": 2, "logprob_token_ids": twice}
+    return write_question(model, context, temperature=temperature, **sampling)
 
 
 def read_next_score(text: bytes, token: int) -> tuple[float, str | None]:

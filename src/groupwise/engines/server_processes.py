@@ -247,29 +247,20 @@ def stop_servers(processes: Sequence[StartedServer]) -> None:
         thread.join()
 
 
-def check_port(port: int, host: str = HOST) -> None:
-    """Refuse a port at which somebody listens, and an address that this machine does not have."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"port {port} of {host} cannot be taken ({error.strerror}); give another one, or end who listens there"
-            ) from None
-        except OverflowError:
-            raise ConfigError(f"port {port} is none; give a number from 1 to 65535") from None
-
-
 def _wait_for_port(host: str, port: int, seconds: float) -> None:
-    """Wait until a port is free; ConfigError where it is still taken after so long."""
+    """Wait until a port is free; ConfigError where it is still taken after so long, or cannot be had here."""
     deadline = time.monotonic() + seconds
     while True:
-        try:
-            return check_port(port, host)
-        except ConfigError:
-            if time.monotonic() > deadline:
-                raise
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
+            try:
+                return probe.bind((host, port))
+            except OSError as error:
+                reason = error.strerror
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"port {port} of {host} cannot be taken ({reason}); give another one, or end who listens there"
+            )
         time.sleep(POLL_SECONDS)
 
 

@@ -153,7 +153,7 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
             "there"
         )
         # Free when it was looked at, taken when the server comes to it.
-        monkeypatch.setattr(processes, "check_port", lambda port, host: None)
+        monkeypatch.setattr(processes, "_wait_for_port", lambda host, port, seconds: None)
         monkeypatch.setattr(http_client, "HEALTH_SECONDS", 0.3)
         free, ports = processes.find_free_port, [port]
         monkeypatch.setattr(processes, "find_free_port", lambda: ports.pop() if ports else free())
