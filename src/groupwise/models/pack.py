@@ -20,7 +20,7 @@ import torch
 from groupwise.data.samples import Sample, find_training, list_computed_responses
 from groupwise.data.segments import BoolArray, IntArray
 from groupwise.models.forest import Forest, Ragged, count_up, find_common_prefixes, grow_forest, sort_sequences
-from groupwise.system.errors import ConfigError, RecordError, nearest
+from groupwise.system.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -111,8 +111,6 @@ def pack(
         gate: Raw tokens per distinct token from which sharing pays.
         unit: What lies whole in one pack: `sample`, `step` (all samples of a step) or `trajectory`.
     """
-    if token_budget < 1:
-        raise ConfigError(f"token_budget is {token_budget}; a pack holds at least one token")
     trained = np.array(find_training(samples), dtype=np.int64)
     members = [samples[number] for number in trained.tolist()]
     responses = list_computed_responses(members)
@@ -169,19 +167,6 @@ def find_cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int
     while starts[-1]:
         starts.append(begins[starts[-1]])
     return starts[::-1]
-
-
-def unpack(pack: Pack) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Prompt, and response up to its last token that trains, of each sample in a pack, read from the tensors alone."""
-    parts = {}
-    node = torch.arange(len(pack), device=pack.end.device)
-    for number in pack.members:
-        mine = pack.sample == number
-        last, target, position = pack.predictor[mine][-1], int(pack.target[mine][-1]), int(pack.position[mine][-1])
-        tokens = [*pack.input_ids[0][(node <= last) & (last < pack.end)].tolist(), target]
-        cut = len(tokens) - position - 1  # where the response begins
-        parts[number] = tuple(tokens[:cut]), tuple(tokens[cut:])
-    return parts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -432,13 +417,5 @@ def spread_over_tokens(layout: SampleLayout, values: Sequence[float | Sequence[f
     listed: list[float] = []
     for number in layout.members:
         value = values[number]
-        if not isinstance(value, Sequence):
-            listed.extend([value] * num_tokens[number])
-        elif len(value) == num_tokens[number]:
-            listed.extend(value)
-        else:
-            raise RecordError(
-                f"sample {number}: {len(value)} values for {num_tokens[number]} trained tokens; give one per token",
-                row=number,
-            )
+        listed.extend(value if isinstance(value, Sequence) else [value] * num_tokens[number])
     return torch.tensor(listed, dtype=torch.float32, device=layout.sample.device)

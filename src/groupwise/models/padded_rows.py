@@ -14,7 +14,6 @@ import torch
 from groupwise.data.samples import Sample, find_training, list_computed_responses
 from groupwise.models.forest import Ragged, count_up
 from groupwise.models.pack import Predictions, SampleLayout, find_trained_tokens, label_units
-from groupwise.system.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,21 +42,15 @@ class PaddedRows(SampleLayout):
 def pad_rows(
     samples: Sequence[Sample], *, num_rows: int | None = None, width: int | None = None, pad_id: int = 0
 ) -> list[PaddedRows]:
-    """Lay samples out as rows, in the order handed in.
+    """Lay samples out as rows, in the order handed in; those that train on no token are in no row.
 
-    Args:
-        samples: Those that train on no token are in no row.
-        num_rows: Rows of a micro-batch; None = all in one.
-        width: Width of every row; None = the longest sample of the micro-batch.
-        pad_id: Token id of padding.
+    `num_rows` are the rows of a micro-batch, None = all in one; `width` that of every row, None = the longest sample.
     """
     trained = find_training(samples)
-    step = len(trained) if num_rows is None else num_rows
-    if step < 1 and trained:
-        raise ConfigError(f"num_rows is {num_rows}; a micro-batch has at least one row")
+    step = num_rows or max(len(trained), 1)
     return [
         _make_rows(samples, trained[low : low + step], width=width, pad_id=pad_id)
-        for low in range(0, len(trained), max(step, 1))
+        for low in range(0, len(trained), step)
     ]
 
 
@@ -66,8 +59,6 @@ def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str
 
     Units go by the length of their longest sample, so that little is padded; one that has more goes alone.
     """
-    if token_budget < 1:
-        raise ConfigError(f"token_budget is {token_budget}; a micro-batch holds at least one token")
     trained = find_training(samples)
     units: dict[int, list[int]] = {}
     for number, label in zip(trained, label_units([samples[number] for number in trained], unit).tolist(), strict=True):
@@ -94,8 +85,6 @@ def _make_rows(samples: Sequence[Sample], members: list[int], *, width: int | No
     targets = Ragged.of(said)
     responses, kept = targets.length, find_trained_tokens(chosen, targets)
     longest = int(tokens.length.max())
-    if width is not None and width < longest:
-        raise ConfigError(f"width is {width}; the longest sample has {longest} tokens")
     width = width or longest
     row, column = np.repeat(np.arange(len(members)), tokens.length), count_up(tokens.length)
     input_ids = np.full((len(members), width), pad_id, dtype=np.int64)

@@ -151,8 +151,6 @@ class Workers:
         start_timeout: float = 60.0,
         rehearsed: Sequence[str] = (),
     ) -> None:
-        if num < 1 or timeout <= 0:
-            raise ConfigError(f"found {num} workers with a time-out of {timeout:g} seconds; both must be above 0")
         self._name, self._config = type(env).__name__, _check_config(env)
         self._timeout, self._start_timeout = timeout, start_timeout
         self._workers: list[Worker] = []

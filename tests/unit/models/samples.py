@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 
 from groupwise.data.samples import Sample
+
+if TYPE_CHECKING:
+    from groupwise.models.pack import Pack
 
 
 def sample(prompt: Sequence[int], response: Sequence[int], advantage: float = 1.0, **changes: object) -> Sample:
@@ -33,3 +37,18 @@ def samples(draw: st.DrawFn, *, idle: bool = True) -> list[Sample]:
         trains = not idle or draw(st.integers(0, 4)) > 0
         drawn.append(sample(prompt, response, trajectory=number // 2, step=number % 2, trains=trains))
     return drawn
+
+
+def unpack(pack: Pack) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Prompt, and response up to its last token that trains, of each sample in a pack, read from the tensors alone."""
+    import torch
+
+    parts = {}
+    node = torch.arange(len(pack), device=pack.end.device)
+    for number in pack.members:
+        mine = pack.sample == number
+        last, target, position = pack.predictor[mine][-1], int(pack.target[mine][-1]), int(pack.position[mine][-1])
+        tokens = [*pack.input_ids[0][(node <= last) & (last < pack.end)].tolist(), target]
+        cut = len(tokens) - position - 1  # where the response begins
+        parts[number] = tuple(tokens[:cut]), tuple(tokens[cut:])
+    return parts

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from groupwise.data.samples import Sample
 from groupwise.models.forest import merge_sequences
-from groupwise.models.pack import find_cuts, pack, unpack
+from groupwise.models.pack import find_cuts, pack
 from groupwise.models.padded_rows import pad_rows
 from groupwise.system.errors import ConfigError, RecordError
-from tests.unit.models.samples import SEQUENCES, sample, samples
+from tests.unit.models.samples import SEQUENCES, sample, samples, unpack
 
 
 def test_shared_response_tokens_are_computed_once_and_train_twice() -> None:
@@ -75,12 +75,6 @@ def test_the_gate_looks_at_what_the_budget_leaves_of_the_sharing() -> None:
     listed = [sample((1, 2, 4), (5,)), sample((1, 2, 3), (5,))]
     packs = pack(listed, token_budget=3, gate=1.3)
     assert [packed.members for packed in packs] == [(0,), (1,)]  # as handed in, not sorted
-
-
-def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError) as raised:
-        pack([sample((1,), (2,))], token_budget=0)
-    assert str(raised.value) == "token_budget is 0; a pack holds at least one token"
 
 
 def test_cuts_go_where_the_least_is_shared() -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.models.pack import label_units
 from groupwise.models.padded_rows import pad_rows, pad_within_budget
-from groupwise.system.errors import ConfigError
 from tests.equivalence.rollouts import make_tangled_samples
 from tests.unit.models.samples import sample
 
@@ -48,19 +46,6 @@ def test_to_moves_every_tensor() -> None:
     assert {getattr(moved, name).device.type for name in names} == {"meta"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"width": 3}, "width is 3; the longest sample has 4 tokens"),
-        ({"num_rows": 0}, "num_rows is 0; a micro-batch has at least one row"),
-    ],
-)
-def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        pad_rows(TWO, **settings)
-    assert str(raised.value) == message
-
-
 @given(budget=st.integers(1, 200), unit=st.sampled_from(["sample", "step", "trajectory"]))
 def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int, unit: str) -> None:
     samples = make_tangled_samples()
@@ -72,8 +57,3 @@ def test_rows_within_a_budget_hold_whole_units_and_every_sample_once(budget: int
         assert len(rows) <= budget or len(units) == 1
         others = set(members) - set(rows.members)
         assert units.isdisjoint({label_units(samples, unit)[number] for number in others})
-
-
-def test_rows_without_a_place_are_refused() -> None:
-    with pytest.raises(ConfigError, match="token_budget is 0; a micro-batch holds at least one token"):
-        pad_within_budget(make_tangled_samples(), token_budget=0)

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from groupwise.data.samples import count_totals, find_training, keep_trained, list_computed_responses
-from groupwise.models.pack import pack, spread_over_tokens, unpack
+from groupwise.models.pack import pack, spread_over_tokens
 from groupwise.models.padded_rows import pad_rows, pad_within_budget
 from groupwise.system.errors import RecordError
-from tests.unit.models.samples import sample
+from tests.unit.models.samples import sample, unpack
 
 MIDDLE = sample((1, 2), (3, 4, 5, 6), trained=(False, True, True, False))
 WHOLE = sample((1, 2), (3, 7), trajectory=1)
