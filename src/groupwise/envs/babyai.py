@@ -312,9 +312,8 @@ def describe_thing(thing: Any) -> str:
 
 def describe_distance(forward: int, side: int) -> str:
     """How far something is, such as "2 steps forward and 1 step left"; sides are negative on the left."""
-    parts = [_count_steps(forward, "forward")] if forward else []
-    parts += [_count_steps(abs(side), "left" if side < 0 else "right")] if side else []
-    return " and ".join(parts)
+    parts = {"forward": forward, "left" if side < 0 else "right": abs(side)}
+    return " and ".join(f"{steps} step{'' if steps == 1 else 's'} {where}" for where, steps in parts.items() if steps)
 
 
 def _describe_cells(cells: View) -> Iterator[str]:
@@ -355,7 +354,3 @@ def _list_done_parts(instruction: Any, name: str = "") -> Iterator[str]:
             yield f"{name}{part}"
         if hasattr(instruction, f"instr_{part}"):
             yield from _list_done_parts(getattr(instruction, f"instr_{part}"), f"{name}{part}")
-
-
-def _count_steps(number: int, where: str) -> str:
-    return f"{number} step{'' if number == 1 else 's'} {where}"

@@ -148,29 +148,26 @@ class ReasoningGym(Part, slot="env"):
 def make_judge() -> Callable[[Mapping[str, Any]], Any]:
     """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
     install_readers()
+    return lambda request: _score_answer(request) if "answer" in request else _make_questions(request)
 
-    def answer_request(request: Mapping[str, Any]) -> Any:
-        return score(request) if "answer" in request else make(request)
 
-    def make(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-        entries = [_make_question(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
-        return [
-            (str(entry["question"]).strip(), None if entry["answer"] is None else str(entry["answer"]))
-            for entry in entries
-        ]
+def _make_questions(request: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    entries = [_make_question(request["family"], request["options"], seed)[1] for seed in request["seeds"]]
+    return [
+        (str(entry["question"]).strip(), None if entry["answer"] is None else str(entry["answer"])) for entry in entries
+    ]
 
-    def score(request: Mapping[str, Any]) -> float:
-        dataset, entry = _make_cached(request["family"], request["options"], request["seed"])
-        if str(entry["question"]).strip() != request["question"]:
-            raise RecordError(
-                f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
-                "with the options and the version of reasoning-gym that made it"
-            )
-        if request["family"] in WRITING:  # what it writes into the question is gone with the copy
-            entry = deepcopy(entry)
-        return float(dataset.score_answer(request["answer"], entry))
 
-    return answer_request
+def _score_answer(request: Mapping[str, Any]) -> float:
+    dataset, entry = _make_cached(request["family"], request["options"], request["seed"])
+    if str(entry["question"]).strip() != request["question"]:
+        raise RecordError(
+            f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
+            "with the options and the version of reasoning-gym that made it"
+        )
+    if request["family"] in WRITING:  # what it writes into the question is gone with the copy
+        entry = deepcopy(entry)
+    return float(dataset.score_answer(request["answer"], entry))
 
 
 def _find_verifier(family: str) -> Verifier:

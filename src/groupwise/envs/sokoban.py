@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import redirect_stderr, redirect_stdout
-from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from io import StringIO
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -28,19 +27,16 @@ WALL, FLOOR, TARGET, BOX, PLACED, PLAYER, STANDING = "#", "_", ".", "$", "*", "@
 """The signs in which Sokoban's levels are usually written, with `_` for floor."""
 SIGNS = "# wall, _ floor, . target, $ box, * box on target, @ you, + you on target"
 GOAL = "push every box onto a target."
-PUSH = {"up": 1, "down": 2, "left": 3, "right": 4}
-"""The package's numbers of the moves that also push."""
-WAIT = 0
-"""Its number for doing nothing."""
+STEP_REWARD, LAST_BOX_REWARD = -0.1, 10.0
 MAX_TASKS = 10_000
 
 
 class Sokoban(Part, slot="env"):
     """Sokoban (Schrader 2018, gym-sokoban): push every box onto a target; boxes cannot be pulled.
 
-    The rooms are the package's, drawn as in Racanière et al. 2017 (arXiv:1707.06203) by playing backwards, and so are
-    moves and rewards: -0.1 a step, 1 for a box onto a target, -1 off it, 10 for the last. A fork is a copy. The
-    expert takes a shortest solution, which the package does not know, found by search.
+    The rooms are the package's, drawn as in Racanière et al. 2017 (arXiv:1707.06203) by playing backwards. Moves and
+    rewards are as it has them: -0.1 a step, 1 for a box onto a target, -1 off it, 10 for the last. A fork is a copy.
+    The expert takes a shortest solution, which the package does not know, found by search.
 
     Choices: four actions, the package's pushes, which walk where there is nothing to push. A move that changes nothing
     is not listed; it is refused and costs a step, as does any other text. A room's split follows from the room; rooms
@@ -93,23 +89,20 @@ class SokobanEnvironment(SteppedEnvironment):
     def __init__(self, task: Task, part: Sokoban) -> None:
         super().__init__(task, part.max_steps)
         self._level, self._position = read_room(tuple(task.payload["room"]))
-        self._world = _open_room(self._level, self._position)
         self._plan: dict[Position, str] = {}  # facts about the room, true in every fork
         self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:
         self._progress.step()
         after = push(self._level, self._position, action) if action in MOVES else None
-        _, reward, is_done, _ = self._world.step(PUSH.get(action, WAIT), observation_mode="tiny_rgb_array")
         if after is None:
-            return self._progress.outcome(self._observe(NOTHING_HAPPENS), reward=float(reward), accepted=False)
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), reward=STEP_REWARD, accepted=False)
+        gained = len(after.boxes & self._level.targets) - len(self._position.boxes & self._level.targets)
         self._position = after
-        return self._progress.outcome(self._observe(), success=True if is_done else None, reward=float(reward))
-
-    def fork(self) -> Self:
-        twin = super().fork()
-        twin._world = deepcopy(self._world)
-        return twin
+        reward = STEP_REWARD + gained  # one box is pushed at a time
+        if after.boxes == self._level.targets:
+            return self._progress.outcome(self._observe(), success=True, reward=reward + LAST_BOX_REWARD)
+        return self._progress.outcome(self._observe(), reward=reward)
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_next_move(self._level, self._position, self._plan)
@@ -150,26 +143,6 @@ def write_room(level: BoxLevel, position: Position) -> tuple[str, ...]:
         return TARGET if is_target else FLOOR
 
     return tuple("".join(sign((row, column)) for column in range(level.size)) for row in range(level.size))
-
-
-def _open_room(level: BoxLevel, position: Position) -> Any:
-    """The package's world, set to a room."""
-    package = _import_module("sokoban_env")
-    world = package.SokobanEnv(
-        dim_room=(level.size, level.size), max_steps=-1, num_boxes=len(position.boxes), reset=False
-    )
-    world.room_fixed, world.room_state = (np.ones((level.size, level.size), dtype=int) for _ in range(2))
-    for cell in level.walls:
-        world.room_fixed[cell] = world.room_state[cell] = 0
-    for cell in level.targets:
-        world.room_fixed[cell] = world.room_state[cell] = 2
-    for cell in position.boxes:
-        world.room_state[cell] = 3 if cell in level.targets else 4
-    world.room_state[position.at] = 5
-    world.player_position = np.array(position.at)
-    world.num_env_steps = world.reward_last = 0
-    world.boxes_on_target = len(position.boxes & level.targets)
-    return world
 
 
 def _draw(size: int, num_boxes: int, max_moves: int, seed: int) -> Proposal | None:

@@ -74,6 +74,31 @@ def test_signs_say_all_of_a_room(data: st.DataObject) -> None:
     assert read_room(write_room(level, position)) == (level, position)
 
 
+PUSH = {"up": 1, "down": 2, "left": 3, "right": 4}
+"""The package's numbers of the moves that also push."""
+
+
+def open_in_package(rows: tuple[str, ...]) -> Any:
+    """The package's world, set to a room."""
+    level, position = read_room(rows)
+    package = sokoban._import_module("sokoban_env")
+    world = package.SokobanEnv(
+        dim_room=(level.size, level.size), max_steps=-1, num_boxes=len(position.boxes), reset=False
+    )
+    world.room_fixed, world.room_state = (np.ones((level.size, level.size), dtype=int) for _ in range(2))
+    for cell in level.walls:
+        world.room_fixed[cell] = world.room_state[cell] = 0
+    for cell in level.targets:
+        world.room_fixed[cell] = world.room_state[cell] = 2
+    for cell in position.boxes:
+        world.room_state[cell] = 3 if cell in level.targets else 4
+    world.room_state[position.at] = 5
+    world.player_position = np.array(position.at)
+    world.num_env_steps = world.reward_last = 0
+    world.boxes_on_target = len(position.boxes & level.targets)
+    return world
+
+
 @pytest.mark.filterwarnings("ignore")
 class TestWithThePackage:
     @pytest.fixture(autouse=True)
@@ -108,9 +133,12 @@ class TestWithThePackage:
         part = Sokoban(**SMALL, num_boxes=2, size=7, max_moves=30, max_steps=40)
         for task in part.panel("train"):
             environment = part.open(task)
+            world = open_in_package(tuple(task.payload["room"]))
             while (action := environment.expert()) is not None:
                 outcome = environment.act(action)
-                state = environment._world.room_state
+                _, reward, is_done, _ = world.step(PUSH[action], observation_mode="tiny_rgb_array")
+                assert (outcome.reward, bool(outcome.success)) == (reward, is_done)
+                state = world.room_state
                 assert tuple(np.argwhere(state == 5)[0]) == environment._position.at
                 boxes = {(int(r), int(c)) for r, c in np.argwhere((state == 3) | (state == 4))}
                 assert boxes == environment._position.boxes

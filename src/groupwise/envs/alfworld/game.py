@@ -149,14 +149,12 @@ class GameState:
     def make_key(self) -> str:
         """What the agent has before it, as canonical text: the receptacles here, what is in them, what is carried."""
         here = self.game.places_at.get(self.spot, ())
-        visible = [f"{self.game.places[place]}: {self._describe_contents(place)}" for place in here]
+        visible = []
+        for place in here:
+            inside = ", ".join(self._describe_thing(thing) for thing in self.list_things_in(place)) or "nothing"
+            visible.append(f"{self.game.places[place]}: {inside if self.is_open(place) else 'closed'}")
         carried = "nothing" if self.held == NOWHERE else self._describe_thing(self.held)
         return "; ".join([*(visible or ["middle of the room"]), f"carrying {carried}"])
-
-    def _describe_contents(self, place: int) -> str:
-        if not self.is_open(place):
-            return "closed"
-        return ", ".join(self._describe_thing(thing) for thing in self.list_things_in(place)) or "nothing"
 
     def _describe_thing(self, thing: int) -> str:
         conditions = {"clean": self.clean, "hot": self.hot, "cool": self.cool, "sliced": self.sliced, "used": self.used}
@@ -402,7 +400,7 @@ def _make_game(facts: Facts, *, task: str, goal: WinCondition, walkthrough: tupl
     places = sorted({name for name, _ in facts["receptacletype"]})
     things = sorted({arguments[0] for about in ABOUT_THINGS for arguments in facts[about]})  # a cracked egg has no kind
     spoken = _name_things({name for instances in facts.values() for arguments in instances for name in arguments})
-    place_number, thing_number = _number_names(places), _number_names(things)
+    place_number, thing_number = ({name: i for i, name in enumerate(names)} for names in (places, things))
     spots = {arguments[0]: arguments[1] for arguments in facts["receptacleatlocation"]}
     inside: defaultdict[int, set[int]] = defaultdict(set)
     for inner, outer in facts["inreceptacleobject"]:
@@ -432,20 +430,15 @@ def _strip_type(name: str) -> str:
     return name.removesuffix("type")
 
 
-def _number_names(names: Sequence[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names)}
-
-
 def _name_things(ids: Iterable[str]) -> dict[str, str]:
     """What the game calls each thing: its kind and a number, counted down in the order of the file's names."""
-    kinds = {name: _name_kind(name) for name in sorted(ids)}
+    kinds = {
+        name: name.partition("_bar_")[0] + ("basin" if "_bar_" in name and "basin" in name else "")
+        for name in sorted(ids)
+    }
     left = Counter(kinds.values())
     named = {}
     for name, kind in kinds.items():
         named[name] = f"{kind} {left[kind]}"
         left[kind] -= 1
     return named
-
-
-def _name_kind(name: str) -> str:
-    return name.partition("_bar_")[0] + ("basin" if "_bar_" in name and "basin" in name else "")

@@ -57,8 +57,12 @@ class Services:
 
     def __init__(self, conversation: Conversation) -> None:
         self._methods = _find_owners(conversation.classes)
-        self.instances: dict[str, Any] = {name: _start_service(name, conversation) for name in conversation.classes}
+        self.instances: dict[str, Any] = {name: _load_class(name)() for name in conversation.classes}
         """The package's own objects, by class, for its checkers."""
+        for name, service in self.instances.items():
+            if name not in STATELESS:
+                scenario = copy.deepcopy(dict(conversation.scenario.get(name, {})))
+                service._load_scenario(scenario, long_context=conversation.is_long)
 
     def call(self, call: Call) -> Result:
         """Carry out a call."""
@@ -72,7 +76,11 @@ class Services:
             return Result("Error during execution: the number is too large", True)
         with _restore_precision():
             try:
-                text = _write_result(method(*copy.deepcopy(call.values), **copy.deepcopy(dict(call.named))))
+                result = method(*copy.deepcopy(call.values), **copy.deepcopy(dict(call.named)))
+                try:
+                    text = json.dumps(result) if type(result) is dict else str(result)
+                except (TypeError, ValueError):  # numbers of other kinds, or a cycle
+                    text = str(result)
             except Exception as error:  # the simulators raise anything; the package tells it as a result
                 text = f"Error during execution: {error}"
         return Result(text, arguments is not None)
@@ -117,7 +125,13 @@ def play_answers(category: Category, id: str) -> tuple[AnsweredTurn, ...]:
     conversation = read_conversations(category)[id]
     services, turns = Services(conversation), []
     for answers in conversation.answers:
-        calls = tuple(call for answer in answers for call in _read_answer(id, answer))
+        read = [(answer, read_calls(answer)) for answer in answers]
+        for answer, found in read:
+            if found is None:
+                raise RecordError(
+                    f"bfcl {id}: the answer {answer!r} is not a call with plain values; report it to the package"
+                )
+        calls = tuple(call for _, found in read for call in found or ())
         digests, results = [services.digest()], []
         for call in calls:
             results.append(services.call(call).text)
@@ -125,21 +139,6 @@ def play_answers(category: Category, id: str) -> tuple[AnsweredTurn, ...]:
         after = MappingProxyType(services.fork().instances)
         turns.append(AnsweredTurn(calls=calls, results=tuple(results), instances=after, digests=tuple(digests)))
     return tuple(turns)
-
-
-def _read_answer(id: str, answer: str) -> tuple[Call, ...]:
-    calls = read_calls(answer)
-    if calls is None:
-        raise RecordError(f"bfcl {id}: the answer {answer!r} is not a call with plain values; report it to the package")
-    return calls
-
-
-def _start_service(name: str, conversation: Conversation) -> Any:
-    service = _load_class(name)()
-    if name not in STATELESS:
-        scenario = copy.deepcopy(dict(conversation.scenario.get(name, {})))
-        service._load_scenario(scenario, long_context=conversation.is_long)
-    return service
 
 
 @cache
@@ -184,15 +183,6 @@ def _restore_precision() -> Iterator[None]:
             yield
         finally:
             mpmath.mp.dps = digits
-
-
-def _write_result(result: Any) -> str:
-    if type(result) is dict:
-        try:
-            return json.dumps(result)
-        except (TypeError, ValueError):  # numbers of other kinds, or a cycle
-            return str(result)
-    return str(result)
 
 
 def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:

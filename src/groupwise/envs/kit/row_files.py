@@ -36,10 +36,7 @@ Entry = TypeVar("Entry")
 def find_row_files(path: str, *, env: str, rows: str) -> list[tuple[Path, tuple[str, ...]]]:
     """The files of a path, each with the part of its path that may say its split: what stands above says nothing.
 
-    Args:
-        path: a file, a folder and what is in it, or a pattern such as `*.jsonl`.
-        env: the environment that asks, for the message.
-        rows: what it calls its rows.
+    A path is a file, a folder and what is in it, or a pattern such as `*.jsonl`; `env` and `rows` are for the message.
     """
     place = Path(path)
     if place.is_dir():
@@ -133,16 +130,11 @@ def assign_splits(
     content: Callable[[Entry], Mapping[str, Any]],
     has_test: bool,
 ) -> list[tuple[str, Entry]]:
-    """Each entry with its split: the one that is said of it, or that of its content where nothing is.
+    """Each entry with its split: the one that is `said` of it, or that of its `content` where nothing is.
 
     Beside entries for training, those of which nothing is said are for the test. A split that nobody speaks of is cut
-    out of training, by content. Without entries for training, all of which nothing is said are divided by content.
-
-    Args:
-        entries: rows, or what was made of them.
-        said: the split that is said of an entry; empty = none.
-        content: what an entry's split follows from.
-        has_test: whether the test comes from elsewhere.
+    out of training, by content, unless it is the test and `has_test` says that it comes from elsewhere. Without entries
+    for training, all of which nothing is said are divided by content.
     """
     splits_said = {said(entry) for entry in entries}
     if "train" not in splits_said:

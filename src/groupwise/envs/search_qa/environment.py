@@ -346,11 +346,10 @@ def f1(answer: str, right: Sequence[str]) -> float:
     >>> round(f1("the Amber Sea in the north", ["the Amber Sea"]), 3)
     0.667
     """
-    return max((_overlap(normalise(answer).split(), normalise(accepted).split()) for accepted in right), default=0.0)
-
-
-def _overlap(answer: Sequence[str], right: Sequence[str]) -> float:
-    if not answer or not right:
-        return float(answer == right)
-    shared = sum((Counter(answer) & Counter(right)).values())
-    return 2 * shared / (len(answer) + len(right))
+    said, best = normalise(answer).split(), 0.0
+    for words in (normalise(accepted).split() for accepted in right):
+        if not said or not words:
+            best = max(best, float(said == words))
+        else:
+            best = max(best, 2 * sum((Counter(said) & Counter(words)).values()) / (len(said) + len(words)))
+    return best

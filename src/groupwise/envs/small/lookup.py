@@ -126,24 +126,20 @@ class LookupEnvironment(SteppedEnvironment):
                 return f"search {fact}"
         return f"answer {follow_chain(self._facts, self._chain)}"
 
-    def _list_searches(self) -> list[str]:
-        if self._hops == 0:
-            return []
-        people = {self._chain[0], *(self._facts[fact] for fact in self._known_facts)}
-        return [
-            f"search {relation} of {person}" for person in PEOPLE if person in people for relation in (*TIES, *TRAITS)
-        ]
-
     def _tell_known(self) -> str:
         return " ".join(_tell_fact(fact, self._facts[fact]) for fact in self._known_facts) or "Nothing is known."
 
     def _observe(self, text: str) -> Observation:
+        people = {self._chain[0], *(self._facts[fact] for fact in self._known_facts)} if self._hops else set()
+        searches = [
+            f"search {relation} of {person}" for person in PEOPLE if person in people for relation in (*TIES, *TRAITS)
+        ]
         answers = [f"answer {value}" for value in TRAITS[self._chain[-1]]]
         shows_question = self._part.goal_in_text or self._hops == 0
         return Observation(
             text=prepend_goal(self._question, text) if shows_question else text,
             state_key=self._tell_known(),
-            admissible=(*self._list_searches(), *answers),
+            admissible=(*searches, *answers),
             goal=self._question,
         )
 

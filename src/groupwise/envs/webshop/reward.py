@@ -6,7 +6,7 @@ score = type * (attributes found + options found + price kept) / (attributes ask
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -77,14 +77,15 @@ def score_purchase(
         reference: Whether options are compared as the published code does it.
         tagger: Name of the spaCy model that finds the nouns of titles; empty = by a list of words that are none.
     """
-    as_published = reference and goal.is_paired
-    num_options = (
-        _count_options_as_published(chosen, goal.options) if as_published else _count_options(chosen, goal.options)
+    # An option that is asked for counts where the same words were chosen, or the same colour on both sides.
+    options = sum(
+        any(value == wanted_value or are_alike(colour_of(value), colour_of(wanted_value)) for value in chosen.values())
+        for wanted_value in goal.options.values()
     )
     return PurchaseScore(
         type=score_type(bought, wanted, tagger=tagger),
         attributes=sum(_has_attribute(bought, attribute) for attribute in goal.attributes),
-        options=num_options,
+        options=_count_options_as_published(chosen, goal.options) if reference and goal.is_paired else options,
         price=bought.price <= goal.price_upper,
         asked=len(goal.attributes) + len(goal.options) + 1,
     )
@@ -98,8 +99,10 @@ def score_type(bought: Product, wanted: Product, *, tagger: str = "") -> float:
         return 0.0
     if shared < 0.1:
         return 0.1
-    categories = _split_levels(bought.product_category) & _split_levels(wanted.product_category)
-    return 1.0 if shared > 0.2 or bought.query == wanted.query or len(categories) >= 2 else 0.5
+    levels, levels_asked = (
+        {level.strip() for level in product.product_category.split("\u203a")} for product in (bought, wanted)
+    )
+    return 1.0 if shared > 0.2 or bought.query == wanted.query or len(levels & levels_asked) >= 2 else 0.5
 
 
 def are_alike(phrase: str, other: str) -> bool:
@@ -123,14 +126,6 @@ def _has_attribute(product: Product, attribute: str) -> bool:
     return any(attribute in text.lower() for text in texts)
 
 
-def _count_options(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
-    """Each option that is asked for, against what was chosen: the same words, or the same colour on both sides."""
-    return sum(
-        any(value == wanted or are_alike(colour_of(value), colour_of(wanted)) for value in chosen.values())
-        for wanted in asked.values()
-    )
-
-
 def _count_options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
     """As the published code does it: what was chosen is reduced to its colour, what is asked for is not.
 
@@ -141,19 +136,11 @@ def _count_options_as_published(chosen: Mapping[str, str], asked: Mapping[str, s
     return sum(any(are_alike(colour_of(value), option) for value in chosen.values()) for option in wanted)
 
 
-def _split_levels(product_category: str) -> set[str]:
-    return {level.strip() for level in product_category.split("\u203a")}
-
-
 @lru_cache(4096)
 def _find_nouns(title: str, tagger: str) -> tuple[str, ...]:
     if tagger:
         return tuple(token.text.lower() for token in _load_spacy(tagger)(title) if token.pos_ in ("NOUN", "PROPN"))
-    return _drop_other_words(re.findall(r"[a-z]{2,}", title.lower()))
-
-
-def _drop_other_words(title_words: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for word in title_words if word not in NOT_NOUNS)
+    return tuple(word for word in re.findall(r"[a-z]{2,}", title.lower()) if word not in NOT_NOUNS)
 
 
 @cache
