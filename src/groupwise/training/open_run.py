@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -22,14 +22,12 @@ from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.eight_bit import check_packages
-from groupwise.learner.protocol import ClosingLearner, Learner, check_opened
+from groupwise.learner.protocol import ClosingLearner, check_opened
 from groupwise.learner.weight_check import Canary, choose_tolerance
-from groupwise.learner.weight_sync import WeightTransfer
 from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
 from groupwise.parts.part import name_of
 from groupwise.parts.requirements import check_methods
-from groupwise.parts.slots import Loss
 from groupwise.rollout.environment_runner import Host, open_host
 from groupwise.rollout.live_judge import LiveJudge
 from groupwise.rollout.measures import check_learner
@@ -92,11 +90,14 @@ def open_run(
     config = read_settings(config)
     if learns and not read_only:
         check_trackers(config.trackers)
-    place = _name_new_folder(RUNS) if folder is None else Path(folder)
-    config, lock = settle_threads(config, place), RunLock(place)
+    if folder is None:
+        folder = next(RUNS / str(number) for number in count(1) if not (RUNS / str(number)).exists())
+    paths = RunPaths(Path(folder))
+    config, lock = settle_threads(config, paths.folder), RunLock(paths.folder)
     if not read_only:
         lock.acquire()
-    with lock.release_on_failure():
+    # What was opened is ended again where something after it cannot be opened.
+    with lock.release_on_failure(), ExitStack() as opened:
         loss, device = check_algorithm(config), choose_device(config.device)
         check_engine_gives(config, device=device.type)
         check_model(config)
@@ -105,17 +106,57 @@ def open_run(
         check_packages(config.training.learner)
         if config.threads:
             torch.set_num_threads(config.threads)
-        check_journal(place)
-
-        def get_model() -> tuple[Any, Any]:
-            return model_and_tokenizer or open_model(config, device, learns=learns and not read_only)
-
-        with ExitStack() as opened:  # ended again where something after it cannot be opened
-            host = open_run_host(config)
-            opened.callback(host.shutdown)
-            run = _open_with_host(host, opened, config, place, lock, get_model, loss, device)
-            opened.pop_all()
-            return run
+        check_journal(paths.folder)
+        host = open_run_host(config)
+        opened.callback(host.shutdown)
+        judge, is_asked = None, any("judge" in part.needs for part in config.algorithm.measures or ())
+        if config.algorithm.judge is not None and is_asked:
+            judge = LiveJudge(config.algorithm.judge, paths.judge_record, may_write=not read_only)
+            if not read_only:
+                judge.check()
+        panels = check_tasks(config, host)
+        tasks = panels["train"]
+        part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
+        check_panels(config)
+        learns = learns and not read_only
+        model, tokenizer = model_and_tokenizer or open_model(config, device, learns=learns)
+        is_sharded = isinstance(config.training.learner, ShardedLearnerConfig)
+        if not is_sharded:  # one that will be divided need not fit there
+            model = model.to(device)
+        engine = open_run_engine(config, model, tokenizer, device=device, folder=None if read_only else paths.servers)
+        if isinstance(engine, ClosingEngine):
+            opened.callback(engine.close)
+        part, place = config.training.learner, {"device": device} if is_sharded else {}
+        learner = part.open(model, loss, temperature=config.rollout.temperature, **place)
+        if isinstance(learner, ClosingLearner):
+            opened.callback(learner.close)
+        check_opened(learner, f"training.learner ({name_of(part)})")
+        check_learner(config.algorithm, learner)
+        transfer = config.training.weight_transfer.open(None if read_only else paths.weights)
+        check_methods(
+            transfer, "weight_transfer", f"training.weight_transfer ({name_of(config.training.weight_transfer)})"
+        )
+        prompter = open_prompter(config, tokenizer)
+        run = Run(
+            config=config,
+            folder=paths.folder,
+            lock=lock,
+            tokenizer=tokenizer,
+            learner=learner,
+            engine=engine,
+            weight_transfer=transfer,
+            prompter=prompter,
+            host=host,
+            journal=Journal(paths.journal, read_only=read_only),
+            panels={split: panel_hash(chosen) for split, chosen in panels.items()},
+            canary=_make_canary(config, prompter, engine, model),
+            tasks=tasks,
+            curriculum=start_curriculum(config, tasks),
+            part_states=part_states,
+            judge=judge,
+        )
+        opened.pop_all()
+        return run
 
 
 def read_settings(config: Settings) -> RunConfig:
@@ -132,54 +173,6 @@ def read_settings(config: Settings) -> RunConfig:
     )
 
 
-def _name_new_folder(parent: Path) -> Path:
-    return next(parent / str(number) for number in count(1) if not (parent / str(number)).exists())
-
-
-def _open_with_host(
-    host: Host,
-    opened: ExitStack,
-    config: RunConfig,
-    folder: Path,
-    lock: RunLock,
-    get_model: Callable[[], tuple[Any, Any]],
-    loss: Loss,
-    device: torch.device,
-) -> Run:
-    """Open the rest of a run, whose environments have their host."""
-    paths = RunPaths(folder)
-    judge, panels = _open_judge(config, paths, may_ask=lock.is_held), check_tasks(config, host)
-    tasks = panels["train"]
-    part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
-    check_panels(config)
-    model, tokenizer = get_model()
-    model = _place_model(config, model, device)
-    engine = open_run_engine(config, model, tokenizer, device=device, folder=paths.servers if lock.is_held else None)
-    if isinstance(engine, ClosingEngine):
-        opened.callback(engine.close)
-    learner = _open_learner(config, model, loss, device, opened)
-    prompter = open_prompter(config, tokenizer)
-    journal = Journal(paths.journal, read_only=not lock.is_held)
-    return Run(
-        config=config,
-        folder=folder,
-        lock=lock,
-        tokenizer=tokenizer,
-        learner=learner,
-        engine=engine,
-        weight_transfer=_open_transfer(config, paths.weights if lock.is_held else None),
-        prompter=prompter,
-        host=host,
-        journal=journal,
-        panels={split: panel_hash(chosen) for split, chosen in panels.items()},
-        canary=_make_canary(config, prompter, engine, model),
-        tasks=tasks,
-        curriculum=start_curriculum(config, tasks),
-        part_states=part_states,
-        judge=judge,
-    )
-
-
 def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tuple[Any, Any]:
     """Open the run's model and its tokenizer; one that does not fit on the device is refused before it is there."""
     words = config.words()
@@ -188,14 +181,6 @@ def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tupl
         shares = count_shares(config) or read_started_rank().world
         check_memory(config, plan, available=read_free_memory(device), shares=shares, learns=learns)
     return config.model.open(words=words, seed=seed_of(config.seed, "model"))
-
-
-def _place_model(config: RunConfig, model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """Put the model on its device; not one that a sharded learner will divide, which need not fit there."""
-    if isinstance(config.training.learner, ShardedLearnerConfig):
-        return model
-    placed: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
-    return placed
 
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
@@ -213,16 +198,6 @@ def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
         system=rollout.system,
         instruct=instruct if isinstance(config.env, Mixture) else None,
     )
-
-
-def _open_judge(config: RunConfig, paths: RunPaths, *, may_ask: bool) -> LiveJudge | None:
-    """Open the judge of the run's measures; one that cannot work is refused here, before a model loads."""
-    if config.algorithm.judge is None or not any("judge" in part.needs for part in config.algorithm.measures or ()):
-        return None
-    judge = LiveJudge(config.algorithm.judge, paths.judge_record, may_write=may_ask)
-    if may_ask:
-        judge.check()
-    return judge
 
 
 def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
@@ -306,27 +281,6 @@ def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
             f"rollout.max_tokens: {max_tokens} tokens of a response leave no room for a prompt in the engine's context "
             f"of {engine.context}; lower it, or take an engine with a longer context"
         )
-
-
-def _open_learner(
-    config: RunConfig, model: PreTrainedModel, loss: Loss, device: torch.device, opened: ExitStack
-) -> Learner:
-    """Open the learner that the run file names, on a model that is its own from here on."""
-    part = config.training.learner
-    place = {"device": device} if isinstance(part, ShardedLearnerConfig) else {}
-    learner = part.open(model, loss, temperature=config.rollout.temperature, **place)
-    if isinstance(learner, ClosingLearner):
-        opened.callback(learner.close)
-    check_opened(learner, f"training.learner ({name_of(part)})")
-    check_learner(config.algorithm, learner)
-    return learner
-
-
-def _open_transfer(config: RunConfig, folder: Path | None) -> WeightTransfer:
-    part = config.training.weight_transfer
-    transfer = part.open(folder)
-    check_methods(transfer, "weight_transfer", f"training.weight_transfer ({name_of(part)})")
-    return transfer
 
 
 def open_run_host(config: RunConfig) -> Host:
