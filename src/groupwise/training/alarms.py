@@ -542,12 +542,10 @@ def is_finished(folder: Path, config: RunConfig) -> bool:
         return False
     if last < updates and not is_stopped:
         return is_out_of_patience(rows, wanted)
-    lacks_evaluation = wanted.tasks and last <= updates and (last, wanted.split) not in _list_played(rows)
+    lacks_evaluation = (
+        wanted.tasks and last <= updates and (last, wanted.split) not in {(row.number, row.split) for row in rows}
+    )
     return not lacks_evaluation
-
-
-def _list_played(rows: Sequence[EvaluatedAttempt]) -> set[tuple[int, str]]:
-    return {(row.number, row.split) for row in rows}
 
 
 # Which update's policy is the best, and when nothing better is to be waited for: from evaluations, without torch.

@@ -188,7 +188,12 @@ def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool
     evaluations = [evaluation for evaluation in read_evaluations(run) if evaluation.number in (0, update)]
     lines = [
         "---",
-        *_list_fields(base, is_adapter=is_adapter),
+        f"library_name: {'peft' if is_adapter else 'transformers'}",
+        "pipeline_tag: text-generation",
+        *([f"base_model: {json.dumps(base)}"] if base else []),
+        "tags:",
+        "- reinforcement-learning",
+        "- groupwise",
         "---",
         "",
         f"# {run.name}, update {update}",
@@ -208,12 +213,6 @@ def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool
         "",
     ]
     return "\n".join(lines)
-
-
-def _list_fields(base: str | None, *, is_adapter: bool) -> list[str]:
-    fields = [f"library_name: {'peft' if is_adapter else 'transformers'}", "pipeline_tag: text-generation"]
-    fields += [f"base_model: {json.dumps(base)}"] if base else []
-    return [*fields, "tags:", "- reinforcement-learning", "- groupwise"]
 
 
 def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:

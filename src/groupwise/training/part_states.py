@@ -137,7 +137,11 @@ class PartStates:
     def load_state_dict(self, saved: Any, *, checkpoint: Path) -> None:
         """Load the state that a checkpoint holds of every part, and of no other."""
         known = {part.path: part for part in self._parts}
-        if not isinstance(saved, Mapping) or not all(_is_entry(entry) for entry in saved.values()):
+        kinds = {"kind": str, "state": Mapping}
+        if not isinstance(saved, Mapping) or not all(
+            isinstance(entry, Mapping) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
+            for entry in saved.values()
+        ):
             raise TrainingError(f"checkpoint {checkpoint}: its 'parts' are no states by path; {BEGAN_WITH}")
         for path, entry in saved.items():
             owner = quote_line(f"{path} ({entry['kind']})", limit=200)
@@ -162,10 +166,6 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
         )
     check_methods(state, "state", f"{path} ({kind})")
     return StartedPart(path=path, kind=kind, state=state)
-
-
-def _is_entry(entry: object) -> bool:
-    return isinstance(entry, Mapping) and isinstance(entry.get("kind"), str) and isinstance(entry.get("state"), Mapping)
 
 
 def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None:

@@ -42,10 +42,17 @@ class RunFolder:
         journal = path / JOURNAL
         if not journal.is_file():
             raise FileError(f"{path}: {_describe_mistake(path)}; {WHAT_TO_GIVE}")
-        self.config_text = _read_config(path / CONFIG)
-        """The settings as they stand in the folder; empty where there are none."""
-        self.settings = _parse_config(path / CONFIG, self.config_text)
-        """The settings as plain data."""
+        config = path / CONFIG
+        try:
+            self.config_text = read_text_file(config) if config.exists() else ""
+            """The settings as they stand in the folder; empty where there are none."""
+        except (OSError, ValueError) as error:
+            raise FileError(f"{config}: cannot be read ({error}); {WHAT_TO_GIVE}") from None
+        try:
+            self.settings = parse_toml(self.config_text)
+            """The settings as plain data."""
+        except ValueError as error:
+            raise FileError(f"{config}: not valid TOML: {error}; {WHAT_TO_GIVE}") from None
         self.journal = Journal(journal, read_only=True)
         """Its updates, metrics, attempts and evaluations."""
 
@@ -153,22 +160,6 @@ def _describe_mistake(path: Path) -> str:
     if runs:
         return f"holds runs, but is none itself ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
     return f"not the folder of a run: it has no {JOURNAL}"
-
-
-def _read_config(path: Path) -> str:
-    try:
-        return read_text_file(path)
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be read ({error}); {WHAT_TO_GIVE}") from None
-
-
-def _parse_config(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return parse_toml(text)
-    except ValueError as error:
-        raise FileError(f"{path}: not valid TOML: {error}; {WHAT_TO_GIVE}") from None
 
 
 # Two runs side by side: the settings that differ, and what came of it.

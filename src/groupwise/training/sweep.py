@@ -181,11 +181,19 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
     Arms are the same where all their settings are, and keep the name that their folder has: with a second value for a
     setting the arms that were there would be named after it too.
     """
-    matches = {arm.name: _find_same(arm, recorded, wanted) for arm in recorded.arms}
+    matches: dict[str, Arm | None] = {}
+    for arm in recorded.arms:  # the arm of the other plan that has the same settings
+        settings = _fill_up(arm, recorded.threads)
+        same = (other for other in wanted.arms if not find_setting_differences(settings, other.settings))
+        matches[arm.name] = next(same, None)
     asked = {arm.name: arm for arm in wanted.arms}
     for arm in recorded.arms:
         if matches[arm.name] is None and arm.name in asked:
-            raise _report_change(arm, asked[arm.name], recorded.threads, folder)
+            change = find_setting_differences(_fill_up(arm, recorded.threads), asked[arm.name].settings)[0]
+            raise ConfigError(
+                f"{folder} holds a sweep whose arm {arm.name!r} has {change.path} = {change.first!r}, but now it is "
+                f"{change.second!r}; put it back as it was, or give another folder with --out"
+            )
     missing = [name for name, match in matches.items() if match is None] + [
         f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
     ]
@@ -203,19 +211,6 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
             )
     added = [arm.name for arm in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
     return replace(recorded, seeds=wanted.seeds, arms=(*kept, *new)), _list_names(added) if added else ""
-
-
-def _find_same(arm: Arm, recorded: SweepPlan, wanted: SweepPlan) -> Arm | None:
-    settings = _fill_up(arm, recorded.threads)
-    return next((other for other in wanted.arms if not find_setting_differences(settings, other.settings)), None)
-
-
-def _report_change(arm: Arm, now: Arm, threads: int, folder: Path) -> ConfigError:
-    change = find_setting_differences(_fill_up(arm, threads), now.settings)[0]
-    return ConfigError(
-        f"{folder} holds a sweep whose arm {arm.name!r} has {change.path} = {change.first!r}, but now it is "
-        f"{change.second!r}; put it back as it was, or give another folder with --out"
-    )
 
 
 def _fill_up(arm: Arm, threads: int) -> dict[str, Any]:
@@ -395,10 +390,16 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
     """
     if needs.alone_because:
         return _take([*range(len(machine.gpus))] or [None], 1, needs.alone_because)
-    limits = {"no more runs": num_runs} | _limit_by_memory(needs, machine)
+    limits = {"no more runs": num_runs}
+    if machine.memory is not None:
+        of_run = PROCESS_MEMORY + (0.0 if machine.gpus else needs.memory)
+        limits[f"{machine.memory / 1e9:.1f} GB of free memory"] = int(MEMORY_SHARE * machine.memory / of_run)
     places: list[int | None] = [None] * num_runs
     if machine.gpus:
-        rooms = [_count_room(free, needs) for free in machine.gpus]
+        # One that seems too small is tried all the same.
+        rooms = [
+            1 if needs.fills_gpu else max(1, int(MEMORY_SHARE * free / max(needs.memory, 1.0))) for free in machine.gpus
+        ]
         places = [gpu for place in range(max(rooms)) for gpu, room in enumerate(rooms) if place < room]
         limits[f"room on {_count(len(rooms), 'GPU')}"] = len(places)
         limits[_count(machine.cores, "free core")] = machine.cores
@@ -409,21 +410,8 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
     return _take(places, limits[reason], reason)
 
 
-def _limit_by_memory(needs: RunNeeds, machine: Machine) -> dict[str, int]:
-    """How many processes the machine's own memory holds, with the words for it; nothing where nobody knows."""
-    if machine.memory is None:
-        return {}
-    of_run = PROCESS_MEMORY + (0.0 if machine.gpus else needs.memory)
-    return {f"{machine.memory / 1e9:.1f} GB of free memory": int(MEMORY_SHARE * machine.memory / of_run)}
-
-
 def _take(places: Sequence[int | None], limit: int, reason: str) -> Places:
     return Places(gpus=tuple(places[: max(1, limit)]), reason=reason)
-
-
-def _count_room(free: float, needs: RunNeeds) -> int:
-    """How many runs a GPU holds; one that seems too small is tried all the same."""
-    return 1 if needs.fills_gpu else max(1, int(MEMORY_SHARE * free / max(needs.memory, 1.0)))
 
 
 def _count(number: int, word: str) -> str:

@@ -197,12 +197,8 @@ def _tidy(value: Any) -> Any:
         tidied["enum"] = [tidied.pop("const")]
     if {"type": "null"} in tidied.get("anyOf", []):
         tidied["anyOf"] = [entry for entry in tidied["anyOf"] if entry != {"type": "null"}]
-    if "default" in tidied and (tidied["default"] is None or _is_infinite(tidied["default"])):
+    if "default" in tidied and tidied["default"] in (None, math.inf, -math.inf):
         del tidied["default"]
     if "$ref" in tidied and len(tidied) > 1:  # in draft 7 nothing beside a reference counts
         tidied["allOf"] = [{"$ref": tidied.pop("$ref")}]
     return {key: _tidy(entry) for key, entry in tidied.items()}
-
-
-def _is_infinite(value: object) -> bool:
-    return isinstance(value, float) and math.isinf(value)

@@ -95,7 +95,7 @@ class Evaluation:
                 f"{', '.join(sorted({row.stop for row in rows}))}); `groupwise check env` shows what the environment "
                 "does wrong"
             )
-        whole = _summarise("all", counted)
+        whole, tokens = _summarise("all", counted), [row.tokens for row in counted if row.tokens is not None]
         (number, split, panel), *_ = kinds
         return cls(
             number=number,
@@ -108,7 +108,7 @@ class Evaluation:
             interval=whole.interval,
             outcome=math.fsum(row.outcome for row in counted) / len(counted),
             steps=whole.steps,
-            tokens=_mean_tokens(counted),
+            tokens=sum(tokens) / len(tokens) if tokens else None,
             by_seed={
                 seed: _summarise(str(seed), rows).success for seed, rows in group_rows(counted, lambda row: [row.seed])
             },
@@ -172,18 +172,8 @@ def scores_by_task(
     return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
 
 
-def _success_of(row: EvaluatedAttempt) -> float:
-    assert row.success is not None, "only attempts that say how they ended are counted"
-    return row.success
-
-
-def _mean_tokens(rows: Sequence[EvaluatedAttempt]) -> float | None:
-    counted = [row.tokens for row in rows if row.tokens is not None]
-    return sum(counted) / len(counted) if counted else None
-
-
 def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
-    scores = scores_by_task(rows, _success_of)
+    scores = scores_by_task(rows, lambda row: row.success or 0.0)  # only attempts that say how they ended are counted
     success, interval = mean_over_clusters(scores)
     return TasksSummary(
         name=name,
