@@ -110,13 +110,13 @@ class Part(BaseModel):
 
     def parts(self) -> Iterator[Part]:
         """This part and every part within it."""
-        yield self
+        return (part for _, part in self.parts_by_path())
+
+    def parts_by_path(self, path: str = "") -> Iterator[tuple[str, Part]]:
+        """This part and every part within it, each with its path in the settings."""
+        yield path, self
         for name in type(self).model_fields:
-            value = getattr(self, name)
-            entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
-            for inner in entries:
-                if isinstance(inner, Part):
-                    yield from inner.parts()
+            yield from _walk_value(getattr(self, name), f"{path}.{name}" if path else name)
 
     def check_attempts(self, attempts: int) -> None:
         """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
@@ -136,6 +136,14 @@ class Part(BaseModel):
                 f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
                 "numbers, booleans, other parts, and lists and tables of these"
             ) from None
+
+
+def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:
+    if isinstance(value, Part):
+        yield from value.parts_by_path(path)
+    elif isinstance(value, Mapping | tuple | list):
+        for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _walk_value(entry, f"{path}.{key}")
 
 
 class Slot:

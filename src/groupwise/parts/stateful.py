@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -97,7 +97,7 @@ def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
     Parts that compare equal are one part, as they are to a step table: they share one state, under the first path.
     """
     by_path: dict[str, Stateful] = {}
-    for where, part in _walk(root, path):
+    for where, part in root.parts_by_path(path):
         if is_stateful(part):
             if not any(part == known for known in by_path.values()):
                 by_path[where] = part
@@ -119,24 +119,6 @@ def is_stateful(part: Part) -> TypeGuard[Stateful]:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _walk(part: Part, path: str) -> Iterator[tuple[str, Part]]:
-    """A part and every part within it, each with its path."""
-    yield path, part
-    for name in type(part).model_fields:
-        yield from _walk_value(getattr(part, name), f"{path}.{name}" if path else name)
-
-
-def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:
-    if isinstance(value, Part):
-        yield from _walk(value, path)
-    elif isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _walk_value(entry, f"{path}.{key}")
-    elif isinstance(value, tuple | list):
-        for number, entry in enumerate(value):
-            yield from _walk_value(entry, f"{path}.{number}")
 
 
 def read_part_state(where: str, state: PartState) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.data.field_kinds import STATE, Kind, may_be_state
-from groupwise.data.step_fields import RESERVED_NAMES, STEP_FIELDS, compile_function
+from groupwise.data.step_fields import RESERVED_NAMES, STEP_FIELDS
 from groupwise.system.errors import nearest
 from groupwise.system.json_text import describe_strangeness, is_plain
 from groupwise.system.text import escape_controls
@@ -155,13 +155,9 @@ def to_json_value(value: Any) -> Any:
 
 _EITHER = ("tokens", "response_ids")
 """Two ways to say one thing."""
-_TOKENS = " or ".join(f"{name!r} in row" for name in _EITHER)
-_BY_ITSELF = tuple(field.name for field in STEP_FIELDS if field.uniform and field.name not in _EITHER)
-UNIFORM = (*_BY_ITSELF, "tokens")
+UNIFORM = (*(field.name for field in STEP_FIELDS if field.uniform and field.name not in _EITHER), "tokens")
 """Keys that every row of a file has, or none: a default for the others would be an invented number."""
-
-_presence = compile_function("row", f"return {', '.join(f'{name!r} in row' for name in _BY_ITSELF)}, {_TOKENS}")
-"""Which of these a row has."""
+_UNIFORM = frozenset(UNIFORM)
 
 _IDS = ("task", "group", "attempt")
 
@@ -175,26 +171,23 @@ class Uniformity:
     def __init__(self, unit: str) -> None:
         self._unit = unit
         self._first: int | None = None
-        self._has: tuple[bool, ...] = ()
+        self._has: frozenset[str] = frozenset()
         self._kinds: tuple[type, ...] = ()
 
     def find_fault(self, number: int, row: RolloutRow) -> str | None:
         """What sets this row apart from the first one, or None; `number` is its line or row."""
-        has = _presence(row)
+        has = _UNIFORM.intersection(row)
+        if "response_ids" in row:
+            has |= {"tokens"}
         kinds = (type(row["task"]), type(row.get("group")), type(row["attempt"]))
         if self._first is None:
             self._first, self._has, self._kinds = number, has, kinds
         if has != self._has:
-            return self._describe_presence_fault(has)
-        if kinds != self._kinds:
-            return self._describe_kind_fault(row, kinds)
-        return None
-
-    def _describe_presence_fault(self, has: tuple[bool, ...]) -> str:
-        position = next(i for i, present in enumerate(has) if present != self._has[i])
-        name = "'tokens' or 'response_ids'" if UNIFORM[position] in _EITHER else repr(UNIFORM[position])
-        here, there = ("has", "has none") if has[position] else ("no", "has one")
-        return f"{here} {name}, but {self._unit} {self._first} {there}; give it to every row or to none"
+            odd = next(name for name in UNIFORM if name in has ^ self._has)
+            name = "'tokens' or 'response_ids'" if odd in _EITHER else repr(odd)
+            here, there = ("has", "has none") if odd in has else ("no", "has one")
+            return f"{here} {name}, but {self._unit} {self._first} {there}; give it to every row or to none"
+        return None if kinds == self._kinds else self._describe_kind_fault(row, kinds)
 
     def _describe_kind_fault(self, row: RolloutRow, kinds: tuple[type, ...]) -> str:
         position = next(i for i, kind in enumerate(kinds) if kind is not self._kinds[i])
