@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field, NonNegativeInt, model_validator
 
+from groupwise.data.field_kinds import is_count
 from groupwise.data.records import FAULTS, Trajectory, score_of
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Slot
 from groupwise.system.errors import RecordError
@@ -293,7 +294,7 @@ class LadderReward(Part, slot="reward"):
             return pay_last(trajectory, 0.0)
         facts = answered[-1].facts
         levels = facts[self.levels]
-        if isinstance(levels, bool) or not isinstance(levels, int) or levels < 0:
+        if not is_count(levels):
             raise RecordError(
                 f"{trajectory.describe()}: the fact {self.levels!r} is {levels!r}, "
                 "but reward 'ladder' counts matched levels with it; let the environment give a number from 0"

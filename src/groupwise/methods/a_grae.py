@@ -43,9 +43,7 @@ class Asymmetric(Part, slot="estimator"):
 
     p is the task's mean return, w the mean return of all attempts of the table; returns lie in [0, 1].
 
-    Source: A-GRAE, "Unveiling Implicit Advantage Symmetry", eq. 11-13. This part mixes tasks by design. Choice: the
-    paper's sqrt(1-p); the released code divides the second term by 1 - sqrt(p) (`easy_denominator="code"`)
-    and adds 1e-6 to both denominators.
+    Source: A-GRAE, "Unveiling Implicit Advantage Symmetry", eq. 11-13. This part mixes tasks by design.
     """
 
     mixes_tasks: ClassVar[bool] = True

@@ -51,11 +51,10 @@ class ConciseWhenSolved(Part, slot="shaper"):
 
     L counts the sampled tokens of all steps.
 
-    Source: ours, after the second stage of ConciseR (2025, arXiv:2505.21178), whose length reward was not found; that
-    lengths count only once everybody is right is the paper's. Choices: an attempt is right where its score (whether it
-    solved the task, else what it earned) reaches `best`. Under a credit that divides by the deviation, `limit` hardly
-    matters. Attempts of equal length get equal returns. Dynamic sampling that leaves solved groups out would leave this
-    out with them, and is refused.
+    Source: ours, after the second stage of ConciseR (2025, arXiv:2505.21178), whose length reward was not found.
+    Choices: an attempt is right where its score (whether it solved the task, else what it earned) reaches `best`. Under
+    a credit that divides by the deviation, `limit` hardly matters. Dynamic sampling that leaves solved groups out would
+    leave this out with them, and is refused.
     """
 
     needs_entropy: ClassVar[bool] = False

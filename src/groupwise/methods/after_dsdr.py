@@ -59,9 +59,8 @@ class DiversityBonus(Part, slot="shaper"):
     D is the fact `distinctness`, which the measure `right_diversity` writes: 0 for wrong attempts, and for the only
     right one.
 
-    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes): a bounded bonus for right answers alone; its numbers
-    were not found, weight and cap are ours. The bonus goes to the last step. It has to stay below what being right is
-    worth: weight * cap is at most 0.5, for returns of 0 and 1.
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). The bonus goes to the last step. It has to stay below
+    what being right is worth: weight * cap is at most 0.5, for returns of 0 and 1.
     """
 
     needs_entropy: ClassVar[bool] = False
@@ -101,10 +100,9 @@ class RightDiversity(Part, slot="measure"):
     The facts are `distinctness`, D (0 for a wrong attempt and for the only right one), and `entropy_share`, w times the
     attempts of the group, so that shares have mean 1 (0 for a wrong attempt).
 
-    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes), which adds up embeddings and formulas and allots by a
-    softmax. **Choices.** Ours: e is the mean hidden state of an attempt's sampled tokens, so no other model is needed;
-    formulas are lines with `=` of what it said, spaces apart; an attempt without any goes by e alone. Right is a score
-    above `solved_above`. The temperature is ours too. Two numbers a step are kept, not the states.
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). **Choices.** e is the mean hidden state of an
+    attempt's sampled tokens, so no other model is needed; formulas are lines with `=` of what it said, spaces apart; an
+    attempt without any goes by e alone. Two numbers a step are kept, not the states.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})

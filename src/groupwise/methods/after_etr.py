@@ -83,9 +83,8 @@ class ElasticClip(Part, slot="surrogate"):
         macro = 1 + by_spread * (2 spread - 1),   spread from 0 (all equal) to 1 (half and half), by group
         E     = clamp(micro * macro, 0.5, 2);   l = max(-A * rho, -A * clip(rho, 1 - E low, 1 + E high))
 
-    Source: ours, after ETR (2026, arXiv:2601.03723), of which only the idea was found: a range by the size of a
-    token's credit and by how mixed its group is. The factors and their constants are our choice; E carries no gradient.
-    `by_credit = by_spread = 0` is `Clip`. The spread is a channel of credit, `outcome_spread`.
+    Source: ours, after ETR (2026, arXiv:2601.03723). E carries no gradient. `by_credit = by_spread = 0` is `Clip`. The
+    spread is a channel of credit, `outcome_spread`.
     """
 
     scales_with_credit: ClassVar[bool] = True

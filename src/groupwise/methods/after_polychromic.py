@@ -55,8 +55,7 @@ class SetShared(Part, slot="estimator"):
 
     Attempts are of one kind where the column `key` says the same at each of their steps.
 
-    Source: ours, after the polychromic objective (2025, arXiv:2509.25424), which has a mean times a diversity and the
-    shared advantage; its sets are drawn at states on the way (vines), here all sets of a group count, in closed form.
+    Source: ours, after the polychromic objective (2025, arXiv:2509.25424); all sets of a group count, in closed form.
     Choices: n 4, as in a re-implementation; a set of clones is worth nothing; no division by a deviation. Returns have
     to lie in [0, 1]. A wrong attempt of a new kind may gain: that is meant. With no more than n attempts there is one
     set, and credit is exactly 0; so is that of attempts that earned alike and are all of one kind, or each of another.

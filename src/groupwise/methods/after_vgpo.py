@@ -42,9 +42,8 @@ class Anchored(Part, slot="estimator"):
     Where all attempts earned the same, z is 0 and A is k * Q exactly: what is solved is still reinforced, and what is
     worth nothing is not. An attempt that is alone has k * Q too.
 
-    Source: ours, after ADAE in VGPO, an estimator for images of which reviews tell the properties and nobody the
-    equation: alpha grows with the deviation, and the signal does not vanish with it. k is ours. VGPO's other half,
-    values of single steps, needs a model of values for text and is not here.
+    Source: ours, after ADAE in VGPO, an estimator for images: alpha grows with the deviation, and the signal does not
+    vanish with it. VGPO's other half, values of single steps, needs a model of values for text and is not here.
     """
 
     needs_solved_groups: ClassVar[bool] = True

@@ -55,11 +55,10 @@ class SparedSegments(Part, slot="token_credit"):
 
     At 1 nothing changes, at 0 right segments are left alone, and below 0 they are praised in bad answers too.
 
-    Source: BCPG-NSA (arXiv:2505.14403, eqs. 6 and 7, from notes): beta on right steps of answers whose final result is
-    wrong. **Choices.** The measure `judged_segments` gives the scores, by one judge, where the paper asks a model and a
-    process reward model to agree; the threshold is ours. Bad is who has negative credit, which under its baseline, the
-    mean, is every wrong answer of a task that has a right one. The last segment of a response that was cut off is not
-    right. Where all segments of an attempt were judged right, the judge missed the mistake: the last keeps its blame.
+    Source: BCPG-NSA (arXiv:2505.14403, eqs. 6 and 7, from notes). **Choices.** The measure `judged_segments` gives the
+    scores; the threshold is ours. Bad is who has negative credit, which under its baseline, the mean, is every wrong
+    answer of a task that has a right one. The last segment of a response that was cut off is not right. Where all
+    segments of an attempt were judged right, the judge missed the mistake: the last keeps its blame.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})

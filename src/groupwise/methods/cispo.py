@@ -32,8 +32,8 @@ class Cispo(Part, slot="surrogate"):
 
         l = -sg(min(rho, cap)) * A * logp
 
-    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585). Choices: `cap` is absolute, 5 in the ScaleRL recipe, as
-    TRL reads it; verl's bound 1 + eps is `cap=1 + eps`. No lower bound, as the paper sets none that acts.
+    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585), which sets no lower bound that acts. verl's bound 1 + eps is
+    `cap=1 + eps`.
     """
 
     scales_with_credit: ClassVar[bool] = True

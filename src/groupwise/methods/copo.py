@@ -121,8 +121,7 @@ class GlobalShare(Part, slot="estimator"):
         A = (1 - w) * (R - mean(R)) / (std(R) + eps),   over the tasks of the update
 
     Source: COPO (2025, arXiv:2508.04138) and its release. **Choices.** A single task, or tasks that all bring the same,
-    get exactly 0. Answers are compared as the environment tells them; attempts without one share a label. The entropy
-    is that of attempts, an attempt counting once.
+    get exactly 0. Attempts without an answer share a label.
     """
 
     mixes_tasks: ClassVar[bool] = True
@@ -138,7 +137,6 @@ class GlobalShare(Part, slot="estimator"):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The facts that it reads beyond its rule of weights."""
         return frozenset({self.blend.answers} if self.consistency else ())
 
     def __call__(self, table: StepTable) -> Credit:

@@ -54,10 +54,8 @@ class Disco(Part, slot="loss"):
     their slopes from a first pass: 1 / (number solved) for a solved attempt, -softmax(s / tau) among the failed ones
     for a failed one, and stiffness * max(0, KL - max_kl) for the KL.
 
-    Source: DisCO (Li et al. 2025, arXiv:2505.12366) and its release, by the formulas: the release wires its ratio score
-    to the wrong function, and the value of its log-mean-exp is a surrogate. `negatives="mean"` is DisCO-b. Choices: an
-    attempt is solved if its return is above `solved_above`; credit is not read. A group without a solved or without a
-    failed attempt adds 0 and counts. tau is the release's 10 for log-probs; for ratios it has 1.
+    Source: DisCO (Li et al. 2025, arXiv:2505.12366), by the formulas: the release wires its ratio score to the wrong
+    function, and the value of its log-mean-exp is a surrogate. Credit is not read.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})

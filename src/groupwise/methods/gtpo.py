@@ -133,7 +133,6 @@ class InitialEntropy(NumberState):
     """The mean entropy of the first update's answers."""
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Take the level of the first update that has entropies; later ones change nothing."""
         steps = [step for trajectory in update.trajectories for step in trajectory.steps]
         entropies = [step.entropy[step.forced :] for step in steps if len(step.entropy) > step.forced]
         if self._value == UNKNOWN and entropies:

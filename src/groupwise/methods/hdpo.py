@@ -49,9 +49,8 @@ class ToolEconomy(Part, slot="signal"):
         r = 1 / (T + 1),   T = tool calls of the attempt
 
     Source: HDPO (2026, arXiv:2604.08545) and its release, which pays it to right answers alone; here the grouper
-    `among_solved` sees to that. Choices: T is the sum over an attempt's steps of the column `calls`, whose entries are
-    numbers, or lists that are counted; a step without an entry made no call. `calls=None` takes every step but the
-    last for a call, for worlds that do not tell: an attempt searches until it answers.
+    `among_solved` sees to that. Choices: entries of the column `calls` are numbers, or lists that are counted; a step
+    without an entry made no call.
     """
 
     calls: str | None = "num_calls"

@@ -40,10 +40,9 @@ class Llds(Part, slot="loss"):
     carries no gradient. How many tokens are active is known after a first pass.
 
     Source: LLDS (2025, arXiv:2512.04220), after re-implementations that agree; weight 0.1 of those the source tried.
-    Choices: an action is a step, the run of sampled tokens between two observations; `gate="trajectory"` is the
-    source's form for whole answers. A is the mean over the action's tokens; credit of 0 is not blame. `per="all"`
-    divides by all tokens that train, as another reading has it. The variant that leaves final answers out is not here.
-    It is 0 at the first optimiser step of an update: use several, or attempts that another policy sampled.
+    Choices: `gate="trajectory"` is the source's form for whole answers. A is the mean over the action's tokens; credit
+    of 0 is not blame. `per="all"` is another reading. The variant that leaves final answers out is not here. It is 0 at
+    the first optimiser step of an update: use several, or attempts that another policy sampled.
     """
 
     of: LossPart = PolicyLoss()

@@ -36,13 +36,10 @@ def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
 class DropPivot(Part, slot="filter"):
     """Drop, in each task, the one attempt that the median baseline is taken from: its credit is 0 by construction.
 
-    Source: MC-GRPO, which samples one attempt more than it trains on, an odd number in all; a run with an even number
-    is refused. Choice: of several attempts at the median, the one with the lowest id. A fault may leave an even number:
-    then the lower of the middle two is the median.
+    Source: MC-GRPO. Choice: of several attempts at the median, the one with the lowest id.
     """
 
     def check_attempts(self, attempts: int) -> None:
-        """An even number has no one attempt at its median."""
         if attempts % 2 == 0:
             raise ConfigError(
                 f"rollout.plan.attempts is {attempts}, but the filter drop_pivot drops the attempt at the median, and "

@@ -54,11 +54,10 @@ class RatioVariance(Part, slot="penalty"):
 
     Since ratios have mean 1 under the policy that sampled, the mean of the square is their variance.
 
-    Source: R2VPO (2026, arXiv:2601.03320); the penalty and its first weight, 0.04, are from re-implementations that
-    agree. That the weight follows a bound is the paper's; the rule, its bound, rate and limits are ours. Choices:
-    `rate = 0` holds the multiplier, `first = 0` is no penalty at all and stays so. The variance is over all optimiser
-    steps of an update; one in which nothing trained changes nothing, and tokens of other policies are left out of it.
-    The multiplier follows once an update, where the source's dual step is once an optimiser batch. With a single
+    Source: R2VPO (2026, arXiv:2601.03320): that the weight follows a bound is the paper's. Choices: `rate = 0` holds
+    the multiplier, `first = 0` is no penalty at all and stays so. The variance is over all optimiser steps of an
+    update; one in which nothing trained changes nothing, and tokens of other policies are left out of it. The
+    multiplier follows once an update, where the source's dual step is once an optimiser batch. With a single
     optimiser step an update all ratios are 1: the variance is 0, and the multiplier decays. Beyond e^20 a ratio has no
     gradient.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from groupwise.credit import Deviation, centre_values
 from groupwise.data.column_checks import quote_value
 from groupwise.data.credit import Credit, Derivation, TokenCredit
+from groupwise.data.field_kinds import is_count, is_finite
 from groupwise.data.records import Step, Trajectory
 from groupwise.data.segments import FloatArray, IntArray, Segments, pair_labels
 from groupwise.data.step_table import StepTable
@@ -164,7 +165,7 @@ class RankedItems:
 
 def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
     """The lists that the columns of a table say; what does not fit is an error that names the step."""
-    columns = [table.column(name) for name in ("list_length", "item_relevance", "item_tokens", "end_token")]
+    columns = [table.column(name).tolist() for name in ("list_length", "item_relevance", "item_tokens", "end_token")]
     num_tokens = np.bincount(tokens.step, minlength=len(table)).tolist()
     span = np.empty(len(tokens), dtype=np.int64)
     first = 0
@@ -193,15 +194,15 @@ def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
 
 def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places: Any, end: Any, num: int) -> None:
     """Refuse facts that are not those of a list whose items lie one after the other among the step's tokens."""
-    is_list = isinstance(relevance, list | tuple) and all(_is_number(degree) for degree in relevance)
-    if not _is_count(length) or length < 1 or not is_list:
+    is_list = isinstance(relevance, list | tuple) and all(is_finite(degree) for degree in relevance)
+    if not is_count(length) or length < 1 or not is_list:
         raise RecordError(
             f"{table.describe_step(step)}: list_length is {quote_value(length)} and item_relevance "
             f"{quote_value(relevance)}, but how many items are asked for and a finite number for each that was given "
             "are needed; use an environment that says them, such as ranked_lists"
         )
     is_sorted = isinstance(places, list | tuple) and all(
-        isinstance(place, list | tuple) and len(place) == 2 and all(map(_is_count, place)) for place in places
+        isinstance(place, list | tuple) and len(place) == 2 and all(map(is_count, place)) for place in places
     )
     flat = [0, *(bound for place in places for bound in place), num] if is_sorted else []
     if not is_sorted or flat != sorted(flat) or len(places) != len(relevance):
@@ -210,19 +211,11 @@ def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places
             f"other, among the {num} sampled tokens belong to each of its {len(relevance)} items; measure them with "
             "item_tokens"
         )
-    if end is not None and not (_is_count(end) and end < num):
+    if end is not None and not (is_count(end) and end < num):
         raise RecordError(
             f"{table.describe_step(step)}: end_token is {quote_value(end)}, but the step has {num} sampled tokens; "
             "measure it with item_tokens"
         )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 SPANS = "item_spans"

@@ -119,8 +119,7 @@ class Reinforce(Part, slot="surrogate"):
 
         l = -A * logp
 
-    Source: REINFORCE (Williams 1992), the loss that "Group-relative REINFORCE is secretly an off-policy algorithm"
-    (2025, arXiv:2509.24203) starts from. The ratio of the loss is measured and not used.
+    Source: REINFORCE (Williams 1992). The ratio of the loss is measured and not used.
     """
 
     scales_with_credit: ClassVar[bool] = True
@@ -188,9 +187,8 @@ LARGEST_EXPONENT = 20.0
 class ExponentiallyWeighted(Part, slot="estimator"):
     """Praise counts more the larger it is, blame less: A * exp(A / temperature).
 
-    Source: RED-Weight in "Group-relative REINFORCE is secretly an off-policy algorithm" (2025, arXiv:2509.24203) and
-    its code in Trinity-RFT, temperature 1. Credit of 0 stays 0, no sign changes. Choice: A / temperature is clamped to
-    +-20. The exponential is of the credit as it is, so a temperature fits one scale of rewards.
+    Source: RED-Weight (2025, arXiv:2509.24203) and its code in Trinity-RFT, temperature 1. Credit of 0 stays 0, no sign
+    changes. The exponential is of the credit as it is, so a temperature fits one scale of rewards.
     """
 
     of: EstimatorPart

@@ -48,10 +48,9 @@ class Regression(Part, slot="loss"):
     The first pass finds the log-ratios of the group; with m_i = P_i - A_i the slope by R_i is 2 (m_i - mean(m)) /
     (attempts * divisor). Subtracting the mean cancels the partition function.
 
-    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464), from notes on the paper. Choices, where these
-    are silent: before the first step all R are 0, so the deviation (of a sample) has a floor of 0.5, and no gradient
-    runs through it; an attempt's A is the mean over its tokens; a group in which no attempt has credit adds 0 and
-    counts, since its log-ratios would only be pulled together.
+    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464). Choices: no gradient runs through the
+    deviation (of a sample); an attempt's A is the mean over its tokens; a group in which no attempt has credit adds 0
+    and counts, since its log-ratios would only be pulled together.
     """
 
     floor: NotNegative = 0.5

@@ -19,7 +19,7 @@ def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorith
 
     l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
 
-    Choices: the gate's slope weighs the gradient, as in TRL and verl. Each answer counts the same. No KL.
+    Choices: each answer counts the same. No KL.
     """
     surrogate = Sapo(tau_positive=tau_positive, tau_negative=tau_negative)
     return Algorithm(

@@ -61,10 +61,9 @@ class LastTurnFirst(Part, slot="loss"):
     whole response, measured once its steps are made; it costs a forward pass a stage. An attempt with fewer turns sits
     out until its last one comes.
 
-    Source: SeeUPO (2026, arXiv:2602.06554), whose scheme this is. Ours: the bounds of a factor, [0.5, 2], and `stages`
-    as re-implementations have it: with more turns than that, neighbouring turns are learnt together. Each stage makes
-    as many optimiser steps as an update would (`passes` x `minibatches`) and has its own denominators. Attempts of one
-    turn give the loss `of`, to the bit.
+    Source: SeeUPO (2026, arXiv:2602.06554), whose scheme this is. With more turns than `stages`, neighbouring turns are
+    learnt together. Each stage makes as many optimiser steps as an update would (`passes` x `minibatches`) and has its
+    own denominators. Attempts of one turn give the loss `of`, to the bit.
     """
 
     of: LossPart = PolicyLoss(ratio=SequenceRatio(), aggregate=SequenceMean())

@@ -61,7 +61,6 @@ class PassAtBonus(Part, slot="estimator"):
     """Added to the deviation."""
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse fewer attempts at a task than the chance is about."""
         if attempts < self.k:
             raise ConfigError(
                 f"pass_at_bonus: it is about {self.k} attempts at a task, and each gets {attempts}; give "

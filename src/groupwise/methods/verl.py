@@ -111,11 +111,10 @@ class RankBonus(Part, slot="token_credit"):
     So credit never changes its sign, and credit of 0 stays 0. M is a moving average over updates of each measure's mean
     over the update's steps: M <- (1 - new_share) * M + new_share * mean. The measure `effective_rank` writes the three.
 
-    Source: VERL (arXiv:2509.23808), from its release. **Choices.** The bonus is on every token of an answer; the
-    release has it on the last alone (`placement="last"`), and its script appears to switch it off. M begins with the
-    first update's mean, where the release begins with 0 and saturates; before it is known, and in a table that has no
-    memory, there is no bonus. `weight` is fixed; the release can let it fall with performance. M counts unguided steps
-    that were measured.
+    Source: VERL (arXiv:2509.23808), from its release, whose script appears to switch it off. **Choices.** M begins with
+    the first update's mean, where the release begins with 0 and saturates; before it is known, and in a table that has
+    no memory, there is no bonus. `weight` is fixed; the release can let it fall with performance. M counts unguided
+    steps that were measured.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset(RANKS)

@@ -40,9 +40,8 @@ class ByVerdict(Part, slot="pairing"):
         weight = 1 where the outcomes differ, else |score_winner - score_loser|,   score = mean verdict of the steps
 
     Source: W-DPO of StepORLM (2025), which asks a solver for the outcome and a generative reward model for the steps.
-    Choices: the verdict of a step is a column of the table, so a rule, a judge's measure or the environment gives it;
-    it should lie in [0, 1], and a step beyond is an error. Two attempts that both judges find equal are no pair.
-    Attempts of which no step may train are left out.
+    Choices: a verdict should lie in [0, 1], and a step beyond is an error. Two attempts that both judges find equal are
+    no pair. Attempts of which no step may train are left out.
     """
 
     outcome: SignalPart
