@@ -18,7 +18,7 @@ from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
-from tests.unit.envs.fact_types import ACCEPTS
+from tests.unit.envs.accepted_facts import ACCEPTS
 
 CALLS_COUNT = """
 seed = 0

@@ -207,7 +207,6 @@ class OpaqueCell:
     type: str
 
     def see_behind(self) -> bool:
-        """It hides what is behind it."""
         return False
 
 
@@ -249,7 +248,6 @@ def describe_state(world: Any) -> str:
 
 
 def digest_world(world: Any) -> str:
-    """A digest of what stands where, and of what is in the boxes."""
     grid = world.grid
     hidden = [describe_thing(cell.contains) for cell in grid.grid if getattr(cell, "contains", None)]
     codes = [EMPTY if cell is None else bytes(cell.encode()) for cell in grid.grid]

@@ -66,7 +66,6 @@ class RecordedAttempt:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Everything that was shown, from the first to the last."""
         return (self.first, *(outcome.observation for outcome in self.outcomes))
 
     @property
@@ -80,7 +79,6 @@ class RecordedAttempt:
         return [to_plain_key(observation.state_key) for observation in self.observations]
 
     def break_rule(self, what: str) -> BrokenRuleError:
-        """The error for something that is wrong with the attempt."""
         return BrokenRuleError(f"task {self.task.id}: {what}")
 
     def expect(self, transcript: Sequence[Comparable], trouble: str, *, start: int = 0) -> None:
@@ -99,7 +97,6 @@ class CheckedEnvironment:
 
     @cached_property
     def attempts(self) -> list[RecordedAttempt]:
-        """Two random attempts at each task."""
         return [
             self.play_randomly(task, Draws("checker", self.seed, task.id, number))
             for task in self.tasks
@@ -148,7 +145,6 @@ class CheckedEnvironment:
         return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
     def replay(self, task: Task, actions: Sequence[str]) -> RecordedAttempt:
-        """Play a task again by given actions, or as many of them as it takes before it ends."""
         environment = self.part.open(task)
         first, outcomes = environment.observe(), list[Outcome]()
         for action in actions:
@@ -158,14 +154,12 @@ class CheckedEnvironment:
         return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
     def open_after(self, task: Task, actions: Sequence[str]) -> Environment:
-        """A fresh environment in which some actions were taken."""
         environment = self.part.open(task)
         for action in actions:
             environment.act(action)
         return environment
 
     def play_by_expert(self, task: Task) -> Iterator[tuple[str, Outcome]]:
-        """Play a task as its expert says, action by action."""
         environment = self.part.open(task)
         for _ in range(self.part.max_steps):
             action = environment.expert() if isinstance(environment, Expert) else None
@@ -212,7 +206,6 @@ def outcome_to_comparable(outcome: Outcome) -> Comparable:
 
 
 def find_first_difference(transcript: Sequence[Comparable], expected: Sequence[Comparable]) -> str:
-    """Where two transcripts part, in words."""
     for step, (step_shown, step_expected) in enumerate(zip(transcript, expected, strict=False)):
         if step_shown != step_expected:
             fields = [(a, b) for a, b in zip(step_shown, step_expected, strict=False) if a != b]

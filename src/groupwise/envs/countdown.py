@@ -211,7 +211,6 @@ def format_expression(text: str) -> str:
 
 
 def find_expression(numbers: Sequence[int], target: int) -> str | None:
-    """An expression that uses every number once and makes the target, or None."""
     return _combine([(Fraction(number), str(number)) for number in numbers], target)
 
 

@@ -185,7 +185,6 @@ def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
 
 
 def check_ids(rows: Sequence[DataRow], column: str) -> None:
-    """Refuse two rows that go by one id."""
     places: dict[str, str] = {}
     for row in rows if column else ():
         name = str(row.values[column])

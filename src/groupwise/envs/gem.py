@@ -78,7 +78,6 @@ class GemGame:
         self.instance = digest_instance(state, seed if part.seeds_differ else None)
 
     def play(self, action: str) -> GameReply:
-        """Take an action."""
         boxed = action if "\\boxed" in action else f"\\boxed{{{action}}}"
         message, earned, terminated, truncated, more = self.inner.step(boxed)
         reward, before, self._board = float(earned), self._board, _read_board(more)

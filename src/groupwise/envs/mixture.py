@@ -68,12 +68,10 @@ class Mixture(Part, slot="env", self_contained=True):
 
     @property
     def environments(self) -> dict[str, EnvironmentPart]:
-        """The environments by name."""
         return {member.name: member.env for member in self.members}
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each counts, by name."""
         return {member.name: member.weight for member in self.members}
 
     @property
@@ -111,7 +109,6 @@ class Mixture(Part, slot="env", self_contained=True):
         return " ".join(filter(None, map(ask_instruction, self.environments.values())))
 
     def name_of(self, task: Task) -> str:
-        """The name of the environment that a task is of."""
         if not task.tags or task.tags[0] not in self.environments:
             raise RecordError(
                 f"task {task.id} belongs to none of the mixture's environments ({', '.join(self.environments)}); take "

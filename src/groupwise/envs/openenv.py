@@ -219,7 +219,6 @@ class Session:
         self.close = weakref.finalize(self, _hang_up, self._socket, held)
 
     def ask(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Reset or step the world and return what it shows: `observation`, `reward`, `done`, perhaps `metadata`."""
         from websockets.exceptions import ConnectionClosed
 
         try:

@@ -179,7 +179,6 @@ def to_plain_reward(reward: object) -> float:
 
 
 def to_plain_advice(advice: object) -> str | None:
-    """What an expert advises: text, or None."""
     if advice is None:
         return None
     text = _to_plain_text("expert()", advice, needed="text or None")

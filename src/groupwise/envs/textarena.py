@@ -77,7 +77,6 @@ class TextarenaGame:
         self.instance = digest_instance(self.inner.state.game_state, self.goal, self._board, seed_if_it_counts)
 
     def play(self, action: str) -> GameReply:
-        """Take an action."""
         state = self.inner.state
         errors = state.error_count
         ended, _ = self.inner.step(action if "[" in action else f"[{action}]")

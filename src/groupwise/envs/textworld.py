@@ -121,7 +121,6 @@ class Textworld(Part, slot="env"):
         return TextworldEnvironment(task, self, self.game_file(task))
 
     def game_file(self, task: Task) -> Path:
-        """The compiled game of a task, which is made where it is not kept yet."""
         payload = task.payload
         folder = Path(os.path.expandvars(self.path)) if self.path else _find_cache_folder()
         return find_or_make_game(folder, payload["game"], payload["settings"], task.seed, payload["version"])
@@ -232,7 +231,6 @@ SECONDS = 300.0
 
 
 def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
-    """The file of a game, which is made where it is not there yet."""
     order = {"challenge": challenge, "settings": dict(settings), "seed": seed, "version": version}
     name = digest_value(order)[:16]
     kept = folder / f"{challenge}-{seed}-{name}"

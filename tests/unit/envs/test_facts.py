@@ -15,7 +15,7 @@ from groupwise.envs import Outcome
 from groupwise.envs.kit.facts import list_named
 from groupwise.envs.plain_records import to_plain_facts
 from groupwise.parts.part import load_catalogue
-from tests.unit.envs.fact_types import ACCEPTS
+from tests.unit.envs.accepted_facts import ACCEPTS
 
 TELLING = [kind for kind, part in load_catalogue("env").items() if hasattr(part, "writes") and kind != "webshop"]
 """Kinds that tell facts; webshop, which needs the publisher's files, is the storefront's shop."""

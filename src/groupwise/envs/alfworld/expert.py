@@ -88,7 +88,6 @@ class _Walk:
             self._do(f"go to {self._game.places[place]}")
 
     def reach(self, place: int) -> None:
-        """Go to a receptacle and open it where it is closed."""
         self.go(place)
         if not self._now.is_open(place):
             self._do(f"open {self._game.places[place]}")

@@ -52,7 +52,6 @@ class GameAction:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it only tells something."""
         return self.verb in ("look", "inventory", "help", "examine", "examine place")
 
 
@@ -73,25 +72,20 @@ class GameState:
         self.sliced, self.used = set[int](), set[int]()
 
     def fork(self) -> GameState:
-        """An independent copy."""
         twin = copy(self)
         vars(twin).update({name: value.copy() for name, value in vars(self).items() if isinstance(value, set)})
         return twin
 
     def is_open(self, place: int) -> bool:
-        """Whether things can be put into or taken from a receptacle."""
         return place in self.opened or place not in self.game.openable
 
     def list_things_in(self, place: int) -> list[int]:
-        """The things in a receptacle, in the game's order."""
         return sorted(thing for thing, where in self.lies_in if where == place)
 
     def is_treated(self, thing: int, treatment: str) -> bool:
-        """Whether a thing has the condition that a treatment gives."""
         return not treatment or thing in {"clean": self.clean, "heat": self.hot, "cool": self.cool}[treatment]
 
     def is_won(self) -> bool:
-        """Whether the task is done."""
         game, goal = self.game, self.game.goal
         if goal.is_seen_by_lamp:
             holds = self.held != NOWHERE and game.thing_kinds[self.held] == goal.thing
@@ -213,7 +207,6 @@ class GameState:
         return f"You {verb} the {thing_name} using the {place_name}."
 
     def introduce(self) -> str:
-        """What the game says at its start, the task aside."""
         seen = [f"a {name}" for name in self.game.places]
         return f"You are in the middle of a room. Looking quickly around you, you see {_join_names(seen)}."
 
@@ -229,7 +222,6 @@ class GameState:
         return f"You are facing the {facing}. Next to it, you see {_join_names(beside)}."
 
     def tell_place(self, place: int) -> str:
-        """What the game says of a receptacle."""
         name = self.game.places[place]
         seen = _join_names([f"a {self.game.things[thing]}" for thing in self.list_things_in(place)])
         if place not in self.game.openable:
@@ -237,7 +229,6 @@ class GameState:
         return f"The {name} is open. In it, you see {seen}." if place in self.opened else f"The {name} is closed."
 
     def tell_thing(self, thing: int) -> str:
-        """What the game says of a thing."""
         name = self.game.things[thing]
         if thing in self.game.able["isreceptacleobject"]:
             inside = _join_names([f"a {self.game.things[inner]}" for inner in self.game.inside.get(thing, ())])

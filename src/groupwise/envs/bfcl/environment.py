@@ -288,5 +288,4 @@ def _collect_words(categories: tuple[Category, ...], always: str) -> tuple[str, 
 
 @lru_cache(maxsize=256)
 def _index_answers(answers: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], str]:
-    """The first answer with each sequence of words."""
     return {tuple(split_words(answer)): answer for turn in reversed(answers) for answer in reversed(turn)}

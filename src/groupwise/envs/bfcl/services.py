@@ -65,7 +65,6 @@ class Services:
                 service._load_scenario(scenario, long_context=conversation.is_long)
 
     def call(self, call: Call) -> Result:
-        """Carry out a call."""
         owner = self._methods.get(call.name)
         if owner is None:
             return Result(f"Error during execution: name {call.name!r} is not defined", False)
@@ -91,7 +90,6 @@ class Services:
         return call.name, None if owner is None else _bind_arguments(owner, call)
 
     def fork(self) -> Services:
-        """An independent copy."""
         twin = Services.__new__(Services)
         twin._methods, twin.instances = self._methods, copy.deepcopy(self.instances)
         return twin
@@ -368,7 +366,6 @@ class Conversation:
 
 @cache
 def read_conversations(category: Category) -> dict[str, Conversation]:
-    """The tasks of a category, by their id."""
     folder = find_package_folder() / "data"
     name = FILES.format(category)
     answers = {row["id"]: row["ground_truth"] for row in _read_rows(folder / "possible_answer" / name)}
@@ -393,7 +390,6 @@ def read_source(name: str) -> str:
 
 @cache
 def read_documents(name: str) -> tuple[Mapping[str, Any], ...]:
-    """The documents of a service's functions."""
     return tuple(_read_rows(find_package_folder() / "data" / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
 
 

@@ -176,7 +176,6 @@ class _Walk:
             self._location = place
 
     def reach(self, place: int) -> None:
-        """Go to a place and open it where it is closed."""
         self.go(place)
         if not (self._state.opened[place] or place in self._opened):
             self.commands.append(f"open {self._home.places[place]}")

@@ -47,7 +47,6 @@ class HomeState:
         self.lamp_on = False
 
     def fork(self) -> HomeState:
-        """An independent copy."""
         twin = copy(self)
         twin.opened, twin.conditions, twin.where = self.opened[:], self.conditions[:], self.where[:]
         return twin
@@ -57,7 +56,6 @@ class HomeState:
         return not treatment or bool(self.conditions[thing] & TREATED[treatment])
 
     def is_solved(self) -> bool:
-        """Whether the home's task is done."""
         home, family = self._home, FAMILIES[self._home.family]
         if family.is_seen_by_lamp:
             in_light = self.lamp_on and self.location == home.lamp
@@ -73,7 +71,6 @@ class HomeState:
         return any(targets.count(place) >= family.num_needed for place in targets)
 
     def list_commands(self) -> dict[str, HomeAction]:
-        """Every command that is possible now, with what it means."""
         home, here, held = self._home, self.location, self.held
         possible = dict(_list_ways(home.places, here))
         if here != NOWHERE:
@@ -136,7 +133,6 @@ class HomeState:
         return f"You {verb} the {thing_name} using the {place_name}."
 
     def tell_room(self) -> str:
-        """The sentence that lists the receptacles."""
         return f"In the room, you see {_join_names(self._home.places)}."
 
     def tell_carried(self) -> str:

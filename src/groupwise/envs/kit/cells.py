@@ -12,18 +12,15 @@ MOVES: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right
 
 
 def shift(cell: Cell, move: str) -> Cell:
-    """The cell one move away."""
     rows, columns = MOVES[move]
     return cell[0] + rows, cell[1] + columns
 
 
 def is_inside(cell: Cell, size: int) -> bool:
-    """Whether a cell lies on a square grid."""
     return 0 <= cell[0] < size and 0 <= cell[1] < size
 
 
 def list_cells(size: int) -> list[Cell]:
-    """Every cell of a square grid, row by row."""
     return [(row, column) for row in range(size) for column in range(size)]
 
 

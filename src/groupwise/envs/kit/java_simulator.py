@@ -107,7 +107,6 @@ class Simulator:
             self.renew()
 
     def act(self, action: str) -> None:
-        """Send an action."""
         self.ask(lambda java: self._step(java, action))
         self._actions.append(action)
 

@@ -70,7 +70,6 @@ def choose_split(panels: Panels, split: str) -> tuple[Task, ...]:
 
 
 def check_split(split: str) -> None:
-    """Raise if there is no such split."""
     choose_split(dict.fromkeys(SPLITS, ()), split)
 
 
@@ -112,7 +111,6 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
 
 
 def digest_task(task: Task) -> str:
-    """The fingerprint of what a task is, in whatever split."""
     return digest_value({"env": task.env, "seed": task.seed, "payload": task.payload})
 
 
@@ -194,7 +192,6 @@ DISTINCT = AfterValidator(_refuse_repeats)
 
 
 def check_env(task: Task, env: str) -> None:
-    """Raise if a task belongs to another environment."""
     if task.env != env:
         raise RecordError(f"task {task.id} belongs to the environment {task.env!r}, not {env!r}; open it with that one")
 
@@ -277,7 +274,6 @@ class PanelFile:
             draft.write_text(to_json(self._to_json() | {"seal": self._make_seal()}), encoding="utf-8")
 
     def part(self) -> Part:
-        """The environment that the file speaks of."""
         return Slot("env").fill(self.env)
 
     def check(self, part: Part, *, name: str) -> None:

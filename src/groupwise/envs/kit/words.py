@@ -26,7 +26,6 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """Every word of some texts, once, in order."""
     return tuple(sorted({word for text in texts for word in split_words(text)}))
 
 
@@ -38,7 +37,6 @@ def collect_vocabulary(texts: Iterable[str], always: str) -> tuple[str, ...]:
 
 
 def to_one_line(text: str) -> str:
-    """A text on one line, with single spaces."""
     return " ".join(text.split())
 
 

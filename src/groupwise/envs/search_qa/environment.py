@@ -253,7 +253,6 @@ class Corpus:
         return sha256(content.encode()).hexdigest()[:16]
 
     def search(self, query: str, count: int) -> list[Document]:
-        """The documents that fit a query best."""
         return [self.documents[number] for number in self._index.search(query, count)]
 
     @cached_property
@@ -336,7 +335,6 @@ def normalise(text: str) -> str:
 
 
 def exact_match(answer: str, right: Sequence[str]) -> bool:
-    """Whether an answer is one of the right ones, once both are normalised."""
     return normalise(answer) in {normalise(accepted) for accepted in right}
 
 

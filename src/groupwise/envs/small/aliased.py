@@ -46,7 +46,6 @@ class Corridor(NamedTuple):
 
     @classmethod
     def read(cls, payload: Mapping[str, Any], seed: int) -> Corridor:
-        """A corridor from a task's payload and seed."""
         return cls(
             colours=tuple(payload["colours"]),
             lamps=tuple((first, second) for first, second in payload["lamps"]),
@@ -97,7 +96,6 @@ def comes_to_nothing(corridor: Corridor, stand: Stand, action: str, step: int) -
 
 
 def find_wanted_colour(corridor: Corridor, stand: Stand, door: int) -> str:
-    """The colour that opens a door, as the lamps are lit."""
     asked = corridor.doors[door]
     return asked if isinstance(asked, str) else corridor.lamps[asked][stand.lit[asked]]
 
@@ -112,7 +110,6 @@ def find_way(corridor: Corridor, stand: Stand) -> str:
 
 
 def is_out(corridor: Corridor, stand: Stand) -> bool:
-    """Whether the last room lies behind."""
     return stand.room == corridor.num_rooms
 
 

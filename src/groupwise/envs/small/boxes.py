@@ -31,7 +31,6 @@ class BoxLevel(NamedTuple):
     targets: frozenset[Cell]
 
     def is_free(self, cell: Cell) -> bool:
-        """Whether there is floor."""
         return is_inside(cell, self.size) and cell not in self.walls
 
 

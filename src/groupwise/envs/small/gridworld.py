@@ -109,12 +109,10 @@ class GridworldEnvironment(SteppedEnvironment):
 
 
 def tell_goal(lake: Lake) -> str:
-    """What a lake asks for."""
     return f"reach {describe_cell(find_symbol(lake, 'G'))}."
 
 
 def tell_text(lake: Lake, cell: Cell) -> str:
-    """What is seen from a cell."""
     if surface_at(lake, cell) == "hole":
         return "You fall into a hole."
     around = ". ".join(f"{move}: {surface_at(lake, shift(cell, move))}" for move in MOVES)
@@ -155,7 +153,6 @@ def find_best_moves(lake: Lake, slip: float) -> dict[Cell, str]:
 
 
 def list_ends(lake: Lake, cell: Cell, move: str) -> tuple[Cell, Cell, Cell]:
-    """Where a move from a cell may end: straight on, and to either side."""
     left, right = SIDEWAYS[move]
     return move_over(lake, cell, move), move_over(lake, cell, left), move_over(lake, cell, right)
 
@@ -196,6 +193,5 @@ def surface_at(lake: Lake, cell: Cell) -> str:
 
 
 def find_symbol(lake: Lake, symbol: str) -> Cell:
-    """The first cell with a symbol."""
     row = next(row for row, line in enumerate(lake) if symbol in line)
     return row, lake[row].index(symbol)

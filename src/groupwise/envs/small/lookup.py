@@ -180,7 +180,6 @@ def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_sear
 
 
 def _list_needed_facts(facts: Mapping[str, str], chain: Sequence[str]) -> list[str]:
-    """The facts that lead to the answer, in order."""
     return [f"{relation} of {follow_chain(facts, chain[: 1 + step])}" for step, relation in enumerate(chain[1:])]
 
 

@@ -149,6 +149,5 @@ def _list_kinds(count: int) -> list[Mapping[str, Any]]:
 
 @cache
 def _read_stock() -> dict[str, Any]:
-    """The words that shops are drawn from."""
     stock: dict[str, Any] = json.loads((files("groupwise.envs.small") / "storefront.json").read_text(encoding="utf-8"))
     return stock

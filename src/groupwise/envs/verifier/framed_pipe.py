@@ -70,11 +70,9 @@ class FramedPipe:
             frame += self._read(until)
 
     def is_quiet(self) -> bool:
-        """Whether nothing waits to be read."""
         return not self._readable.poll(0)
 
     def close(self) -> None:
-        """Close this end."""
         os.close(self._descriptor)
 
     def _read(self, until: float | None) -> bytes:
@@ -93,7 +91,6 @@ def _wait(poll: select.poll, until: float | None) -> None:
 
 
 def write_request(call: int, request: Mapping[str, Any], seconds: float) -> bytes:
-    """A request to a verifier."""
     message = [call, seconds, dict(request)]
     try:
         return to_json(message)

@@ -75,7 +75,6 @@ def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
 
 
 def measure_peak_memory() -> int:
-    """The most memory that this process ever had, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

@@ -123,7 +123,6 @@ class Verifier:
             return self._boundaries
 
     def close(self) -> None:
-        """End the process, if there is one."""
         popen, pipe, self._popen, self._pipe = self._popen, self._pipe, None, None
         if pipe is not None:
             pipe.close()
@@ -174,7 +173,6 @@ class Verifier:
         raise EnvironmentFault(f"the verifier {self._judge} did not start: {trouble}")
 
     def _explain_death(self, seconds: float) -> str:
-        """Why the process is gone."""
         assert self._popen is not None, "a verdict was asked of it"
         try:
             code = self._popen.wait(1.0)
@@ -235,6 +233,5 @@ def find_verifier(judge: str, *, apart: bool = False) -> Verifier:
 
 @atexit.register
 def close_verifiers() -> None:
-    """End all verifiers of this process."""
     for verifier in _VERIFIERS.values():
         verifier.close()

@@ -54,7 +54,6 @@ class Product:
 
     @property
     def search_text(self) -> str:
-        """The text that a search looks at."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join((self.title, self.description, *self.features[:1], options)).lower()
 
@@ -78,7 +77,6 @@ class Goal:
 
     @classmethod
     def of(cls, task: Task) -> Goal:
-        """The goal of a task."""
         payload = task.payload
         return cls(
             instruction=str(payload["instruction"]),
@@ -90,7 +88,6 @@ class Goal:
         )
 
     def payload(self) -> dict[str, Any]:
-        """The goal as a task carries it."""
         return asdict(self) | {"attributes": list(self.attributes), "options": dict(self.options)}
 
 
@@ -122,7 +119,6 @@ class Catalogue:
         return self._searches[query]
 
     def check(self, task: Task) -> None:
-        """Raise if a task was made for another shop."""
         made_for = task.payload.get("catalogue")
         if made_for != self.digest:
             raise RecordError(
@@ -243,7 +239,6 @@ def draw_price_limit(price: float, draws: Draws) -> float:
 
 
 def append_price_limit(asked: str, limit: float) -> str:
-    """An instruction with its price limit, as published."""
     return asked if limit == NO_LIMIT else f"{asked}{LIMIT_TEXT}{limit:.2f} dollars"
 
 

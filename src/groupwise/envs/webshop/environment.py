@@ -231,12 +231,10 @@ class Page:
     is_bought: bool = False
 
     def choose(self, name: str, value: str) -> Page:
-        """The same page with an option chosen."""
         return replace(self, chosen=tuple(sorted({**dict(self.chosen), name: value}.items())))
 
 
 def texts_of(page: Page, catalogue: Catalogue, *, show_chosen: bool) -> list[str]:
-    """What a page shows, text by text."""
     if page.is_bought:
         return [THANKS]
     if page.query is None:
@@ -360,7 +358,6 @@ class Webshop(ShopPart, slot="env"):
 
 
 def collect_shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:
-    """Every word that a shop may show or a goal may say."""
     texts = [INSTRUCTION, *SENTENCES, *instructions]
     for product in catalogue.products:
         options = [text for name, values in product.options.items() for text in (name, *values)]

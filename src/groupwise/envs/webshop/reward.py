@@ -60,7 +60,6 @@ class PurchaseScore:
 
     @property
     def total(self) -> float:
-        """The score, between 0 and 1."""
         return self.type * (self.attributes + self.options + self.price) / self.asked
 
 
