@@ -156,43 +156,45 @@ def _find_code(kind: str, wanted: str | int, ids: Sequence[str | int]) -> int:
 
 
 def _explain_trace(table: StepTable, trace: Trace, step: int) -> Explanation:
-    own = find_own_rollout_only(table, trace)
+    own, part, value = find_own_rollout_only(table, trace), getattr(trace, "part", None), float(trace.values[step])
+    computed = Explanation(
+        what=type(trace).__name__ if part is None else _describe_part(part),
+        value=value,
+        by_hand=None,
+        compared=bool(trace.compared[step]),
+        formula=f"{value:.6g}",
+        own_rollout_only=None if own is None else bool(own[step]),
+    )
     if isinstance(trace, Comparison):
-        explanation = _explain_comparison(table, trace, step)
-    elif isinstance(trace, WeightedSum):
-        explanation = _explain_weighted_sum(table, trace, step)
-    elif isinstance(trace, Shared):
-        explanation = _explain_shared(table, trace, step)
-    else:
-        explanation = _explain_own_trace(table, trace, step)
-    return replace(explanation, own_rollout_only=None if own is None else bool(own[step]))
+        return _explain_comparison(table, trace, step, computed)
+    if isinstance(trace, WeightedSum):
+        return _explain_weighted_sum(table, trace, step, computed)
+    if isinstance(trace, Shared):
+        return _explain_shared(table, trace, step, computed)
+    return _explain_own_trace(table, trace, step, computed)
 
 
-def _explain_comparison(table: StepTable, trace: Comparison, step: int) -> Explanation:
-    part, value, label = trace.part, float(trace.values[step]), trace.label[step]
+def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed: Explanation) -> Explanation:
+    part, label = trace.part, trace.label[step]
     inner = ((1.0, _explain_signal(table, trace, step)),)
     if not trace.compared[step]:
         known, lone = isinstance(part, Relative | Scaled | Whitened), 0.0
         if isinstance(part, Relative) and part.alone == "raw" and label >= 0:
             lone = inner[0][1].best_known
-        return Explanation(
-            what=_describe_part(part),
-            value=value,
+        return replace(
+            computed,
             by_hand=lone if known else None,
-            compared=False,
-            formula="in no group: 0" if label < 0 else f"nobody else in the group: {value:.6g}",
+            formula="in no group: 0" if label < 0 else f"nobody else in the group: {computed.value:.6g}",
             inner=inner,
-            not_derived="" if known else f"what {_describe_part(part)} gives a step that is compared with no other",
+            not_derived="" if known else f"what {computed.what} gives a step that is compared with no other",
         )
     steps = np.flatnonzero(trace.label == label)
     level, spread, not_derived = _derive_statistics(table, part, trace, steps, step)
     distance = float(Fraction(float(trace.signal[step])) - level)
     credit = 0.0 if not spread or _is_all_equal(table, part, trace, steps) else distance / spread
-    return Explanation(
-        what=_describe_part(part),
-        value=value,
+    return replace(
+        computed,
         by_hand=credit,
-        compared=True,
         formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
         members=(
             *_list_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
@@ -282,24 +284,22 @@ def _derive_whitening(table: StepTable, part: Whitened, trace: Comparison, steps
     return level, math.sqrt(variance + Fraction(part.eps))
 
 
-def _explain_weighted_sum(table: StepTable, trace: WeightedSum, step: int) -> Explanation:
+def _explain_weighted_sum(table: StepTable, trace: WeightedSum, step: int, computed: Explanation) -> Explanation:
     terms = [_explain_trace(table, term, step) for term in trace.terms]
     derived = derive_weights(trace.part, terms)
     weights = [float(weight[step]) for weight in trace.weights] if derived is None else derived
     total = math.fsum(weight * term.best_known for weight, term in zip(weights, terms, strict=True))
     shown = " + ".join(f"{weight:.6g} x {term.best_known:.6g}" for weight, term in zip(weights, terms, strict=True))
-    return Explanation(
-        what=_describe_part(trace.part),
-        value=float(trace.values[step]),
+    return replace(
+        computed,
         by_hand=total,
-        compared=bool(trace.compared[step]),
         formula=f"{shown} = {total:.6g}",
         inner=tuple(zip(weights, terms, strict=True)),
-        not_derived=f"the weights of {_describe_part(trace.part)}" if derived is None else "",
+        not_derived=f"the weights of {computed.what}" if derived is None else "",
     )
 
 
-def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
+def _explain_shared(table: StepTable, trace: Shared, step: int, computed: Explanation) -> Explanation:
     own = _explain_trace(table, trace.of, step)
     if trace.label[step] < 0:
         members: tuple[GroupMember, ...] = ()
@@ -316,47 +316,29 @@ def _explain_shared(table: StepTable, trace: Shared, step: int) -> Explanation:
         )
         value = float(mean(counted))
         formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
-    return Explanation(
-        what=_describe_part(trace.part),
-        value=float(trace.values[step]),
-        by_hand=value,
-        compared=own.compared,
-        formula=formula,
-        members=members,
-        inner=((1.0, own),),
+    return replace(
+        computed, by_hand=value, compared=own.compared, formula=formula, members=members, inner=((1.0, own),)
     )
 
 
-def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int) -> Explanation:
+def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: Explanation) -> Explanation:
     """What a trace from elsewhere derives; if it derives nothing, why."""
-    part, kind = getattr(trace, "part", None), type(trace).__name__
-    what = kind if part is None else _describe_part(part)
-    value, compared = float(trace.values[step]), bool(trace.compared[step])
+    kind = type(trace).__name__
     if not isinstance(trace, OwnTrace):
         missing = " and no ".join(name for name in ("part", "derive") if not hasattr(trace, name))
-        of_part = "" if part is None else f" of {what}"
-        return Explanation(
-            what=what,
-            value=value,
-            by_hand=None,
-            compared=compared,
-            formula=f"{value:.6g}",
-            not_derived=f"the credit{of_part}, whose trace {kind} has no {missing}",
-        )
+        of_part = "" if getattr(trace, "part", None) is None else f" of {computed.what}"
+        return replace(computed, not_derived=f"the credit{of_part}, whose trace {kind} has no {missing}")
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__} of {what}: derive gave {describe_value(derivation)}, but a "
-            "Derivation is needed"
+            f"the trace {kind} of {computed.what}: derive gave {describe_value(derivation)}, but a Derivation is needed"
         )
     counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
     values = np.zeros(len(table))
     values[counted] = [value for _, value in derivation.members]
-    return Explanation(
-        what=what,
-        value=value,
+    return replace(
+        computed,
         by_hand=float(derivation.value),
-        compared=compared,
         formula=derivation.formula,
         members=_list_members(table, values, counted, step, by_attempt=False),
         inner=tuple((weight, _explain_trace(table, term, step)) for weight, term in derivation.terms),

@@ -114,7 +114,10 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         "attempts": show_attempts(folder, first, last),
         "settings": folder.config_text.strip().splitlines(keepends=True),
     }
-    env = name_kind(folder.setting("env"))
+    env, is_share = name_kind(folder.setting("env")), verdict is not None and verdict.measure == "success"
+    kept = {"before": verdict.before, "after": verdict.after} if verdict else {}
+    scores = [(name, score) for name, score in kept.items() if score is not None]
+    plot = draw_intervals(scores, is_share=is_share) if scores else None
     styles = ["page.css", "details.css"] if has_details([*first, *last]) else ["page.css"]
     return render(
         "run.html.j2",
@@ -129,8 +132,8 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         journal=JOURNAL,
         config=CONFIG,
         updates=folder.updates,
-        verdict=_show_verdict(verdict) if verdict else None,
-        is_share=verdict is not None and verdict.measure == "success",
+        verdict=verdict and {"scores": scores, "plot": plot, "sentence": write_verdict_sentence(verdict)},
+        is_share=is_share,
         sampled=find_sampling_success(folder) if verdict is None else None,
         penalised=describe_penalties(find_penalised_updates(folder), len(folder.updates)),
         percent_sign=f"{THIN_SPACE}%",
@@ -167,12 +170,6 @@ def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
         **({"attempts played": lag} if lag else {}),
         "time": format_seconds(sum(sum_stage_seconds(folder).values()) or None),
     }
-
-
-def _show_verdict(verdict: RunVerdict) -> dict[str, Any]:
-    scores = [(name, getattr(verdict, name)) for name in ("before", "after") if getattr(verdict, name) is not None]
-    plot = draw_intervals(scores, is_share=verdict.measure == "success")
-    return {"scores": scores, "plot": plot, "sentence": write_verdict_sentence(verdict)}
 
 
 def write_verdict_sentence(verdict: RunVerdict) -> str:
