@@ -132,15 +132,15 @@ def _check_options(
     update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None, prompt: int | None
 ) -> None:
     """An option that says more needs the one before it."""
-    if task is not None and update is None:
-        raise ConfigError("--task needs an update; add --update N (`groupwise inspect RUN` lists them)")
-    if attempt is not None and task is None:
-        raise ConfigError("--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)")
-    if why is not None and attempt is None:
-        raise ConfigError("--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)")
-    if token is not None and why is None:
-        raise ConfigError("--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)")
-
+    needs = (
+        (task, update, "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
+        (attempt, task, "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
+        (why, attempt, "--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)"),
+        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)"),
+    )
+    for given, needed, sentence in needs:
+        if given is not None and needed is None:
+            raise ConfigError(sentence)
     if prompt is not None and (attempt is None or why is not None):
         raise ConfigError(
             "--prompt needs an attempt, and goes without --why; add --attempt NUMBER, and ask one at a time"

@@ -17,13 +17,9 @@ def recipes(
     show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one recipe with its parts.")] = None,
 ) -> None:
     """List the recipes with a sentence and a citation each, or show one with its parts."""
-    if show is None:
-        _print_list()
-    else:
+    if show is not None:
         _print_recipe(show)
-
-
-def _print_list() -> None:
+        return
     table = Table(title="Recipes", title_justify="left", box=None, pad_edge=False)
     table.add_column("name", style="bold")
     table.add_column("what it does")

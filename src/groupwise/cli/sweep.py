@@ -30,7 +30,6 @@ from groupwise.training.sweep import PlannedRun
 
 if TYPE_CHECKING:
     from groupwise.report.runs import ArmResult, Results
-    from groupwise.training.config.run_config import RunConfig
     from groupwise.training.evaluation.over_seeds import Estimate
     from groupwise.training.sweep import Places, SweepPlan
 
@@ -88,7 +87,8 @@ def _make_plan(
     if recorded is None and RunPaths(folder).holds_run():
         raise ConfigError(f"{folder} holds a run, and is no sweep; choose another folder with --out")
     num_runs = len(list_choices(settings)) * num_seeds
-    threads = recorded.threads if recorded else _choose_threads(num_runs)
+    share = max(1, count_usable_cores() // num_runs)  # of the cores, and no more than OMP_NUM_THREADS says
+    threads = recorded.threads if recorded else min(share, read_thread_limit() or share)
     wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads, unset=unset, tell=print_note)
     if recorded is None:
         return wanted
@@ -96,12 +96,6 @@ def _make_plan(
     if added:
         print_line(f"the sweep in {folder} gets more: {added}", to=errors())
     return plan
-
-
-def _choose_threads(num_runs: int) -> int:
-    """Threads of each run: its share of the cores, and no more than OMP_NUM_THREADS says."""
-    share = max(1, count_usable_cores() // num_runs)
-    return min(share, read_thread_limit() or share)
 
 
 def _is_finished(plan: SweepPlan, run: PlannedRun) -> bool:
@@ -127,21 +121,18 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
     if jobs is not None:
         places = [place % len(gpus) if gpus else None for place in range(min(jobs, len(waiting)))]
         return Places(gpus=tuple(places), reason="--jobs")
+    obstacles = [
+        "they hand their weights to the same servers" for config in configs if getattr(config.engine, "urls", ())
+    ]
+    obstacles += ["they name the GPU that they compute on" for config in configs if config.device.startswith("cuda:")]
     needs = RunNeeds(
         threads=max(config.threads for config in configs),
         memory=max(estimate_sizes(config).memory.peak for config in configs),
-        alone_because=next(filter(None, map(_find_obstacle, configs)), ""),
+        alone_because=obstacles[0] if obstacles else "",
         fills_gpu=any(not isinstance(config.engine, LocalEngine) for config in configs),
     )
     cores = max(1, count_usable_cores() - round(read_load()))
     return find_places(len(waiting), needs, Machine(cores=cores, memory=read_free_memory(), gpus=gpus))
-
-
-def _find_obstacle(config: RunConfig) -> str:
-    """Why a run cannot have others beside it, in words; nothing where it can."""
-    if getattr(config.engine, "urls", ()):
-        return "they hand their weights to the same servers"
-    return "they name the GPU that they compute on" if config.device.startswith("cuda:") else ""
 
 
 def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places | None) -> None:
@@ -204,7 +195,6 @@ class FailedRun:
     """A run whose process ended before the run did."""
 
     run: PlannedRun
-    """Which."""
     status: int
     """The exit status of its process; negative = the signal that killed it."""
     reason: str

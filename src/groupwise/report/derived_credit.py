@@ -48,13 +48,10 @@ class DerivedCredit:
     """The step table of an update and the credit that an algorithm gives it."""
 
     algorithm: Algorithm
-    """What gives the credit."""
     table: StepTable
-    """The update's steps."""
     rows: Sequence[Mapping[str, Any]]
     """The rows that it was made of: those of the journal, then those of recalled attempts that were compared."""
     credit: Credit
-    """Their credit, in the order of the rows."""
     recorded: Sequence[float]
     """The credit that the journal holds, in the same order."""
 
@@ -253,7 +250,6 @@ class RememberedColumn:
     column: str
     """What the step table calls it."""
     value: float
-    """The number."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -261,7 +257,6 @@ class RunStepExplanation(ExplainedStep):
     """A step of a run, explained: its credit was computed again from the journal."""
 
     recorded: float
-    """The number that the journal holds."""
     remembered: tuple[RememberedColumn, ...]
     """What stateful parts knew of the step's task when the update began."""
     is_what_trained: bool
@@ -360,7 +355,6 @@ class CreditedTokens:
     ids: Sequence[int]
     """Ids of all tokens of the response, first those that were forced on the policy."""
     num_forced: int
-    """How many were forced."""
     values: FloatArray
     """Credit of each sampled token (T)."""
     trains: BoolArray
@@ -405,11 +399,8 @@ class ShadedText:
     credit: float | None
     """Their credit; None = they do not train."""
     first: int
-    """Position of the first of them in the response."""
     num: int
-    """How many tokens these are."""
     is_forced: bool
-    """Whether they were forced on the policy."""
 
     @property
     def meaning(self) -> str:
@@ -471,11 +462,8 @@ class ParentAttempt:
     number: int
     """The update that attempt was sampled for."""
     task: str
-    """Id of its task."""
     attempt: int
-    """Its number there."""
     why: str
-    """What it was wanted for."""
     log_ratio: float | None = None
     """How far, in nats a token, the policy had moved away from it; None = not measured."""
     keeps_credit: bool = False

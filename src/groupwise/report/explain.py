@@ -71,7 +71,6 @@ class GroupMember:
     index: int | None
     """The step's index; None = it is not one step."""
     value: float
-    """What was compared."""
     is_self: bool
     """Whether it is the step being explained, or the attempt that the step belongs to."""
     num_steps: int = 1
@@ -85,15 +84,11 @@ class Explanation:
     what: str
     """The part that made the number, in words."""
     value: float
-    """The number, as computed."""
     by_hand: float | None
     """The number, derived again from the members and the numbers below; None = it was not derived."""
     compared: bool
-    """Whether anybody else took part."""
     formula: str
-    """The arithmetic, with the numbers in it."""
     members: tuple[GroupMember, ...] = ()
-    """Who took part."""
     inner: tuple[tuple[float, Explanation], ...] = ()
     """The numbers it was made of, each with its weight."""
     not_derived: str = ""

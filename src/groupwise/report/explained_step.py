@@ -33,17 +33,12 @@ class ExplainedStep:
     """A step of a table, explained as far as its algorithm says anything of it."""
 
     algorithm: Algorithm
-    """What gives the credit."""
     table: StepTable
     """The steps that it was compared with."""
     credit: Credit
-    """Their credit."""
     position: int
-    """The step's position in the table."""
     explanation: Explanation
-    """How its credit comes about."""
     channels: Mapping[str, Explanation]
-    """How its credit in each further channel comes about."""
     token: TokenExplanation | None
     """How one of its tokens comes by its credit, where that was asked."""
     pairs: tuple[ExplainedPair, ...]
@@ -133,7 +128,6 @@ class TokenMember:
 
     attempt: str | int
     index: int
-    """Index of its step."""
     position: int
     value: float
     """What was compared."""
@@ -161,7 +155,6 @@ class TokenExplanation:
     entropy: float | None
     """The entropy of the distribution that it was drawn from; None = not recorded."""
     trains: bool
-    """Whether it trains."""
     what: str
     """The part that made the number, in words."""
     value: float | None
@@ -170,9 +163,7 @@ class TokenExplanation:
     """The number, derived again from the credit of its step; None = it does not train, it is simply the credit of its
     step, or it was not derived (`not_derived` says why)."""
     formula: str
-    """The arithmetic, with the numbers in it."""
     members: tuple[TokenMember, ...] = ()
-    """Other tokens that took part."""
     not_derived: str = ""
     """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
     lines: tuple[str, ...] = ()
@@ -403,7 +394,6 @@ class DroppedStep:
     """A step that a filter dropped once it had seen its credit."""
 
     filter: str
-    """In a few words."""
     task: str | int
     attempt: str | int
     index: int

@@ -35,17 +35,13 @@ class PlayedStep:
     """One exchange with the environment, and what came of it."""
 
     index: int
-    """Position in the attempt, from 0."""
     observation: str
-    """What the environment showed."""
     action: str
-    """What was done."""
     response: str
     """What the model said, where that can be decoded; else empty."""
     flaw: str
     """What was wrong with it: malformed, refused, or both; invalid, where the journal does not tell; else empty."""
     cut: bool
-    """Whether the response was cut off before it ended."""
     reward: float
     credit: float
     """Its credit, as the journal holds it."""
@@ -80,7 +76,6 @@ class PlayedAttempt:
     task: str
     attempt: int
     stop: str
-    """Why it ended."""
     outcome: float
     """Its outcome, or the sum of its rewards."""
     success: float | None
@@ -107,7 +102,6 @@ class PlayedGroup:
 
     task: str
     attempts: tuple[PlayedAttempt, ...]
-    """The attempts that were sampled for it, by number."""
     joined: tuple[PlayedAttempt, ...] = ()
     """The attempts that joined it from elsewhere: past ones, and guided ones beside unguided ones."""
     size_without: float | None = None

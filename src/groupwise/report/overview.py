@@ -166,7 +166,7 @@ def find_verdict(folder: RunFolder) -> RunVerdict | None:
 
 
 def list_verdicts(folder: RunFolder) -> list[RunVerdict]:
-    """How the run did on every panel it was evaluated on, by the panels' names."""
+    """How the run did on every panel it was evaluated on, by name."""
     rows = folder.journal.evaluations()
     return [make_verdict(rows, split) for split in sorted({row.split for row in rows})]
 

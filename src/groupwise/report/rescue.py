@@ -135,20 +135,12 @@ def describe_guidance(rescue: Rescue) -> str:
         shown = rescue.guidance
         asked = ", ".join(rescue.request_words) or "with guidance"
         words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
-    if rescue.num_joined_guided:
-        words.append(_describe_joined(rescue.num_joined_guided, rescue.num_joined_solved))
+    if num := rescue.num_joined_guided:
+        is_solved = num == rescue.num_joined_solved
+        noun = ("success" if num == 1 else "successes") if is_solved else ("attempt" if num == 1 else "attempts")
+        solved = "" if is_solved else f", {rescue.num_joined_solved} solved"
+        words.append(f"{num} {noun} with guidance joined{solved}")
     return ", ".join(words) or NO_NUMBER
-
-
-def _describe_joined(num: int, solved: int) -> str:
-    """How many attempts with guidance joined, and how many of them were successes.
-
-    >>> _describe_joined(1, 1), _describe_joined(2, 2), _describe_joined(2, 1)
-    ('1 success with guidance joined', '2 successes with guidance joined', '2 attempts with guidance joined, 1 solved')
-    """
-    if num == solved:
-        return f"{num} success{'' if num == 1 else 'es'} with guidance joined"
-    return f"{num} attempt{'' if num == 1 else 's'} with guidance joined, {solved} solved"
 
 
 def format_sizes(rescue: Rescue) -> tuple[str, str]:
