@@ -103,7 +103,7 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
             gpu_memory=GPU_SHARE if on_gpu else None,
             extra=ON_GPU if on_gpu else ON_CPU,
         )
-        if not find_vllm(options.python_vllm).has_scale_out:
+        if not find_vllm(options.python_vllm):
             arguments[arguments.index("-m") + 1] = "benchmarks.vllm_update.serve_older"
         return arguments, variables
 

@@ -55,17 +55,13 @@ class ServerEngine:
         self._precision = precision
         self.adapter_settings = adapter
         """What `adapter_config.json` says of the run's LoRA adapter; None where the run's model has none."""
-        facts = [replica.facts for replica in replicas.members]
-        contexts = [fact.context for fact in facts if fact.context is not None]
-        self._gives = frozenset.intersection(*(fact.gives for fact in facts))
-        self._context = min(contexts, default=None)
         self._owner = 100_000 + secrets.randbelow(900_000)
         self._version, self._has_handed_over = 0, False
 
     @property
     def gives(self) -> frozenset[str]:
         """What every one of the servers gives."""
-        return self._gives
+        return frozenset.intersection(*(replica.facts.gives for replica in self._replicas.members))
 
     @property
     def version(self) -> int:
@@ -75,7 +71,8 @@ class ServerEngine:
     @property
     def context(self) -> int | None:
         """The smallest context of the servers."""
-        return self._context
+        contexts = [replica.facts.context for replica in self._replicas.members]
+        return min((context for context in contexts if context is not None), default=None)
 
     @property
     def replicas(self) -> Sequence[Replica]:

@@ -199,7 +199,8 @@ def entropies_are_those_of_the_distribution(subject: Subject) -> str:
         raise NotTestedError("the engine does not give entropies")
     if not all(has_entropy):
         raise BrokenRuleError("the engine says that it gives entropies, but a response has none")
-    subject.require_fair()
+    if subject.seedless or subject.unfair:
+        raise NotTestedError("tokens are not drawn from the distribution that is reported")
     surprises = [-answer.logp[0] for answer in subject.draws]
     expected, slack = fmean(surprises), subject.max_gap + DEVIATIONS * pstdev(surprises) / math.sqrt(len(surprises))
     for answer in subject.draws:
@@ -430,11 +431,6 @@ class Subject:
         if self.unrepeatable:
             raise NotTestedError("the same request does not give the same tokens, so that none can be compared")
 
-    def require_fair(self) -> None:
-        """Leave a rule about the distribution, where tokens do not come from what is reported."""
-        if self.seedless or self.unfair:
-            raise NotTestedError("tokens are not drawn from the distribution that is reported")
-
     @cached_property
     def hand_over(self) -> tuple[list[Request], list[Generation], int]:
         """Hand the weights over, once: requests that go on with sessions from before, the answers from before, and the
@@ -455,10 +451,7 @@ def follow_up(request: Request, answer: Generation) -> Request:
     return replace(request, prompt_ids=prompt, seed=request.seed + 1)
 
 
-Rule = Callable[[Subject], str]
-"""A named promise of an engine."""
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Subject], str], ...] = (
     answers_every_request,
     log_probs_are_log_probs,
     same_request_gives_same_tokens,
@@ -505,13 +498,10 @@ def check_engine(
     subject = Subject(
         engine=engine, token_ids=tuple(token_ids), weights=weights, max_gap=max_gap, seconds=seconds, seed=seed
     )
-    results: list[RuleResult] = []
-    for rule in RULES:
-        if results and results[0].status == "broken":
-            results.append(describe_result(rule, "not tested", "the engine could not be asked"))
-        else:
-            results.append(try_rule(rule, lambda: subject))
-    return results
+    first = try_rule(RULES[0], lambda: subject)
+    if first.status == "broken":
+        return [first, *(describe_result(rule, "not tested", "the engine could not be asked") for rule in RULES[1:])]
+    return [first, *(try_rule(rule, lambda: subject) for rule in RULES[1:])]
 
 
 # Answers to one request by two ways of computing: equal to the last token, or but for rounding.
@@ -536,19 +526,37 @@ def find_other_tokens(requests: Sequence[Request], some: Sequence[Generation], o
 def find_difference(
     requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation], *, max_gap: float
 ) -> str:
-    """Where two ways of answering differ in tokens, by more than rounding where `max_gap` is wide; empty = nowhere."""
+    """Where two ways of answering differ in tokens, by more than rounding where `max_gap` is wide; empty = nowhere.
+
+    Draws of their own would part with the chance that two tokens of a distribution differ; half of that is allowed.
+    """
     if max_gap <= EXACT_GAP:
         return find_other_tokens(requests, some, others)
-    gap = find_shared_gap(some, others)
+    gap, both = find_shared_gap(some, others), list(zip(some, others, strict=True))
     if not gap <= max_gap:
         return f"the same tokens have log-probs that differ by up to {gap:.3g} nats (allowed {max_gap:g})"
-    return _find_many_partings(some, others)
+    gaps, chances, num_parted = list[float](), list[float](), 0
+    for answer, other in both:
+        shared = _count_shared(answer, other)
+        has_parted = shared < min(len(answer.response_ids), len(other.response_ids))
+        gaps += [abs(a - b) for a, b in zip(answer.logp[:shared], other.logp[:shared], strict=True)]
+        chances += [math.exp(logp) for logp in other.logp[: shared + has_parted]]
+        num_parted += has_parted
+    allowed = 1 + sum(1 - chance for chance in chances) / 2
+    if num_parted <= allowed:
+        return ""
+    if sum(gaps) > sum(chances):
+        raise NotTestedError("rounding moves log-probs by more than tokens are likely, so that none can be compared")
+    return (
+        f"{num_parted} of {len(both)} responses parted within {len(chances)} tokens, about as often as with other "
+        f"seeds; rounding explains up to {allowed:.0f}"
+    )
 
 
 def find_shared_gap(some: Sequence[Generation], others: Sequence[Generation]) -> float:
     """The largest difference of log-probs up to where responses part."""
-    shared = _count_shared(some, others)
-    return find_largest_gap(_cut_logps(some, shared), _cut_logps(others, shared))
+    both = [(answer, other, _count_shared(answer, other)) for answer, other in zip(some, others, strict=True)]
+    return find_largest_gap([a.logp[:num] for a, _, num in both], [b.logp[:num] for _, b, num in both])
 
 
 def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
@@ -559,39 +567,7 @@ def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[
     return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
 
 
-def _find_many_partings(some: Sequence[Generation], others: Sequence[Generation]) -> str:
-    """Whether responses part more often than rounding explains.
-
-    Draws of their own would part with the chance that two tokens of a distribution differ; half of that is allowed.
-    """
-    shared = _count_shared(some, others)
-    parted = [
-        num < min(len(answer.response_ids), len(other.response_ids))
-        for num, answer, other in zip(shared, some, others, strict=True)
-    ]
-    compared = [num + has_parted for num, has_parted in zip(shared, parted, strict=True)]
-    chances = [math.exp(logp) for logps in _cut_logps(others, compared) for logp in logps]
-    allowed = 1 + sum(1 - chance for chance in chances) / 2
-    if sum(parted) <= allowed:
-        return ""
-    pairs = zip(_cut_logps(some, shared), _cut_logps(others, shared), strict=True)
-    gaps = [abs(a - b) for logps, other in pairs for a, b in zip(logps, other, strict=True)]
-    if sum(gaps) > sum(chances):
-        raise NotTestedError("rounding moves log-probs by more than tokens are likely, so that none can be compared")
-    return (
-        f"{sum(parted)} of {len(parted)} responses parted within {len(chances)} tokens, about as often as with other "
-        f"seeds; rounding explains up to {allowed:.0f}"
-    )
-
-
-def _cut_logps(answers: Sequence[Generation], lengths: Sequence[int]) -> list[tuple[float, ...]]:
-    return [tuple(answer.logp[:length]) for answer, length in zip(answers, lengths, strict=True)]
-
-
-def _count_shared(some: Sequence[Generation], others: Sequence[Generation]) -> list[int]:
-    """How many tokens each two responses have in common before they part."""
-    counts: list[int] = []
-    for answer, other in zip(some, others, strict=True):
-        pairs = list(zip(answer.response_ids, other.response_ids, strict=False))
-        counts.append(next((place for place, (token, another) in enumerate(pairs) if token != another), len(pairs)))
-    return counts
+def _count_shared(answer: Generation, other: Generation) -> int:
+    """How many tokens two responses have in common before they part."""
+    pairs = list(zip(answer.response_ids, other.response_ids, strict=False))
+    return next((place for place, (token, another) in enumerate(pairs) if token != another), len(pairs))

