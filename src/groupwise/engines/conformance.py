@@ -16,7 +16,7 @@ from random import Random
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine
+from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, check_generations
 from groupwise.parts.slots import ENTROPY, SCORES, VERSIONS
 from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import BrokenRuleError, NotTestedError, RuleResult, describe_result, try_rule
@@ -279,6 +279,7 @@ def submit_answers_as_generate_does(subject: Subject) -> str:
         answers = [future.result(timeout=subject.seconds) for future in futures]
     except TimeoutError:
         raise BrokenRuleError(f"a request was not answered within {subject.seconds:g} seconds") from None
+    check_generations(answers)
     difference = subject.find_difference(subject.requests, answers, subject.answers)
     if difference:
         raise BrokenRuleError(f"submitted and generated, {difference}")
@@ -357,6 +358,7 @@ class Subject:
         for answer in answers:
             if not isinstance(answer, Generation):
                 raise BrokenRuleError(f"`generate` gave a {type(answer).__name__}; give a Generation for each request")
+        check_generations(answers)
         return list(answers)
 
     def make_prompt(self, name: object, length: int) -> tuple[int, ...]:

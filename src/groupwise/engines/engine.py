@@ -72,19 +72,22 @@ class Generation:
     versions: tuple[VersionSpan, ...]
     """Which version of the weights sampled which tokens, in order; empty from an engine that does not say."""
 
-    def __post_init__(self) -> None:
-        num = len(self.response_ids)
-        if len(self.logp) != num or (self.entropy and len(self.entropy) != num):
+
+def check_generations(answers: Sequence[Generation]) -> Sequence[Generation]:
+    """Refuse responses whose tokens, log-probs, entropies and versions do not go together."""
+    for answer in answers:
+        num, spans = len(answer.response_ids), answer.versions
+        if len(answer.logp) != num or (answer.entropy and len(answer.entropy) != num):
             raise EngineFault(
-                f"a response of {num} tokens has {len(self.logp)} log-probs and {len(self.entropy)} entropies; the "
+                f"a response of {num} tokens has {len(answer.logp)} log-probs and {len(answer.entropy)} entropies; the "
                 "engine must give a log-prob for each token, and an entropy for each or none"
             )
-        spans = self.versions
-        if spans and (spans[0][1] if len(spans) == 1 else sum(tokens for _, tokens in spans)) != num:
+        if spans and (spans[0][1] if len(spans) == 1 else sum([tokens for _, tokens in spans])) != num:
             raise EngineFault(
-                f"the versions of a response of {num} tokens are {[tuple(span) for span in self.versions]}; the engine "
-                "must give (version, tokens) spans whose tokens add up to the response's"
+                f"the versions of a response of {num} tokens are {[tuple(span) for span in spans]}; the engine must "
+                "give (version, tokens) spans whose tokens add up to the response's"
             )
+    return answers
 
 
 class Engine(Protocol):

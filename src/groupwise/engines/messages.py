@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from groupwise.data.samples import PromptAndResponse
-from groupwise.engines.engine import Generation, Request
+from groupwise.engines.engine import Generation, Request, check_generations
 from groupwise.system.text import describe_value, quote_line
 
 MODELS = "/v1/models"
@@ -273,7 +273,7 @@ class BatchQuestion(Message):
 class BatchAnswer(Message):
     """A response for each request; its versions are the labels of the weights, which are numbers here."""
 
-    generations: tuple[Generation, ...]
+    generations: tuple[Annotated[Generation, AfterValidator(lambda answer: check_generations([answer])[0])], ...]
 
 
 class ScoreQuestion(Message):

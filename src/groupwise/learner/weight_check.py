@@ -18,7 +18,7 @@ from typing import Protocol
 from transformers import PreTrainedModel
 
 from groupwise.data.samples import PromptAndResponse
-from groupwise.engines.engine import Engine, ReplicatedEngine, Request
+from groupwise.engines.engine import Engine, ReplicatedEngine, Request, check_generations
 from groupwise.learner.protocol import read_scores
 from groupwise.system.errors import EngineFault, TrainingError
 
@@ -133,7 +133,7 @@ class Canary:
     def _check_decoding(self, engine: Engine, learner: ScoringLearner, version: int) -> float:
         """Compare what the engine says of a response while it samples it, the same one for as long as it would."""
         request = Request(prompt_ids=self._prompt, seed=0, max_tokens=len(self._response))
-        [answer] = engine.generate([request])
+        [answer] = check_generations(engine.generate([request]))
         name = f"the engine, sampling {list(answer.response_ids)},"
         return self._compare(answer.logp, answer.response_ids, name, learner, version)
 

@@ -11,7 +11,14 @@ from typing import Any
 
 from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.data.seeds import seeds_of
-from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan
+from groupwise.engines.engine import (
+    Engine,
+    Generation,
+    Request,
+    SubmittingEngine,
+    VersionSpan,
+    check_generations,
+)
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionRule
 from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
@@ -203,13 +210,15 @@ class LiveEpisodes:
 
     def read(self, answers: Mapping[int, Generation]) -> dict[int, Move]:
         """What attempts do, as the engine's answers say."""
+        odd = [answer for answer in answers.values() if not isinstance(answer, Generation)]
+        if odd:
+            raise EngineFault(
+                f"the engine {type(self.player.engine).__name__} answered a request with {describe_value(odd[0])}, "
+                f"but a Generation is needed; {ADVICE}"
+            )
+        check_generations([*answers.values()])
         whole: dict[int, Generation] = {}
         for n, answer in answers.items():
-            if not isinstance(answer, Generation):
-                raise EngineFault(
-                    f"the engine {type(self.player.engine).__name__} answered a request with {describe_value(answer)}, "
-                    f"but a Generation is needed; {ADVICE}"
-                )
             state = self.live[n]
             whole[n] = _prepend_forced(state.attempt, answer) if state.attempt.forced and not state.steps else answer
         texts = self.player.prompter.read_texts([answer.response_ids for answer in whole.values()])

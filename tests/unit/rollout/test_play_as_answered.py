@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from groupwise import StopReason, Task, Trajectory
 from groupwise.data.step_columns import make_rows
-from groupwise.engines.engine import Generation, Request, VersionSpan
+from groupwise.engines.engine import Generation, Request, VersionSpan, check_generations
 from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.report.derived_credit import make_step_table
@@ -241,7 +241,7 @@ def test_futures_of_another_kind_name_the_engine() -> None:
 def test_a_response_whose_columns_do_not_fit_together_is_refused(fields: Mapping[str, Any], message: str) -> None:
     whole = Generation(response_ids=(5, 6), logp=(-0.5, -0.25), entropy=(), stopped=False, versions=())
     with pytest.raises(EngineFault) as caught:
-        replace(whole, **fields)
+        check_generations([replace(whole, **fields)])
     assert str(caught.value) == message
 
 

@@ -118,8 +118,9 @@ class TransformersEngine:
 
     def _sample(self, rows: list[_Row]) -> None:
         """Sample until all rows are done; every token of every row passes here, so that the loop calls nobody."""
+        device = self.device
         logits, cache, mask, lengths = self._prefill(rows)
-        position, sampler = 0, _Sampler.of(rows, self.device)
+        position, sampler = 0, _Sampler.of(rows, device)
         while True:
             sampled, finished = sampler.draw(logits, position), []
             for i, (row, token, logp, entropy) in enumerate(zip(rows, *sampled, strict=True)):
@@ -137,14 +138,14 @@ class TransformersEngine:
             if not left:
                 return
             if len(left) <= MAX_FINISHED * len(rows):
-                kept = torch.tensor(left, device=self.device)
+                kept = torch.tensor(left, device=device)
                 cache.batch_select_indices(kept)
                 mask, lengths = mask[kept], lengths[kept]
                 rows = [rows[i] for i in left]
-                sampler = _Sampler.of(rows, self.device)
+                sampler = _Sampler.of(rows, device)
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
             out = self._model(
-                input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=self.device),
+                input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=device),
                 attention_mask=mask,
                 position_ids=(lengths + position)[:, None],
                 past_key_values=cache,

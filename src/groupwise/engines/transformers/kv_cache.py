@@ -70,9 +70,17 @@ class RoomyLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.stored, self.length = (key_states[:, :, :0], value_states[:, :, :0]), 0
-        keys, values = self.stored
-        self.stored = _write(keys, key_states, self.length), _write(values, value_states, self.length)
-        return self._show(self.length + key_states.shape[2])
+        start, end = self.length, self.length + key_states.shape[2]
+        written: list[torch.Tensor] = []
+        for stored, new in zip(self.stored, (key_states, value_states), strict=True):
+            room = stored
+            if end > stored.shape[2]:  # it is full
+                room = new.new_zeros(*new.shape[:2], max(int(GROWTH * end), end + ROOM), new.shape[3])
+                room[:, :, :start] = stored[:, :, :start]
+            room[:, :, start:end] = new
+            written.append(room)
+        self.stored = written[0], written[1]
+        return self._show(end)
 
     def hold(self, stored: KeysAndValues, length: int) -> None:
         """Start from storage of which the first `length` columns are written."""
@@ -122,17 +130,6 @@ def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
 
 def _make_storage(like: torch.Tensor, rows: int, width: int = 0) -> torch.Tensor:
     return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
-
-
-def _write(stored: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
-    """Write new columns at `start` and return the storage; longer storage where it was full."""
-    end = start + new.shape[2]
-    if end > stored.shape[2]:
-        longer = new.new_zeros(*new.shape[:2], max(int(GROWTH * end), end + ROOM), new.shape[3])
-        longer[:, :, :start] = stored[:, :, :start]
-        stored = longer
-    stored[:, :, start:end] = new
-    return stored
 
 
 # Keys and values kept from an attempt's last prompt, for the part that its next prompt repeats.

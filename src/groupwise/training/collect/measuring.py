@@ -12,7 +12,7 @@ from groupwise.data.records import FAULTS, Origin, Step, Trajectory
 from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_fields import RESERVED_NAMES
-from groupwise.engines.engine import Generation, Request
+from groupwise.engines.engine import Generation, Request, check_generations
 from groupwise.learner.protocol import read_hidden_states
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Measure
@@ -103,7 +103,7 @@ class RunTools:
         self._check_declared("generate")
         generations = self._run.engine.generate(requests)
         self._read += sum(len(request.prompt_ids) for request in requests)
-        self._sampled += sum(len(generation.response_ids) for generation in generations)
+        self._sampled += sum(len(generation.response_ids) for generation in check_generations(generations))
         return generations
 
     def score(
