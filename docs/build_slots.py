@@ -10,10 +10,12 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from groupwise.parts.part import CATALOGUES
+from groupwise.parts.requirements import REQUIRED
 from groupwise.training.config.schema import make_run_schema
 
 DOCS = Path(__file__).parent
@@ -41,13 +43,26 @@ SEAMS = {
 
 
 def protocols() -> dict[str, ast.ClassDef]:
-    """Every protocol of the package, by name."""
-    return {
+    """Every protocol of the package, by name; a callable is one that has `__call__` alone, with its slot's names."""
+    known = {
         node.name: node
         for tree in _trees()
         for node in tree.body
         if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases)
     }
+    slots = {name: slot for slot, names in protocols_of_slots().items() for name in names}
+    for tree in _trees():
+        for node, below in pairwise(tree.body):
+            match = re.fullmatch(r"(\w+) = Callable\[\[(.+)\], (\w+)\]", ast.unparse(node))
+            if match is not None and match[1] in slots.keys() - known.keys():
+                names = re.findall(r"\w+", REQUIRED[slots[match[1]]]["__call__"].written)
+                types = re.findall(r"\w+(?:\[.*?\])?", match[2])
+                taken = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
+                text = (
+                    f"class {match[1]}:\n    {ast.unparse(below)}\n    def __call__(self, {taken}) -> {match[3]}: ..."
+                )
+                known[match[1]] = next(entry for entry in ast.parse(text).body if isinstance(entry, ast.ClassDef))
+    return known
 
 
 def protocols_of_slots() -> dict[str, list[str]]:

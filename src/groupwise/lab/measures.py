@@ -31,7 +31,7 @@ intervals. Ranks cannot be mended so: those of an estimated truth correlate less
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -107,14 +107,7 @@ class _JudgedSteps:
     update: IntArray
 
     def select(self, chosen: BoolArray) -> _JudgedSteps:
-        return _JudgedSteps(
-            credit=self.credit[chosen],
-            truth=self.truth[chosen],
-            noise=self.noise[chosen],
-            point=self.point[chosen],
-            situation=self.situation[chosen],
-            update=self.update[chosen],
-        )
+        return _JudgedSteps(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     @property
     def truth_square(self) -> float:

@@ -7,25 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, View
+from groupwise.rollout.prompts import Memory
 from groupwise.system.errors import ConfigError
 
 CLOSE_TO_ONE = 1e-9
 """How far the probabilities of a row may be from 1 in sum."""
-
-
-class ShownPast(Protocol):
-    """A prompt's memory: which past steps it shows."""
-
-    def first_shown(self, num_past: int) -> int:
-        """Index of the earliest past step that is shown, of `num_past` so far."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +82,7 @@ class TabularPolicy:
         return row
 
 
-def read_window(memory: ShownPast, horizon: int) -> int:
+def read_window(memory: Memory, horizon: int) -> int:
     """How many past steps a memory shows; refused where that depends on the number of the step."""
     shown = [num_past - memory.first_shown(num_past) for num_past in range(horizon)]
     window = max(shown, default=0)
