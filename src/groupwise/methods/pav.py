@@ -111,15 +111,12 @@ class ProverValues(Part, slot="measure"):
             for number in range(self.continuations)
         ]
         played = tools.play_forks(forks) if forks else []
-        values = {
-            situation: self._value(played[first : first + self.continuations])
-            for situation, first in zip(places, range(0, len(played), self.continuations), strict=True)
-        }
+        values: dict[Situation, float | None] = {}
+        for number, situation in enumerate(places):
+            of_situation = played[number * self.continuations : (number + 1) * self.continuations]
+            scores = [_read_success(attempt) for attempt in of_situation if attempt.stop not in FAULTS]
+            values[situation] = find_best_of(scores, self.best_of) if len(scores) >= self.best_of else None
         return [[_describe_steps(trajectory, values) for trajectory in group] for group in groups]
-
-    def _value(self, played: Sequence[Trajectory]) -> float | None:
-        scores = [_read_success(attempt) for attempt in played if attempt.stop not in FAULTS]
-        return find_best_of(scores, self.best_of) if len(scores) >= self.best_of else None
 
 
 def find_best_of(scores: Sequence[float], num: int) -> float:

@@ -328,7 +328,15 @@ class HistoryKeyedReplay(Part, slot="replay"):
         past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
         recalled: list[RecalledAttempt] = []
         while past and len(recalled) < self.max_attempts:
-            filled = [self._find_filled(attempt, lacking, earned) for attempt in past]
+            # The contexts in which each attempt of the past would differ from those of the present.
+            filled = [
+                {
+                    context
+                    for context, gain in self._list_contexts(attempt.states, attempt.rewards)
+                    if context in lacking and gain not in earned[context]
+                }
+                for attempt in past
+            ]
             worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
             if not worth[best]:
@@ -339,14 +347,6 @@ class HistoryKeyedReplay(Part, slot="replay"):
             lacking -= filled[best]
             del past[best]
         return recalled
-
-    def _find_filled(self, past: PastAttempt, lacking: set[Context], earned: dict[Context, set[float]]) -> set[Context]:
-        """The contexts in which an attempt of the past would differ from those of the present."""
-        return {
-            context
-            for context, gain in self._list_contexts(past.states, past.rewards)
-            if context in lacking and gain not in earned[context]
-        }
 
     def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
         """Each context of an attempt at each depth, with what it earned from there on."""

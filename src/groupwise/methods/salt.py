@@ -98,8 +98,11 @@ class ByEdge(Part, slot="grouper"):
     def __call__(self, table: StepTable) -> IntArray:
         state = _code_normal_keys(table.state_keys, table.state)
         label = pair_labels(table.task, state)
+        position = np.arange(len(table)) - table.attempts.first[table.attempt]
         for steps in range(1, self.history + 1):
-            label = pair_labels(label, _find_earlier_state(table, state, steps))
+            # A boundary before the attempt's first row, -1 where a row between is missing.
+            before = np.where(table.has_step_before(steps), np.roll(state, steps), NOT_COMPARABLE)
+            label = pair_labels(label, np.where(position < steps, BOUNDARY, before))
         codes, actions = code_keys("action", table.column("action"))
         label = pair_labels(label, _code_normal_keys(actions, codes))
         return pair_labels(label, _find_next_state(table, state)) if self.next_state else label
@@ -113,13 +116,6 @@ def _code_normal_keys(keys: Sequence[Hashable], codes: IntArray) -> IntArray:
 
 def _normalise(key: object) -> object:
     return " ".join(key.lower().split()) if isinstance(key, str) else key
-
-
-def _find_earlier_state(table: StepTable, state: IntArray, steps: int) -> IntArray:
-    """State `steps` before (S): a boundary before the attempt's first row, -1 where a row between is missing."""
-    position = np.arange(len(table)) - table.attempts.first[table.attempt]
-    before = np.where(table.has_step_before(steps), np.roll(state, steps), NOT_COMPARABLE)
-    return np.where(position < steps, BOUNDARY, before)
 
 
 def _find_next_state(table: StepTable, state: IntArray) -> IntArray:

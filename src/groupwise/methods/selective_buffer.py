@@ -71,10 +71,8 @@ def _draw_distinct(past: Sequence[PastAttempt], past_attempts: PastAttempts, num
             return list(drawn.values())
         name = ("buffer", number) if number else ("buffer",)
         for i in draw(*name).choice(len(past), size=missing, replace=False, p=weight / weight.sum()).tolist():
-            drawn.setdefault(_read_dialogue(past_attempts.read(past[i])), i)
+            read = past_attempts.read(past[i])
+            said = tuple((step.prompt_ids, step.response_ids) for step in read.steps)
+            drawn.setdefault((read.task.id, said), i)
             weight[i] = 0.0
     raise AssertionError("each round draws some")
-
-
-def _read_dialogue(trajectory: Trajectory) -> Dialogue:
-    return trajectory.task.id, tuple((step.prompt_ids, step.response_ids) for step in trajectory.steps)

@@ -15,7 +15,7 @@ from groupwise.data.records import Trajectory
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
-from groupwise.engines.engine import Generation, Request
+from groupwise.engines.engine import Request
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.after_vsrm import Separators
 from groupwise.methods.dr_grpo import dr_grpo
@@ -84,15 +84,13 @@ class PotentialCredit(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         lines = read_segments(table, tokens, ends=ENDS, numbers=POTENTIALS, more=0)
         own = credit.values[lines.step]
-        damping = 1.0 - self.alpha * (1.0 - np.exp(-self._count_known(lines)))
+        known = [[level > self.saturated_above for level in levels] for levels in lines.numbers]
+        before = join_numbers([[float(sum(flags[:line])) for line in range(len(flags))] for flags in known])
+        damping = 1.0 - self.alpha * (1.0 - np.exp(-before))
         if self.damps_praise_only:
             damping = np.where(own > 0, damping, 1.0)
         values = own * damping + self.xi * self._weigh_changes(table, lines)
         return train_all(values[lines.of_token] if len(tokens) else np.zeros(0), self)
-
-    def _count_known(self, lines: AnswerSegments) -> FloatArray:
-        known = [[level > self.saturated_above for level in levels] for levels in lines.numbers]
-        return join_numbers([[float(sum(flags[:line])) for line in range(len(flags))] for flags in known])
 
     def _weigh_changes(self, table: StepTable, lines: AnswerSegments) -> FloatArray:
         change = join_numbers([np.diff([0.0, *levels]).tolist() for levels in lines.numbers])
@@ -208,7 +206,14 @@ class AnswerPotential(Part, slot="measure"):
             for trajectory, prompt in places
             for number in range(self.probes)
         ]
-        sureness = [_measure_sureness(probe) for probe in tools.generate(requests)]
+        sureness = []
+        for probe in tools.generate(requests):
+            if not probe.entropy:
+                raise RecordError(
+                    "answer_potential reads the entropies of sampled tokens, which the engine did not give; use one "
+                    "that does"
+                )
+            sureness.append(math.exp(-math.fsum(probe.entropy) / len(probe.entropy)))
         levels = []
         for number, logps in enumerate(scored):
             conf = math.fsum(sureness[number * self.probes : (number + 1) * self.probes]) / self.probes
@@ -240,11 +245,3 @@ def compute_potential(accuracy: float, confidence: float) -> float:
     0.125
     """
     return 1.5 * accuracy * confidence + 0.5 * accuracy - confidence
-
-
-def _measure_sureness(probe: Generation) -> float:
-    if not probe.entropy:
-        raise RecordError(
-            "answer_potential reads the entropies of sampled tokens, which the engine did not give; use one that does"
-        )
-    return math.exp(-math.fsum(probe.entropy) / len(probe.entropy))
