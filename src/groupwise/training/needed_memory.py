@@ -30,16 +30,12 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
     parts = {name: size / shares for name, size in kept.items() if name in names}
     if isinstance(config.engine, LocalEngine):
         parts["engine"] = count_engine_weights(config.engine, plan)
-    check_fits(parts, available, remedy=_describe_remedy(config))
-
-
-def _describe_remedy(config: RunConfig) -> str:
-    part = config.model
-    if not isinstance(part, PretrainedModel):
-        return "lower model.hidden or model.layers"
-    settings = [] if part.lora_rank else ["model.lora_rank"]
-    settings += ['model.dtype = "bfloat16"'] if part.dtype == "float32" else []
-    return "take a smaller model" + (f", or set {' or '.join(settings)}" if settings else "")
+    remedy, model = "lower model.hidden or model.layers", config.model
+    if isinstance(model, PretrainedModel):
+        settings = [] if model.lora_rank else ["model.lora_rank"]
+        settings += ['model.dtype = "bfloat16"'] if model.dtype == "float32" else []
+        remedy = "take a smaller model" + (f", or set {' or '.join(settings)}" if settings else "")
+    check_fits(parts, available, remedy=remedy)
 
 
 def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:

@@ -260,27 +260,22 @@ def open_run_engine(
     engine: Engine = config.engine.open(source)
     try:
         check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
-        _check_opened_engine(config, engine)
+        for gift in sorted(config.engine.gives - engine.gives):
+            raise ConfigError(
+                f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out "
+                "of the part's `gives`"
+            )
+        max_tokens = config.rollout.max_tokens
+        if engine.context is not None and engine.context <= max_tokens:
+            raise ConfigError(
+                f"rollout.max_tokens: {max_tokens} tokens of a response leave no room for a prompt in the engine's "
+                f"context of {engine.context}; lower it, or take an engine with a longer context"
+            )
     except BaseException:
         if isinstance(engine, ClosingEngine):
             engine.close()
         raise
     return engine
-
-
-def _check_opened_engine(config: RunConfig, engine: Engine) -> None:
-    """Refuse an engine that gives less than its part said, or has no room for a prompt."""
-    for gift in sorted(config.engine.gives - engine.gives):
-        raise ConfigError(
-            f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out of "
-            "the part's `gives`"
-        )
-    max_tokens = config.rollout.max_tokens
-    if engine.context is not None and engine.context <= max_tokens:
-        raise ConfigError(
-            f"rollout.max_tokens: {max_tokens} tokens of a response leave no room for a prompt in the engine's context "
-            f"of {engine.context}; lower it, or take an engine with a longer context"
-        )
 
 
 def open_run_host(config: RunConfig) -> Host:
@@ -305,23 +300,17 @@ def settle_threads(config: RunConfig, folder: Path) -> RunConfig:
     """Settle how many threads a run computes with: as many as it began with, or as the machine has to spare now."""
     if not config.shares_cores:
         return config
-    threads = _read_recorded(folder) or choose_threads(config.threads, ranks=_count_ranks_here())
-    return config.model_copy(update={"threads": threads, "shares_cores": False})
-
-
-def _count_ranks_here() -> int:
-    """Processes of this run on this machine; all of them where nothing says how many are on another one."""
-    started = read_started_rank()
-    return started.local_world if "LOCAL_WORLD_SIZE" in os.environ else started.world
-
-
-def _read_recorded(folder: Path) -> int | None:
-    """The number that the run in a folder began with; None where there is none."""
     try:
         recorded = parse_toml(read_text_file(RunPaths(folder).config)).get("threads")
     except (OSError, ValueError):  # no run, or one whose settings cannot be read, which is told elsewhere
-        return None
-    return recorded if isinstance(recorded, int) and recorded > 0 else None
+        recorded = None
+    if isinstance(recorded, int) and recorded > 0:
+        threads = recorded
+    else:
+        started = read_started_rank()  # all ranks may be here where nothing says how many are on another machine
+        ranks = started.local_world if "LOCAL_WORLD_SIZE" in os.environ else started.world
+        threads = choose_threads(config.threads, ranks=ranks)
+    return config.model_copy(update={"threads": threads, "shares_cores": False})
 
 
 # What every process of a sharded run does but the first: it holds its share of the weights, and follows rank 0.

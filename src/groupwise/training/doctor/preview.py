@@ -522,18 +522,13 @@ def _estimate_seconds(config: RunConfig, parameters: int, distinct: int, max_ste
     """The arithmetic of an update, and reading all weights for each token that is sampled after another."""
     device = choose_device(config.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    operations, bytes_read = _measure_speed(device, dtype)
-    calls = max_steps * config.rollout.max_tokens
-    return OPERATIONS_OF_TOKEN * parameters * distinct / operations + calls * parameters * dtype.itemsize / bytes_read
-
-
-def _measure_speed(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Operations a second of a multiplication on this machine, and bytes a second that it reads."""
+    # Operations a second of a multiplication on this machine, and bytes a second that it reads.
     matrix = torch.ones(MATRIX, MATRIX, device=device, dtype=dtype)
     buffer = torch.ones(BUFFER, device=device, dtype=dtype)
-    products = _count_per_second(lambda: matrix @ matrix, device)
-    copies = _count_per_second(buffer.clone, device)
-    return products * 2 * MATRIX**3, copies * buffer.nbytes
+    operations = _count_per_second(lambda: matrix @ matrix, device) * 2 * MATRIX**3
+    bytes_read = _count_per_second(buffer.clone, device) * buffer.nbytes
+    calls = max_steps * config.rollout.max_tokens
+    return OPERATIONS_OF_TOKEN * parameters * distinct / operations + calls * parameters * dtype.itemsize / bytes_read
 
 
 def _count_per_second(work: Callable[[], object], device: torch.device) -> float:
