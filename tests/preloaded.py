@@ -12,7 +12,6 @@ for name in (
     "groupwise.training.loop",
     "groupwise.engines.open_engine",
     "groupwise.models.tiny",
-    "groupwise.training.follow_run",
     "groupwise.learner.local",
 ):
     importlib.import_module(name)

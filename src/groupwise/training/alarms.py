@@ -490,16 +490,18 @@ class RunWatch:
     def is_due(self, number: int, every: int) -> bool:
         """Whether something is due after an update: every so many (0 = never in between), and always after the last."""
         is_last = number == self._run.config.training.updates
-        return is_last or (every > 0 and number % every == 0) or self._is_stopped(number)
+        is_regular = every > 0 and number % every == 0
+        return is_last or is_regular or find_stop(self._run.journal, self._run.config, number) is not None
 
     def ends(self, number: int) -> bool:
         """Whether the run ends with an update that is not its last: an alarm stops it, or its patience is at its end.
 
         Patience: the evaluations that the run waited for were no better.
         """
-        settings = self._run.config.evaluation
-        has_patience = not settings.patience or not is_out_of_patience(self._run.journal.evaluations(), settings)
-        return self._is_stopped(number) or not has_patience
+        settings, journal = self._run.config.evaluation, self._run.journal
+        if settings.patience and is_out_of_patience(journal.evaluations(), settings):
+            return True
+        return find_stop(journal, self._run.config, number) is not None
 
     def tell_alarms(self, number: int) -> None:
         """Write down and tell the alarms after an update, but for those that were told before an interruption."""
@@ -515,9 +517,6 @@ class RunWatch:
             if is_unheard:
                 going_on = f"; {describe_going_on(alarm)}" if alarm.action == "stop" else ""
                 _log.warning("%s: %s%s", self._run.folder, alarm.line, going_on)
-
-    def _is_stopped(self, number: int) -> bool:
-        return any(alarm.action == "stop" for alarm in read_raised(self._run.journal, self._run.config, number))
 
 
 # How far a run's folder has come, without opening the run.
