@@ -65,7 +65,7 @@ class Babyai(Part, slot="env"):
 
     def open(self, task: Task) -> BabyaiEnvironment:
         check_env(task, ENV)
-        world = start_world(str(task.payload["level"]), task.seed)
+        world = start_world(task.payload["level"], task.seed)
         if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
             raise RecordError(
                 f"task {task.id}: seed {task.seed} now makes another world; play it with the version of minigrid that "
@@ -112,7 +112,7 @@ class BabyaiEnvironment(SteppedEnvironment):
         if self._progress.ended:
             return None
         if self._guide is None:
-            self._guide = Guide(start_world(str(self._task.payload["level"]), self._task.seed))
+            self._guide = Guide(start_world(self._task.payload["level"], self._task.seed))
         advice = self._guide.advise(self._taken)
         return None if advice is None else ACTIONS[advice]
 
@@ -155,8 +155,9 @@ class Guide:
 
 def start_world(level: str, seed: int) -> Any:
     """A level's world at its beginning, without what the package prints while it draws one again."""
-    known = [name for name in _load_registry().registry if name.startswith(PREFIX)]
-    if level not in known:
+    registry = _load_registry().registry
+    if level not in registry or not level.startswith(PREFIX):
+        known = [name for name in registry if name.startswith(PREFIX)]
         raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
     with redirect_stdout(StringIO()):
         world = _load_registry().make(level, disable_env_checker=True).unwrapped

@@ -184,18 +184,6 @@ def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
     return after.strip()
 
 
-def check_ids(rows: Sequence[DataRow], column: str) -> None:
-    places: dict[str, str] = {}
-    for row in rows if column else ():
-        name = str(row.values[column])
-        if name in places:
-            raise ConfigError(
-                f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row an "
-                "id of its own, or leave env.columns.id out"
-            )
-        places[name] = row.where
-
-
 # Data sets of the package `datasets`: a folder that `save_to_disk` wrote, or a name on the hub. All that adapts it.
 
 HUB = "hub:"
@@ -401,7 +389,15 @@ class DividedRows(NamedTuple):
 def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
     rows = read_data(part, part.path, subset=part.subset, revision=part.revision)
     tests = read_data(part, part.test_path) if part.test_path else []
-    check_ids([*rows, *tests], part.columns.id)
+    places: dict[str, str] = {}
+    for row in (*rows, *tests) if part.columns.id else ():
+        name = str(row.values[part.columns.id])
+        if name in places:
+            raise ConfigError(
+                f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row an "
+                "id of its own, or leave env.columns.id out"
+            )
+        places[name] = row.where
     assigned = assign_splits(
         rows,
         said=lambda row: row.split,

@@ -73,7 +73,7 @@ class Gymnasium(Part, slot="env"):
 
     def open(self, task: Task) -> GymnasiumEnvironment:
         check_env(task, ENV)
-        world = _make(str(task.payload["id"]), task.payload["kwargs"])
+        world = _make(task.payload["id"], task.payload["kwargs"])
         return GymnasiumEnvironment(task, self, world, self._name_actions(world))
 
     def vocabulary(self) -> tuple[str, ...]:

@@ -186,7 +186,15 @@ def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Pa
     def propose(index: int) -> Proposal | None:
         number = seed * FAR_APART + index
         if index % AT_ONCE == 0:
-            at_hand[:] = _ask_questions(family, options, range(number, number + AT_ONCE))
+            request = {"family": family, "options": options, "seeds": list(range(number, number + AT_ONCE))}
+            kind, answer = _find_verifier(family).ask(request, seconds=MAKING_SECONDS)
+            if kind == "fault":
+                raise ConfigError(str(answer))
+            if kind == "failed":
+                raise ConfigError(
+                    f"reasoning_gym {family!r}: making its questions {answer}; change the options or the family"
+                )
+            at_hand[:] = answer
         question, stored = at_hand[index % AT_ONCE]
         if question in seen:  # perhaps with another answer: still the same question
             return None
@@ -195,16 +203,6 @@ def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Pa
         return Proposal(payload=payload, seed=number, tags=(family,))
 
     return build_panels(ENV, propose, sizes=sizes._asdict())
-
-
-def _ask_questions(family: str, options: str, seeds: range) -> list[tuple[str, str | None]]:
-    request = {"family": family, "options": options, "seeds": list(seeds)}
-    kind, answer = _find_verifier(family).ask(request, seconds=MAKING_SECONDS)
-    if kind == "fault":
-        raise ConfigError(str(answer))
-    if kind == "failed":
-        raise ConfigError(f"reasoning_gym {family!r}: making its questions {answer}; change the options or the family")
-    return [(question, stored) for question, stored in answer]
 
 
 def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -241,19 +239,11 @@ _make_cached = lru_cache(64)(_make_question)
 PACKAGE = "reasoning_gym"
 READ_VERSIONS = {"0.1.25": "2827d43e1825011663c8c7ccf5a0b72154f232b90053604276f80ea37dc6992f"}
 """Versions whose scorers were read, with the digest of their code."""
-LITERAL, EXPRESSION, OF_ITS_PARTS = "literal", "expression", "those of the families it is made of"
 GRAMMARS = {
-    "binary_matrix": LITERAL,
-    "n_queens": LITERAL,
-    "number_sorting": LITERAL,
-    "spiral_matrix": LITERAL,
-    "string_insertion": LITERAL,
-    "countdown": EXPRESSION,
-    "intermediate_integration": EXPRESSION,
-    "polynomial_multiplication": EXPRESSION,
-    "puzzle24": EXPRESSION,
-    "simple_integration": EXPRESSION,
-    "composite": OF_ITS_PARTS,
+    **dict.fromkeys(("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"), "literal"),
+    **dict.fromkeys(("countdown", "intermediate_integration", "polynomial_multiplication"), "expression"),
+    **dict.fromkeys(("puzzle24", "simple_integration"), "expression"),
+    "composite": "those of the families it is made of",
 }
 """Families whose scorers would evaluate, and what reads their answers instead."""
 EVALUATORS = (

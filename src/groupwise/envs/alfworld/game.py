@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 from groupwise.system.errors import RecordError
 
@@ -338,7 +337,15 @@ ABOUT_THINGS = ("objecttype", "inreceptacle", "objectatlocation", "inreceptacleo
 
 def read_game(content: bytes, where: str) -> Game:
     """Read the content of a `game.tw-pddl` file; `where` names it in errors."""
-    fields = _read_fields(content, where)
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{where}: not a game file ({error}){DOWNLOAD_HINT}") from None
+    if not isinstance(fields, dict):
+        raise RecordError(f"{where}: not a game file, it holds a {type(fields).__name__}{DOWNLOAD_HINT}")
+    missing = [name for name in ("pddl_domain", "grammar", "pddl_problem", "walkthrough") if name not in fields]
+    if missing:
+        raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{DOWNLOAD_HINT}")
     task = TASK.search(fields["grammar"])
     if _digest_text(fields["pddl_domain"]) != RULES_DIGEST or task is None:
         raise RecordError(f"{where}: the game has other rules than those of ALFWorld 0.4{DOWNLOAD_HINT}")
@@ -349,19 +356,6 @@ def read_game(content: bytes, where: str) -> Game:
         return _make_game(facts, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
     except (KeyError, ValueError, IndexError) as error:
         raise RecordError(f"{where}: its facts do not fit together ({error!r}){DOWNLOAD_HINT}") from None
-
-
-def _read_fields(content: bytes, where: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where}: not a game file ({error}){DOWNLOAD_HINT}") from None
-    if not isinstance(fields, dict):
-        raise RecordError(f"{where}: not a game file, it holds a {type(fields).__name__}{DOWNLOAD_HINT}")
-    missing = [name for name in ("pddl_domain", "grammar", "pddl_problem", "walkthrough") if name not in fields]
-    if missing:
-        raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{DOWNLOAD_HINT}")
-    return fields
 
 
 def _digest_text(text: str) -> str:

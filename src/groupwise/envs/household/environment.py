@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import permutations
 from typing import Annotated, Literal, Self, get_args
 
@@ -157,8 +156,26 @@ class HouseholdEnvironment(SteppedEnvironment):
 
 def find_shortest_plan(home: Home, state: HomeState) -> list[str]:
     """The commands of a shortest way to solve the task from here."""
-    plans = _make_lamp_plans if FAMILIES[home.family].is_seen_by_lamp else _make_target_plans
-    return min((walk.commands for walk in plans(home, state)), key=len)
+    family = FAMILIES[home.family]
+    wanted = [thing for thing, kind in enumerate(home.thing_kinds) if kind == home.thing]
+    walks: list[_Walk] = []
+    if family.is_seen_by_lamp:
+        for thing in wanted:
+            walks.append(_Walk(home, state))
+            walks[-1].fetch(thing)
+            walks[-1].light()
+    # For each target and each choice and order of things that it lacks: treat them and bring them there.
+    for target in (place for place, kind in enumerate(home.place_kinds) if kind == home.target):
+        done = [t for t in wanted if state.where[t] == target and state.is_treated(t, family.treatment)]
+        lacking = [thing for thing in wanted if thing not in done]
+        for order in permutations(lacking, family.num_needed - len(done)):
+            walks.append(_Walk(home, state))
+            for thing in order:
+                walks[-1].fetch(thing)
+                if not state.is_treated(thing, family.treatment):
+                    walks[-1].treat(family.treatment)
+                walks[-1].put(target)
+    return min((walk.commands for walk in walks), key=len)
 
 
 class _Walk:
@@ -206,31 +223,3 @@ class _Walk:
         self.go(self._home.lamp)
         if not self._state.lamp_on:
             self.commands.append(f"use {LAMP}")
-
-
-def _make_lamp_plans(home: Home, state: HomeState) -> Iterator[_Walk]:
-    for thing in _find_wanted_things(home):
-        walk = _Walk(home, state)
-        walk.fetch(thing)
-        walk.light()
-        yield walk
-
-
-def _make_target_plans(home: Home, state: HomeState) -> Iterator[_Walk]:
-    """For each target and each choice and order of things that it lacks: treat them and bring them there."""
-    family, things = FAMILIES[home.family], _find_wanted_things(home)
-    for target in (place for place, kind in enumerate(home.place_kinds) if kind == home.target):
-        done = [t for t in things if state.where[t] == target and state.is_treated(t, family.treatment)]
-        lacking = [thing for thing in things if thing not in done]
-        for order in permutations(lacking, family.num_needed - len(done)):
-            walk = _Walk(home, state)
-            for thing in order:
-                walk.fetch(thing)
-                if not state.is_treated(thing, family.treatment):
-                    walk.treat(family.treatment)
-                walk.put(target)
-            yield walk
-
-
-def _find_wanted_things(home: Home) -> list[int]:
-    return [thing for thing, kind in enumerate(home.thing_kinds) if kind == home.thing]

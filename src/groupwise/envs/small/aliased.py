@@ -57,11 +57,6 @@ class Corridor(NamedTuple):
             seed=seed,
         )
 
-    @property
-    def num_rooms(self) -> int:
-        """Rooms up to the way out, which is the room after the last."""
-        return len(self.lamps) + self.passages + len(self.doors)
-
 
 class Stand(NamedTuple):
     """All there is to know in the middle of an attempt, the number of the step aside."""
@@ -110,7 +105,7 @@ def find_way(corridor: Corridor, stand: Stand) -> str:
 
 
 def is_out(corridor: Corridor, stand: Stand) -> bool:
-    return stand.room == corridor.num_rooms
+    return stand.room == len(corridor.lamps) + corridor.passages + len(corridor.doors)
 
 
 def tell_text(corridor: Corridor, stand: Stand, *, one_reply: bool) -> str:

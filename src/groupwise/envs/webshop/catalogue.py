@@ -205,7 +205,11 @@ def _make_human_goals(product: Product, descriptions: list[Mapping[str, Any]]) -
         if description["instruction_attributes"]:
             options = description["instruction_options"]
             values = list(options.values()) if isinstance(options, Mapping) else list(options)
-            chosen = {_option_of(product, str(value), place): str(value).lower() for place, value in enumerate(values)}
+            # People's goals list values alone: each belongs to the option that has it.
+            chosen = {
+                next((name for name, own in product.options.items() if value in own), f"option {place}"): value
+                for place, value in enumerate(str(value).lower() for value in values)
+            }
             asked = str(description["instruction"]).strip(".")
             yield _make_goal(
                 product, asked, tuple(description["instruction_attributes"]), chosen, number, is_paired=False
@@ -240,11 +244,6 @@ def draw_price_limit(price: float, draws: Draws) -> float:
 
 def append_price_limit(asked: str, limit: float) -> str:
     return asked if limit == NO_LIMIT else f"{asked}{LIMIT_TEXT}{limit:.2f} dollars"
-
-
-def _option_of(product: Product, value: str, place: int) -> str:
-    """The option that has a value; people's goals list values alone."""
-    return next((name for name, values in product.options.items() if value.lower() in values), f"option {place}")
 
 
 def _make_product(
