@@ -39,8 +39,7 @@ class ZeroSpread(Part, slot="filter"):
     def __call__(self, table: StepTable) -> BoolArray:
         kept = ~table.tasks.is_constant(find_scores(table))
         if self.alone == "keep":
-            tasks = Segments.of(table.task[table.attempts.first])
-            kept |= tasks.size == 1
+            kept |= Segments.of(table.task[table.attempts.first]).size == 1
         return kept[table.task]
 
 

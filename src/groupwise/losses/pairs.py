@@ -110,19 +110,6 @@ def share_of_pairs(
     return by_gradient + (value.detach() * (len(columns) / max(totals.tokens, 1))).to(moved_T)
 
 
-def measure_pairs(summary: PairSums, columns: TokenColumns, totals: Totals) -> dict[str, Tally]:
-    """How far apart, a token, winners and losers are; nothing where there is no pair.
-
-    A pair belongs to no micro-batch, so each of them reports all pairs, by the number of its tokens.
-    """
-    if not totals.pairs:
-        return {}
-    mean_M, num = summary.sums["logp"] / summary.tokens.clamp(min=1), len(columns)
-    gap_P = PairTerms.of(totals, mean_M).contrast(mean_M)
-    measured = {"pair_gap": gap_P, "pair_accuracy": (gap_P > 0).to(gap_P)}
-    return {f"loss/{name}": Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
-
-
 class PairLoss(Part):
     """A loss over pairs: a first pass that sums up what each member said, then the sum of weight x loss of each pair.
 
@@ -141,7 +128,14 @@ class PairLoss(Part):
         loss = share_of_pairs(
             lambda logp_M: (pairs.weight * self.lose(logp_M, summary, pairs)).sum(), summary, columns, totals
         )
-        return LossResult(loss=loss, metrics=measure_pairs(summary, columns, totals))
+        if not totals.pairs:
+            return LossResult(loss=loss, metrics={})
+        # How far apart, a token, winners and losers are. A pair belongs to no micro-batch, so each of them reports all
+        # pairs, by the number of its tokens.
+        gap_P, num = pairs.contrast(summary.sums["logp"] / summary.tokens.clamp(min=1)), len(columns)
+        measured = {"loss/pair_gap": gap_P, "loss/pair_accuracy": (gap_P > 0).to(gap_P)}
+        metrics = {name: Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
+        return LossResult(loss=loss, metrics=metrics)
 
     def list_sums(self, columns: TokenColumns) -> dict[str, Tensor]:
         """What is summed up beside log-probs (T each)."""

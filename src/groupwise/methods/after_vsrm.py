@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from groupwise.credit import join_numbers, read_segments, train_all
@@ -75,8 +74,7 @@ class LineGains(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         lines = read_segments(table, tokens, ends=ENDS, numbers=ACCURACY, more=1)
         payments = join_numbers([self.pay_lines(levels) for levels in lines.numbers])
-        paid = payments[lines.of_token] if len(tokens) else np.zeros(0)
-        return train_all(credit.values[tokens.step] + self.weight * paid, self)
+        return train_all(credit.values[tokens.step] + self.weight * payments[lines.of_token], self)
 
     def pay_lines(self, accuracy: Sequence[float]) -> list[float]:
         """What each line is paid, given the accuracy before the first and after each.

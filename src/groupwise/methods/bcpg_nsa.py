@@ -70,14 +70,14 @@ class SparedSegments(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
         is_spared = self._find_right(table, segments) & (credit.values < 0)[segments.step]
-        weight = np.where(is_spared, self.beta, 1.0)[segments.of_token] if len(tokens) else np.ones(0)
+        weight = np.where(is_spared, self.beta, 1.0)[segments.of_token]
         return train_all(weight * credit.values[tokens.step], self)
 
     def _find_right(self, table: StepTable, segments: AnswerSegments) -> BoolArray:
         """Whether each segment counts as right (G)."""
         is_right: BoolArray = join_numbers([list(scores) for scores in segments.numbers]) > self.right_above
         step = segments.step
-        is_last = np.append(step[1:] != step[:-1], True) if len(step) else np.zeros(0, dtype=np.bool_)
+        is_last = np.append(step[1:] != step[:-1], True)[: len(step)]
         if "cut" in table.extra:
             is_right &= ~(is_last & np.equal(table.column("cut")[step], True))
         for attempt in np.unique(table.attempt[step]):

@@ -90,7 +90,7 @@ class PotentialCredit(Part, slot="token_credit"):
         if self.damps_praise_only:
             damping = np.where(own > 0, damping, 1.0)
         values = own * damping + self.xi * self._weigh_changes(table, lines)
-        return train_all(values[lines.of_token] if len(tokens) else np.zeros(0), self)
+        return train_all(values[lines.of_token], self)
 
     def _weigh_changes(self, table: StepTable, lines: AnswerSegments) -> FloatArray:
         change = join_numbers([np.diff([0.0, *levels]).tolist() for levels in lines.numbers])

@@ -76,7 +76,7 @@ class SegmentCredit(Part, slot="token_credit"):
         trains = np.ones(len(tokens), dtype=np.bool_)
         if self.max_probability is not None:
             trains = np.exp(tokens.column("logp", table)) < self.max_probability
-        values = join_numbers(changes)[segments.of_token] if len(tokens) else np.zeros(0)
+        values = join_numbers(changes)[segments.of_token]
         return TokenCredit(values=values, trains=trains, trace=self)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:

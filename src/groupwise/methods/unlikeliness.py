@@ -37,7 +37,12 @@ class Unlikeliness(Part, slot="shaper"):
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         if len({score_of(trajectory) for trajectory in group}) == 1:
             return [(0.0,) * len(trajectory.steps) for trajectory in group]
-        order = np.argsort([self._measure_likeliness(trajectory) for trajectory in group], kind="stable")
+        likeliness = []
+        for trajectory in group:
+            check_recorded(trajectory, "logp_behaviour", "by which attempts are ranked")
+            logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
+            likeliness.append(sum(logps) / (len(logps) or 1) if self.by == "mean" else sum(logps))
+        order = np.argsort(likeliness, kind="stable")
         less_likely = np.empty(len(group))
         less_likely[order] = np.arange(len(group))
         factors = (-self.weight * less_likely / len(group)).tolist()
@@ -46,8 +51,3 @@ class Unlikeliness(Part, slot="shaper"):
             tuple(factor * amount if math.fsum(amounts) > 0 else 0.0 for amount in amounts)
             for factor, amounts in zip(factors, earned, strict=True)
         ]
-
-    def _measure_likeliness(self, trajectory: Trajectory) -> float:
-        check_recorded(trajectory, "logp_behaviour", "by which attempts are ranked")
-        logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
-        return sum(logps) / (len(logps) or 1) if self.by == "mean" else sum(logps)
