@@ -146,9 +146,10 @@ def _make_vllm_command(
 def _make_own_command(
     model: Path, *, precision: str, lora_rank: int, lora_targets: str, max_model_len: int, host: str
 ) -> MakeCommand:
-    from groupwise.engines.server_processes import groupwise_command
+    from groupwise.engines.server_processes import check_can_serve, groupwise_command
 
     need_trainer()
+    check_can_serve()
     if max_model_len:
         raise ConfigError("--max-model-len is vLLM's; our own engine takes what the model allows")
     options: dict[str, object] = {"precision": precision, "lora-rank": lora_rank, "host": host}

@@ -19,7 +19,6 @@ from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from groupwise.data.samples import PromptAndResponse
@@ -166,9 +165,9 @@ class ServerEngine:
         """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
         pause = replica.hold_still(version=version, label=label)
 
-        def go_on(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        def go_on(*details: Any) -> None:
             try:
-                pause.__exit__(kind, error, trace)
+                pause.__exit__(*details)
             except GroupwiseError as fault:
                 self._fail(replica, fault)
 

@@ -14,7 +14,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
@@ -94,10 +93,8 @@ class ServerClient:
     ) -> None:
         """Make a client; it connects when it is asked.
 
-        Args:
-            url: of the server.
-            setting: the field of the run file that names it, for errors.
-            headers: what is sent with every question beside its type, looked up each time; no error shows it.
+        Errors name the `setting` that names the server. `headers` are sent with every question, looked up each time; no
+        error shows them.
         """
         self.url, self._host, self._port, self._path, self._is_secure = read_url(url, setting)
         self._headers = headers
@@ -144,9 +141,7 @@ class ServerClient:
     def __enter__(self) -> ServerClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     def abort(self) -> None:

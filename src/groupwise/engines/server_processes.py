@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -262,6 +263,12 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
                 f"port {port} of {host} cannot be taken ({reason}); give another one, or end who listens there"
             )
         time.sleep(POLL_SECONDS)
+
+
+def check_can_serve() -> None:
+    """Refuse an environment without what a server of our own needs."""
+    if not (find_spec("starlette") and find_spec("uvicorn")):
+        raise ConfigError("serving needs Starlette and uvicorn; run pip install 'groupwise[serve]'")
 
 
 def groupwise_command(model: str, port: int, *, options: Mapping[str, object] = {}) -> ServerCommand:

@@ -12,6 +12,7 @@ import threading
 
 from groupwise.engines.server import app
 from groupwise.engines.server.served_model import open_served_model
+from groupwise.engines.server_processes import check_can_serve
 from groupwise.system.errors import GroupwiseError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -22,7 +23,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _read_options()
     try:
-        app.check_can_serve()
+        check_can_serve()
         with app.take_port(options.host, options.port) as place:
             if options.host not in LOCAL:
                 _say(

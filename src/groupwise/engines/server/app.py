@@ -250,12 +250,3 @@ def make_server(app: Starlette) -> uvicorn.Server:
             timeout_graceful_shutdown=1,
         )
     )
-
-
-def check_can_serve() -> None:
-    """Refuse an environment without what serving needs."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise ConfigError("serving needs Starlette and uvicorn; run pip install 'groupwise[serve]'") from None

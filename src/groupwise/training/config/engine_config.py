@@ -173,6 +173,14 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
 
+    def check_device(self, device: str) -> None:
+        """Refuse servers that are not there, or an environment without what they need."""
+        super().check_device(device)
+        if not choose_urls(self.urls):
+            from groupwise.engines.server_processes import check_can_serve
+
+            check_can_serve()
+
     def _start_servers(self, source: ModelSource) -> list[StartedServer]:
         from groupwise.engines.server_launch import start_own_servers
 
