@@ -47,8 +47,12 @@ def lab(
     or exactly where the policy is a table.
     """
     need_trainer()
-    if write is not None:
-        _check_may_write(write)
+    if write is not None:  # refused before hours of work are lost on it
+        folder = write.absolute().parent
+        if not folder.is_dir():
+            raise FileError(f"--write {write}: there is no folder {folder}; make it, or choose another")
+        if write.is_dir() or not os.access(write if write.exists() else folder, os.W_OK):
+            raise FileError(f"--write {write}: a file cannot be written there; choose another")
     config = load_run_file(file, set_, unset)
     check_may_open(config.env)
     counts = {"tasks": tasks, "attempts": attempts, "updates": updates, "gamma": gamma, "seed": config.seed}
@@ -64,15 +68,6 @@ def lab(
         print_json(result)
     else:
         _print_result(result)
-
-
-def _check_may_write(path: Path) -> None:
-    """Refuse a file that could not be written, before hours of work are lost on it."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise FileError(f"--write {path}: there is no folder {folder}; make it, or choose another")
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise FileError(f"--write {path}: a file cannot be written there; choose another")
 
 
 def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:

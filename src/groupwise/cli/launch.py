@@ -54,7 +54,11 @@ def launch(
         with RayCluster(address) as cluster:
             start = partial(_run_once, cluster, command, ranks=ranks, cpus=cpus, gpus=gpus, timeout=timeout)
             status = run_until_it_ends(
-                start, has_begun=RunPaths(folder).holds_run, resume=resume, restarts=restarts, say=_say
+                start,
+                has_begun=RunPaths(folder).holds_run,
+                resume=resume,
+                restarts=restarts,
+                say=partial(print_line, to=errors()),
             )
     except KeyboardInterrupt:
         again = f"groupwise launch {shlex.quote(str(file))} --out {shlex.quote(str(folder))} --resume"
@@ -91,7 +95,3 @@ def _show(rank: int, text: str) -> None:
     """Print what a rank wrote, and of which it is, where it is not the first."""
     for line in text.splitlines():
         print_line(f"rank {rank}: {line}" if rank else line)
-
-
-def _say(line: str) -> None:
-    print_line(line, to=errors())

@@ -69,10 +69,17 @@ def serve(
     """Start servers of a model, wait until they are healthy, and print their URLs; Ctrl-C ends them."""
     from groupwise.engines.server_processes import start_servers
 
-    check_model_folder(model)
+    if not model.is_dir():
+        raise ConfigError(f"{model} is no folder; give a model's, in the Hugging Face layout")
+    if not any((model / name).is_file() for name in ("config.json", "adapter_config.json")):
+        raise ConfigError(f"{model} has no config.json, so it holds no model; give a model's folder")
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
     options |= {"host": host}
-    _check_lora_targets(lora_targets, lora_rank, engine)
+    if lora_targets and (not lora_rank or engine is ServedBy.VLLM):
+        raise ConfigError(
+            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
+            "out; vLLM reads the layers off each adapter"
+        )
     if engine is ServedBy.VLLM:
         make_command = _make_vllm_command(model, python=python, gpu_memory=gpu_memory, **options)
     else:
@@ -104,22 +111,6 @@ def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings
             pass
         finally:
             stop_servers(processes)
-
-
-def _check_lora_targets(targets: str, rank: int, engine: ServedBy) -> None:
-    if targets and (not rank or engine is ServedBy.VLLM):
-        raise ConfigError(
-            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
-            "out; vLLM reads the layers off each adapter"
-        )
-
-
-def check_model_folder(folder: Path) -> None:
-    """Refuse what is no folder of a model, before anything starts."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; give a model's, in the Hugging Face layout")
-    if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-        raise ConfigError(f"{folder} has no config.json, so it holds no model; give a model's folder")
 
 
 def _make_vllm_command(
