@@ -127,7 +127,7 @@ bench-learning: $(READY)  ## GRPO, GiGPO and HGPO from one start, five seeds, tw
 faults: $(READY)  ## the long campaign: kills, spoilt files, wrong run files, unruly environments, full disks, hostile answers (about 25 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
 
-conformance: $(READY)  ## regenerate docs/conformance.md against installed peers (downloads them into .peers)
+conformance: $(READY)  ## regenerate conformance/README.md against installed peers (downloads them into .peers)
 	$(BIN)/python -m conformance.with_peers
 
 mutation:  ## plant bugs in credit/, losses/ and methods/; fails on one that no test notices and no list explains (about 6 minutes)
@@ -138,10 +138,10 @@ mutation:  ## plant bugs in credit/, losses/ and methods/; fails on one that no 
 		--editable . "pytest<9" "mutmut==3.8.0" hypothesis pytest-xdist
 	rm -rf mutants
 	OMP_NUM_THREADS=1 .mutation/bin/mutmut run --max-children 2
-	.mutation/bin/python docs/check_planted_bugs.py
+	.mutation/bin/python tests/mutation/check_planted_bugs.py
 
 planted: $(READY)  ## plant the bugs that are listed by hand and see the tests named fail (about 10 minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python docs/plant_bugs.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/plant_bugs.py
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .vllm .ray .site .peers .mutation mutants demo site dist

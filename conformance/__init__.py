@@ -4,5 +4,5 @@ A case is a small table of steps, a method with its options, and what a correct 
 import nothing but the standard library; a subject (`conformance/subjects/`) puts them to one library.
 
 `python -m conformance.run --subject ours` asks groupwise; `python -m conformance.with_peers` also asks verl and TRL
-and writes docs/conformance.md.
+and writes conformance/README.md.
 """

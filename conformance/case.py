@@ -60,7 +60,7 @@ class Case:
     name: str
     """A kebab-case sentence, unique in the suite."""
     why: str
-    """One sentence with its source: a thread, or a section of docs/methods/numbers.md."""
+    """One sentence with its source: a thread, or a section of conformance/numbers.md."""
     method: str
     columns: Columns
     expect: Expectation

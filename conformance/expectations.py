@@ -19,9 +19,9 @@ NOTICEABLE = 1e-3
 DOUBLE = 1e-9
 """For statistics in double precision."""
 SIX_DECIMALS = 1e-5
-"""For vectors that docs/methods/numbers.md gives with six decimals."""
+"""For vectors that conformance/numbers.md gives with six decimals."""
 FOUR_DECIMALS = 1e-4
-"""For vectors that docs/methods/numbers.md gives with four decimals."""
+"""For vectors that conformance/numbers.md gives with four decimals."""
 
 
 def differs(actual: float, expected: float, tolerance: float) -> bool:

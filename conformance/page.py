@@ -25,7 +25,7 @@ sentence that says why, and its source.
 - A **convention** is a choice on which published practice differs; the case states ours. Failing one is no fault.
 - A case that cannot be put to a library is counted apart, with the reason, and is not a failure.
 
-Sources: a thread is named as repository#number; *numbers* is the page of [numbers worked by hand](methods/numbers.md),
+Sources: a thread is named as repository#number; *numbers* is the page of [numbers worked by hand](numbers.md),
 which also lists the requirements (R1, R2, ...) and the numbered traps.
 
 One command runs everything and writes this page. It builds an environment for each peer under `.peers/`, or takes one

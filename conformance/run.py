@@ -1,7 +1,7 @@
 """Put the cases to a subject, or write the page from recorded answers.
 
 Ask: `python -m conformance.run --subject ours [--out result.json] [--case 'a-lone-*'] [--strict]`.
-Write: `python -m conformance.run --table results/*.json --write docs/conformance.md`.
+Write: `python -m conformance.run --table results/*.json --write conformance/README.md`.
 """
 
 from __future__ import annotations

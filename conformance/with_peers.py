@@ -1,4 +1,4 @@
-"""Ask groupwise, verl and TRL the same cases, each in its own environment, and write docs/conformance.md.
+"""Ask groupwise, verl and TRL the same cases, each in its own environment, and write conformance/README.md.
 
 `python -m conformance.with_peers [--python-verl PATH] [--python-trl PATH]`, run from the repository root with an
 interpreter that can import groupwise. Without a path, the peer's environment is built under .peers/ on first use and
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".peers"
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "conformance" / "README.md"
 
 PACKAGES = {
     # The v1 trainer, whose advantage step is asked, imports the last four; `verl` alone does not bring them.

@@ -1,4 +1,4 @@
-"""Write the tables of facts in docs/environments.md, from the environments.
+"""Write the tables of facts in docs/reference/environments.md, from the environments.
 
 python docs/build_facts.py [--check]
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from groupwise.parts.part import load_catalogue
 
-PAGE = Path(__file__).parent / "environments.md"
+PAGE = Path(__file__).parent / "reference" / "environments.md"
 BEGIN = "<!-- Written by docs/build_facts.py from the environments. Do not edit by hand. -->\n"
 END = "<!-- end of the facts -->\n"
 

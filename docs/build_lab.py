@@ -20,7 +20,7 @@ from lab_plot import draw_dial
 from table_text import percent, result, table
 
 DOCS = Path(__file__).parent
-PAGE = DOCS / "which_credit_when.md"
+PAGE = DOCS.parent / "benchmarks" / "pages" / "which_credit_when.md"
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 NUMBERS = ("error", "bias", "misdirection", "noise", "sign", "rank")
 WORLDS = ("lake", "corridor")

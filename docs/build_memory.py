@@ -1,4 +1,4 @@
-"""Write the table of scale.md that says what models of several sizes take, from the model that `doctor` has of it.
+"""Write the table in servers.md of what models of several sizes take, from the model that `doctor` has of it.
 
 python docs/build_memory.py [--check]
 
@@ -27,7 +27,7 @@ from groupwise.training.doctor.memory import RunMemory, estimate_engine, rehears
 from groupwise.training.doctor.memory_passes import MicroBatchShape, PassBytes, Rehearsal
 from groupwise.training.needed_memory import count_weights
 
-PAGE = Path(__file__).parent / "scale.md"
+PAGE = Path(__file__).parent / "howto" / "servers.md"
 TABLE = re.compile(r"(<!-- table: memory -->\n)(?:\|.*\n)*")
 SHAPES = {
     "0.5B": (896, 24, 14, 2, 4_864, 151_936, True),

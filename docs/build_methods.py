@@ -14,6 +14,7 @@ import tomli_w
 from groupwise import methods
 
 FOLDER = Path(__file__).parent / "methods"
+INDEX = Path(__file__).parent / "reference" / "methods.md"
 RELATIONS = {
     "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
@@ -157,20 +158,20 @@ def page(name: str) -> str:
 def index() -> str:
     """The list of recipes."""
     rows = "\n".join(
-        f"| [{name}]({name}.md) | {methods.summary(name).sentence} | {methods.summary(name).citation} |"
+        f"| [{name}](../methods/{name}.md) | {methods.summary(name).sentence} | {methods.summary(name).citation} |"
         for name in methods.names()
     )
     return (
         "# Methods\n\n<!-- Written by docs/build_methods.py. Do not edit by hand. -->\n\n"
         f"| recipe | what it does | source |\n|---|---|---|\n{rows}\n\n"
-        "[Numbers worked by hand](numbers.md): the arithmetic that the tests hold these to.\n"
+        "[Numbers worked by hand](../../conformance/numbers.md): the arithmetic that the tests hold these to.\n"
     )
 
 
 def pages() -> dict[Path, str]:
     """Every page and its text."""
     pages = {FOLDER / f"{name}.md": page(name) for name in methods.names()}
-    return {FOLDER / "README.md": index(), **pages}
+    return {INDEX: index(), **pages}
 
 
 def main() -> None:

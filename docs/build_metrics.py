@@ -1,4 +1,4 @@
-"""Write docs/metrics.md: every metric of a run, from the table in training/metrics.toml.
+"""Write docs/reference/metrics.md: every metric of a run, from the table in training/metrics.toml.
 
 python docs/build_metrics.py [--check]
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from groupwise.training.metrics import EXTRA, METRICS
 
-PAGE = Path(__file__).parent / "metrics.md"
+PAGE = Path(__file__).parent / "reference" / "metrics.md"
 SECTIONS = {
     "rollout": "What the update's attempts look like. Statistics are over the attempts that no fault ended.",
     "credit": "What the comparison made of them, over all steps.",

@@ -17,7 +17,7 @@ from typing import Any
 
 from table_text import RESULTS, interval, percent, result, table
 
-PAGE = Path(__file__).parent / "r3.md"
+PAGE = Path(__file__).parents[1] / "benchmarks" / "pages" / "r3.md"
 PICTURE = Path(__file__).parent / "images" / "r3.svg"
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 880.0, 400.0, 56.0, 40.0, 340.0

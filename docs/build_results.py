@@ -35,8 +35,13 @@ from record_commits import commit_sentence
 from table_text import interval, percent, result, success, table, times
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS / "results.md", DOCS / "performance.md", DOCS / "environments.md", DOCS / "aliased.md")
-PAGES_WITHOUT_TABLES = (DOCS / "scale.md", DOCS / "gpu.md", DOCS / "prefix_sharing.md")
+FULL = DOCS.parent / "benchmarks" / "pages"
+PAGES = (FULL / "results.md", FULL / "performance.md", DOCS / "reference" / "environments.md", FULL / "aliased.md")
+PAGES_WITHOUT_TABLES = (
+    DOCS / "howto" / "servers.md",
+    DOCS / "learn" / "gpu_and_servers.md",
+    FULL / "prefix_sharing.md",
+)
 """Pages that quote records and have none of these tables: only commits are written there."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 COMMITS = re.compile(r"(<!-- commits: ([\w, ]+) -->\n)(?:Commits? of .*\n)*")

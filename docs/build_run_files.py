@@ -1,4 +1,4 @@
-"""Write docs/run_files.md: every section, field and kind of a run file, from the schema that editors use.
+"""Write docs/reference/settings.md: every section, field and kind of a run file, from the schema that editors use.
 
 python docs/build_run_files.py [--check]
 """
@@ -14,7 +14,7 @@ from typing import Any
 from groupwise.parts.part import CATALOGUES
 from groupwise.training.config.schema import make_run_schema
 
-PAGE = Path(__file__).parent / "run_files.md"
+PAGE = Path(__file__).parent / "reference" / "settings.md"
 ALGORITHM = (
     *("estimator", "grouper", "signal", "baseline", "scale", "token_credit", "filter"),
     *("measure", "judge"),
@@ -88,7 +88,7 @@ file whose first line is `#:schema ./groupwise.schema.json` is completed and che
 `kind` and fields (`memory = { kind = "window", steps = 3 }`), or a class of your own by its place
 (`kind = "my_package.memories:Recall"`). The kinds are listed below.
 
-**Algorithms.** `[algorithm]` takes a `recipe` with its options ([the recipes](methods/README.md)), or the parts
+**Algorithms.** `[algorithm]` takes a `recipe` with its options ([the recipes](methods.md)), or the parts
 themselves, as `groupwise recipes --show NAME` prints them. A run's `config.toml` has the parts in `[algorithm]`, which
 are what is run. `[made_by]` keeps the recipe and its options as they were written, which is what reports call the run.
 """

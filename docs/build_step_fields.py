@@ -1,4 +1,4 @@
-"""Write the table of keys in docs/rollouts.md, from the table in data/step_fields.py.
+"""Write the table of keys in docs/reference/rollouts.md, from the table in data/step_fields.py.
 
 python docs/build_step_fields.py [--check]
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from groupwise.data.field_kinds import StepField
 from groupwise.data.step_fields import STEP_FIELDS
 
-PAGE = Path(__file__).parent / "rollouts.md"
+PAGE = Path(__file__).parent / "reference" / "rollouts.md"
 BEGIN = "<!-- Written by docs/build_step_fields.py from data/step_fields.py. Do not edit by hand. -->\n"
 END = "<!-- end of the table -->\n"
 

@@ -21,7 +21,11 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "LABLOG.md": "lablog.md",
-    "examples/README.md": "examples.md",
+    "examples/README.md": "reference/examples.md",
+    "conformance/README.md": "full/conformance.md",
+    "conformance/numbers.md": "full/numbers.md",
+    "tests/mutation/README.md": "full/planted_bugs.md",
+    **{f"benchmarks/pages/{path.name}": f"full/{path.name}" for path in ROOT.glob("benchmarks/pages/*.md")},
 }
 """What the site calls pages that are not in docs/, or not under the same name."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")

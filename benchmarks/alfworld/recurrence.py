@@ -50,8 +50,9 @@ def audit_rollouts(file: Path) -> dict[str, Any]:
 
 SEE = """\
 How it trained there, against GRPO and GiGPO:
-[results.md](../results.md#how-far-does-a-pretrained-model-get-on-alfworld). There the penalty for malformed responses
-was off, and one for refused commands, which nobody published, did harm ([ADR 6](../adr/0006-invalid-penalty.md)).
+[results](../../benchmarks/pages/results.md#how-far-does-a-pretrained-model-get-on-alfworld). There the penalty for
+malformed responses was off, and one for refused commands, which nobody published, did harm
+([ADR 6](../adr/0006-invalid-penalty.md)).
 """
 """What the page of the method says below the table."""
 HEADING = "## How often states recur on ALFWorld, and how much history matters"

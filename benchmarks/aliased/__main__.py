@@ -5,7 +5,7 @@
 
 Policies are tables, so that the advantage of every step is exact; credit is that of the library's own parts. Whatever
 is random follows from the seed: the same command gives the same numbers. `python docs/build_results.py` then writes
-the tables of docs/aliased.md.
+the tables of benchmarks/pages/aliased.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as Markdown tables, more of them than docs/performance.md shows.
+"""Results as Markdown tables, more of them than benchmarks/pages/performance.md shows.
 
 python -m benchmarks.prefix.table benchmarks/results/prefix_gpu.json
 """

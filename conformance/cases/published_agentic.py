@@ -1,4 +1,4 @@
-"""Published numbers of HGPO, GiGPO, SALT, Flow-GRPO, MARS and Step-GRPO (see docs/methods/numbers.md)."""
+"""Published numbers of HGPO, GiGPO, SALT, Flow-GRPO, MARS and Step-GRPO (see conformance/numbers.md)."""
 
 from __future__ import annotations
 

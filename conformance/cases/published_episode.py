@@ -1,4 +1,4 @@
-"""Published numbers of the common base: GRPO, Dr. GRPO, RLOO, REINFORCE++ (see docs/methods/numbers.md)."""
+"""Published numbers of the common base: GRPO, Dr. GRPO, RLOO, REINFORCE++ (see conformance/numbers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published numbers of the baseline methods: A-GRAE, NGRPO, MC-GRPO, DGPO (see docs/methods/numbers.md)."""
+"""Published numbers of the baseline methods: A-GRAE, NGRPO, MC-GRPO, DGPO (see conformance/numbers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a package of your own imports: every name that the pages under docs/seams use, in one place.
+"""What a package of your own imports: every name that the pages under docs/howto/extending use, in one place.
 
 from groupwise.extend import Part, StepTable, TokenCredit
 

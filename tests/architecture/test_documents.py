@@ -57,12 +57,12 @@ def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
 
 def test_the_readme_counts_conformance_cases_as_their_page_does() -> None:
     counted = re.search(
-        r"of \[(\d+) conformance cases\]\(docs/conformance\.md\) (\d+) can be\s+"
+        r"of \[(\d+) conformance cases\]\(conformance/README\.md\) (\d+) can be\s+"
         r"put to (verl \S+) and (\d+) to (TRL \S+) too",
         README.read_text(encoding="utf-8"),
     )
     assert counted is not None
-    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    page = (ROOT / "conformance" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| (?:law|convention) \| (\d+) \| (\d+) \| \d+ \|$", page, re.MULTILINE)
     asked = Counter[str]()
     for library, num_passed, num_failed in rows:
@@ -71,7 +71,7 @@ def test_the_readme_counts_conformance_cases_as_their_page_does() -> None:
     assert {counted[3]: int(counted[2]), counted[5]: int(counted[4])}.items() <= asked.items()
 
 
-NUMBERS = ROOT / "docs" / "methods" / "numbers.md"
+NUMBERS = ROOT / "conformance" / "numbers.md"
 CITED = re.compile(r"\bnumbers, (?=[A-Z])([^\n]{0,60})")
 NOT_HERE = re.compile(r"\b(?:objectives|agentic)(?:\.md)? (?:section )?\d|\bspecs/|\bshared/specs")
 

@@ -22,16 +22,19 @@ FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if p
 NOT_HERE = {
     "methods/NAME.py": "a method that is to be added, CONTRIBUTING.md",
     "examples/recipes/NAME.toml": "the run file of a method that is to be added, CONTRIBUTING.md",
-    "sooner.py": "the reader's own, docs/your_own_method.md",
-    "thermostat.py": "the reader's own, docs/your_own_environment.md",
-    "rewards.py": "the reader's own, docs/your_own_reward.md",
-    "guess.py": "the reader's own, docs/environments.md",
-    "marking.py": "the reader's own, docs/your_own_data.md",
-    "json.py": "what somebody may have put beside a run, docs/security.md",
-    "torch.py": "what somebody may have put beside a run, docs/security.md",
+    "sooner.py": "the reader's own, docs/learn/own_method.md",
+    "thermostat.py": "the reader's own, docs/learn/own_environment.md",
+    "rewards.py": "the reader's own, docs/learn/own_reward.md",
+    "guess.py": "the reader's own, docs/reference/environments.md",
+    "marking.py": "the reader's own, docs/learn/own_data.md",
+    "json.py": "what somebody may have put beside a run, docs/why/security.md",
+    "torch.py": "what somebody may have put beside a run, docs/why/security.md",
 }
 """Python files that pages name and that are not in the repository, and why."""
-NOT_MODULES = {"groupwise.rollouts": "a key of Parquet files, docs/rollouts.md", "groupwise.schema.json": "a file"}
+NOT_MODULES = {
+    "groupwise.rollouts": "a key of Parquet files, docs/reference/rollouts.md",
+    "groupwise.schema.json": "a file",
+}
 """What pages name and what only looks like a module, and why."""
 
 
@@ -80,7 +83,7 @@ def test_every_example_is_listed_once() -> None:
 
 @pytest.mark.parametrize("page", current_pages())
 def test_files_that_a_page_names_are_there(page: str) -> None:
-    metrics = re.findall(r"^\| `([\w/]+)` ", text_of("docs/metrics.md"), re.MULTILINE)
+    metrics = re.findall(r"^\| `([\w/]+)` ", text_of("docs/reference/metrics.md"), re.MULTILINE)
     named = [code for code in inline_code_of(page) if PATH.fullmatch(code) and is_ours(code) and code not in metrics]
     assert [path for path in named if path not in NOT_HERE and not is_there(path, page)] == []
 
@@ -141,7 +144,7 @@ def test_the_memory_table_is_what_the_script_would_write(kind: str) -> None:
     module = load_script("build_memory")
     lines = [
         line
-        for line in text_of("docs/scale.md").splitlines()
+        for line in text_of("docs/howto/servers.md").splitlines()
         if line.startswith(tuple(f"| {size}, " for size in module.SHAPES))
     ]
     assert [line.split(" | ")[0][2:] for line in lines] == [
@@ -164,6 +167,18 @@ def test_the_table_of_slots_has_every_slot() -> None:
 
     asked = load_script("build_slots").protocols_of_slots()
     assert set(asked) == set(CATALOGUES)
+
+
+def test_every_page_of_the_navigation_has_a_kind_and_none_is_missing() -> None:
+    """Its folder is its kind. Pages of extension points but the first are found by search, as those of methods are."""
+    counting = load_script("count_words")
+    listed = set(counting.read_navigation()) - set(counting.START)
+    assert {page.partition("/")[0] for page in listed} == set(counting.KINDS)
+    there = {
+        page.removeprefix("docs/") for page in pages() if page.startswith(tuple(f"docs/{k}/" for k in counting.KINDS))
+    }
+    single = {page for page in there if page.startswith("howto/extending/") and not page.endswith("README.md")}
+    assert listed - set(counting.FROM_OUTSIDE) == there - single
 
 
 def load_script(script: str) -> ModuleType:

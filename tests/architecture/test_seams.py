@@ -1,4 +1,4 @@
-"""`groupwise.extend` has what a package from outside needs, and the code on the pages under docs/seams runs."""
+"""`groupwise.extend` has what a package from outside needs, and the code in docs/howto/extending runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise import extend as seams
 from tests.architecture.sources import PACKAGE, ROOT
 from tests.fresh_interpreter import fresh, without
 
-PAGES = sorted((ROOT / "docs" / "seams").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "howto" / "extending").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

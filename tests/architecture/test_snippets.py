@@ -20,20 +20,20 @@ from tests.architecture.sources import PACKAGE, ROOT
 
 PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
-    "docs/alarms.md": "tests/unit/training/test_python_runs.py",
-    "docs/audit.md": "tests/end_to_end/test_audit_page.py",
-    "docs/environments.md": "tests/unit/envs/test_environments_page.py",
-    "docs/idea_to_model.md": "tests/end_to_end/idea_to_model.py",
-    "docs/mixtures.md": "tests/end_to_end/test_mixture.py",
-    "docs/python.md": "tests/unit/training/test_python_runs.py",
-    "docs/rollouts.md": "tests/unit/store/test_format_page.py",
-    "docs/seams": "tests/architecture/test_seams.py",
-    "docs/your_own_environment.md": "tests/end_to_end/test_your_own_environment.py",
-    "docs/your_own_data.md": "tests/end_to_end/test_your_own_data.py",
-    "docs/your_trainer.md": "tests/unit/training/test_python_runs.py",
-    "docs/your_own_method.md": "tests/end_to_end/test_your_own_method.py",
-    "docs/your_own_reward.md": "tests/end_to_end/test_your_own_reward.py",
-    "docs/report.md": "tests/architecture/test_snippets.py",
+    "docs/howto/alarms.md": "tests/unit/training/test_python_runs.py",
+    "docs/howto/audit.md": "tests/end_to_end/test_audit_page.py",
+    "docs/reference/environments.md": "tests/unit/envs/test_environments_page.py",
+    "docs/learn/idea_to_model.md": "tests/end_to_end/idea_to_model.py",
+    "docs/howto/mixtures.md": "tests/end_to_end/test_mixture.py",
+    "docs/howto/python.md": "tests/unit/training/test_python_runs.py",
+    "docs/reference/rollouts.md": "tests/unit/store/test_format_page.py",
+    "docs/howto/extending": "tests/architecture/test_seams.py",
+    "docs/learn/own_environment.md": "tests/end_to_end/test_your_own_environment.py",
+    "docs/learn/own_data.md": "tests/end_to_end/test_your_own_data.py",
+    "docs/howto/your_trainer.md": "tests/unit/training/test_python_runs.py",
+    "docs/learn/own_method.md": "tests/end_to_end/test_your_own_method.py",
+    "docs/learn/own_reward.md": "tests/end_to_end/test_your_own_reward.py",
+    "docs/howto/report.md": "tests/architecture/test_snippets.py",
 }
 """Which test runs the Python of a page, or of the pages in a folder."""
 LANGUAGES = {"", "text", "python", "bash", "sh", "console", "toml", "jsonl"}
@@ -41,12 +41,12 @@ PAGES = [page for page in current_pages() if not page.startswith("docs/methods/n
 TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
-    "guess": "docs/environments.md",
-    "marking": "docs/your_own_data.md",
-    "thermostat": "docs/your_own_environment.md",
-    "sooner": "docs/your_own_method.md",
-    "rewards": "docs/your_own_reward.md",
-    "my_package": "docs/seams/engine.md",
+    "guess": "docs/reference/environments.md",
+    "marking": "docs/learn/own_data.md",
+    "thermostat": "docs/learn/own_environment.md",
+    "sooner": "docs/learn/own_method.md",
+    "rewards": "docs/learn/own_reward.md",
+    "my_package": "docs/howto/extending/engine.md",
 }
 """The modules into which readers copy the Python of a page; other pages may name them too."""
 OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun", "sed"}
@@ -80,7 +80,7 @@ def test_the_python_of_the_page_about_reports_reads_a_run(
     monkeypatch.chdir(tmp_path)
     with open_run(load_run(ROOT / "examples" / "identity.toml", overrides=short), Path("runs/home")) as run:
         train(run)
-    [block] = blocks_of("docs/report.md", "python")
+    [block] = blocks_of("docs/howto/report.md", "python")
     exec(compile(block.text, block.page, "exec"), {})
     assert capsys.readouterr().out.startswith("[1] ")
 
@@ -95,7 +95,7 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
         (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.toml").write_text("seed = 1\n", encoding="utf-8")  # docs/run_files.md extends it
+    (tmp_path / "base.toml").write_text("seed = 1\n", encoding="utf-8")  # docs/reference/settings.md extends it
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "mine.txt").write_text("$attempt", encoding="utf-8")  # docs/methods/r3.md names one
     run: dict[str, Any] = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}, **tomllib.loads(block.text)}

@@ -125,7 +125,7 @@ def test_a_killed_worker_costs_no_attempt_that_was_not_being_played(part: Alfwor
 
 
 def test_the_page_shows_what_happens_and_the_panels_hashes(whole: Alfworld) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "environments.md").read_text(encoding="utf-8")
     environment = whole.open(whole.panel("test")[0])
     lines = [f"(goal: {environment.observe().goal})", environment.observe().text]
     while (action := environment.expert()) is not None:

@@ -21,7 +21,7 @@ METHODS = {
     "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "hgpo", "gagpo", "hgae", "salt",
     "mc_grpo", "ngrpo", "dgpo", "a_grae", "mars", "flow_grpo", "step_grpo",
 }  # fmt: skip
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "conformance" / "README.md"
 BY_NAME = {case.name: case for case in CASES}
 
 

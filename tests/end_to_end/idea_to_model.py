@@ -1,4 +1,4 @@
-"""A reader of docs/idea_to_model.md: saves the files of the pages that it names, and does what it says in its order."""
+"""A reader of docs/learn/idea_to_model.md: saves the files of its pages, and does what it says in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from groupwise.cli.main import app
 from tests.architecture.markdown import Block, blocks_of
 
-PAGE = "docs/idea_to_model.md"
+PAGE = "docs/learn/idea_to_model.md"
 PYTHON_FILES = {
-    "thermostat.py": "docs/your_own_environment.md",
-    "sooner.py": "docs/your_own_method.md",
-    "rewards.py": "docs/your_own_reward.md",
+    "thermostat.py": "docs/learn/own_environment.md",
+    "sooner.py": "docs/learn/own_method.md",
+    "rewards.py": "docs/learn/own_reward.md",
 }
 """What the reader saves, and the page whose first block of Python it is."""
-RUN_FILES = {"thermostat.toml": "docs/your_own_environment.md", "mine.toml": PAGE}
+RUN_FILES = {"thermostat.toml": "docs/learn/own_environment.md", "mine.toml": PAGE}
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""docs/audit.md shows what the command that it names prints."""
+"""docs/howto/audit.md shows what the command that it names prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupwise import RecordError
 from groupwise.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "audit.md").read_text(encoding="utf-8")
 
 
 def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,5 +61,5 @@ def test_the_python_of_the_page_prints_what_it_shows() -> None:
     ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "docs/audit.md", "exec"), {})
+        exec(compile(code, "docs/howto/audit.md", "exec"), {})
     assert printed.getvalue() == shown

@@ -1,4 +1,4 @@
-"""docs/mixtures.md: two environments in one run, by weight, killed and resumed to the bit, evaluated each and all."""
+"""docs/howto/mixtures.md: two environments in a run, by weight, killed and resumed to the bit, evaluated."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_prompts_are_those_of_each_environment_alone(tmp_path: Path, monkeypatch
 
 
 def test_the_python_of_the_page_mixes() -> None:
-    [block] = blocks_of("docs/mixtures.md", "python")
+    [block] = blocks_of("docs/howto/mixtures.md", "python")
     *code, last = block.text.strip().splitlines()
     namespace: dict[str, object] = {}
     exec("\n".join(code), namespace)

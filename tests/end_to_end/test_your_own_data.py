@@ -1,4 +1,4 @@
-"""docs/your_own_data.md does what it says: a file of questions trains, is judged, and is noticed when it changes."""
+"""docs/learn/own_data.md does what it says: a file of questions trains, is judged, and is noticed when it changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.conftest import groupwise as groupwise
 
 ROOT = Path(__file__).parents[2]
-PAGE = "docs/your_own_data.md"
+PAGE = "docs/learn/own_data.md"
 REST = """
 [algorithm]
 recipe = "grpo"

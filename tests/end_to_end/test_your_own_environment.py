@@ -1,4 +1,4 @@
-"""docs/your_own_environment.md does what it says: its environment passes the checker, and its run learns."""
+"""docs/learn/own_environment.md does what it says: its environment passes the checker, and its run learns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupwise.cli.main import app
 
 pytestmark = pytest.mark.more
 
-PAGE = (Path(__file__).parents[2] / "docs" / "your_own_environment.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "learn" / "own_environment.md").read_text(encoding="utf-8")
 
 
 def block(kind: str) -> str:

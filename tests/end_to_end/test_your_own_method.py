@@ -1,4 +1,4 @@
-"""docs/your_own_method.md does what it says: its part is checked, audited, explained and trained as the page shows."""
+"""docs/learn/own_method.md does what it says: its part is checked, audited, explained and trained as the page shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groupwise.cli.main import app
 pytestmark = pytest.mark.more
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "your_own_method.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "learn" / "own_method.md").read_text(encoding="utf-8")
 SHORT = ["--plain", "--set", "training.updates=1", "--set", "warm_start.tasks=20", "--set", "evaluation.tasks=0"]
 """What makes a run of the page last a second or two."""
 

@@ -1,4 +1,4 @@
-"""docs/your_own_reward.md does what it says: its functions pay the attempts of a run."""
+"""docs/learn/own_reward.md does what it says: its functions pay the attempts of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.conftest import groupwise as groupwise
 from tests.unit.cli.run_files import SMALL
 
-PAGE = (Path(__file__).parents[2] / "docs" / "your_own_reward.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "learn" / "own_reward.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

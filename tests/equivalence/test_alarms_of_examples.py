@@ -28,7 +28,7 @@ RECORD = EXAMPLES.parent / "benchmarks" / "results" / "example_metrics.json"
 CONTENT: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
 RECORDED: dict[str, Any] = CONTENT["examples"]
 RECORDING = "python -m benchmarks.example_metrics NAME --write benchmarks/results/example_metrics.json"
-PAGE = EXAMPLES.parent / "docs" / "alarms.md"
+PAGE = EXAMPLES.parent / "docs" / "howto" / "alarms.md"
 
 
 def raise_all(settings: AlarmsConfig, curves: dict[str, dict[int, float]], verdict: RunVerdict | None) -> list[Alarm]:

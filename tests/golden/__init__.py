@@ -1,4 +1,4 @@
 """Numbers with a provenance: what a recipe must give on a small, written-down table.
 
-"numbers, RLOO" is the section RLOO of docs/methods/numbers.md, where they are worked out.
+"numbers, RLOO" is the section RLOO of conformance/numbers.md, where they are worked out.
 """

@@ -1,4 +1,4 @@
-"""Small tables that docs/methods/numbers.md works out by hand, as columns."""
+"""Small tables that conformance/numbers.md works out by hand, as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the episode methods that docs/methods/numbers.md works out, through the public path.
+"""The numbers of the episode methods that conformance/numbers.md works out, through the public path.
 
 The page rounds to 6 decimals; an absolute tolerance of 1e-5 leaves room for that.
 """

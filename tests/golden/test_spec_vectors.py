@@ -1,4 +1,4 @@
-"""The numbers of the step-level methods that docs/methods/numbers.md works out, through the public path.
+"""The numbers of the step-level methods that conformance/numbers.md works out, through the public path.
 
 The page rounds to 4 decimals, hence the tolerance. The episode methods are in the file beside this.
 """

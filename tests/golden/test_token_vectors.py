@@ -1,4 +1,4 @@
-"""The numbers of the methods that give tokens credit that docs/methods/numbers.md works out, through their parts."""
+"""The numbers of the methods that give tokens credit that conformance/numbers.md works out, through their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts on the pages under docs/seams, copied out as a reader would copy them, train from a run file."""
+"""The parts on the pages under docs/howto/extending, copied out as a reader would copy them, train from a run file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ scale = "no_scale"
 
 @pytest.mark.parametrize("run_file", [CREDIT, MEMORY], ids=["credit", "memory"])
 def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file: str) -> None:
-    for page in (ROOT / "docs" / "seams").glob("*.md"):
+    for page in (ROOT / "docs" / "howto" / "extending").glob("*.md"):
         code = "\n\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
         (tmp_path / f"page_{page.stem}.py").write_text(code, encoding="utf-8")
     run = train_from_file(tmp_path, run_file)
@@ -78,7 +78,7 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
 def test_the_loss_of_the_page_has_one_gradient_whatever_the_split() -> None:
     """The law that the page asks for: against the formula over all tokens at once, with autograd."""
     names: dict[str, Any] = {"__name__": "page_loss"}
-    for block in BLOCK.findall((ROOT / "docs" / "seams" / "loss.md").read_text(encoding="utf-8")):
+    for block in BLOCK.findall((ROOT / "docs" / "howto" / "extending" / "loss.md").read_text(encoding="utf-8")):
         exec(compile(block, "loss.md", "exec", dont_inherit=True), names)
     logp = torch.tensor([-0.5, -1.0, -0.25, -2.0, -3.0, -0.1], dtype=torch.float64)
     trajectory, trains = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([True, True, True, True, False, True])

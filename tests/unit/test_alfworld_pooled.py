@@ -354,7 +354,7 @@ def test_the_picture_has_a_thin_line_a_seed_and_a_bar_an_interval() -> None:
 
 
 def test_intervals_over_few_runs_hold_the_truth_less_often_than_they_say() -> None:
-    """The words of docs/results.md rest on it."""
+    """The words of benchmarks/pages/results.md rest on it."""
     three, five, ten = pool(_five(), command="")["coverage"].values()
     assert 0.7 < three < 0.8 < five < 0.92 < ten < 0.96
 

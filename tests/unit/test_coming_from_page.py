@@ -12,7 +12,7 @@ from groupwise import methods
 from groupwise.parts.algorithm import Algorithm
 from groupwise.training.config.run_config import RunConfig
 
-PAGE = (Path(__file__).parents[2] / "docs" / "coming_from.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "coming_from.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[2] for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| TRL")]
 PATHS = sorted({path for cell in ROWS for path in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)", cell)})
 SECTIONS = {"algorithm", "env", "model", "engine", "rollout", "training", "evaluation", "rewards", "trackers"}

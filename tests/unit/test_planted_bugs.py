@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from docs import plant_bugs
-from docs.check_planted_bugs import (
+from tests.mutation import plant_bugs
+from tests.mutation.check_planted_bugs import (
     HERE,
     PAGE,
     Explanation,
@@ -72,14 +72,14 @@ def test_reasons_are_counted_by_module_and_the_most_frequent_comes_first() -> No
 
 
 def test_a_page_without_the_markers_is_not_written() -> None:
-    with pytest.raises(SystemExit, match=r"docs/mutation\.md has no line"):
+    with pytest.raises(SystemExit, match=r"tests/mutation/README\.md has no line"):
         fill_table("# Planted bugs\n", "counts", "| |")
 
 
 def test_the_page_tells_the_reasons_of_the_list() -> None:
     page = PAGE.read_text()
     assert fill_table(page, "reasons", tabulate_explanations(read_explanations())) == page, (
-        "run `make mutation`, then `.mutation/bin/python docs/check_planted_bugs.py --write`"
+        "run `make mutation`, then `.mutation/bin/python tests/mutation/check_planted_bugs.py --write`"
     )
 
 

@@ -42,7 +42,7 @@ OLDER = {
 """Records that were made before benchmarks wrote down their commit; no newer one may do without."""
 IN_README = ("sharded_update", "seven_b_update", "alfworld_pooled")
 """Records of a GPU whose numbers the README quotes."""
-QUOTE_NOTHING = {"docs/r3.md": "the pooled result's `coverage`, which is calculated"}
+QUOTE_NOTHING = {"benchmarks/pages/r3.md": "the pooled result's `coverage`, which is calculated"}
 """Pages that name a record of a GPU and quote no number that was measured."""
 
 
@@ -98,7 +98,7 @@ def test_commits_on_a_page_are_what_the_script_would_write(path: Path) -> None:
 def test_pages_that_name_a_record_of_a_gpu_name_its_commits() -> None:
     """Performance in the same section, the other pages anywhere."""
     missing, num_named = [], 0
-    for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")]:
+    for path in [*build_results.PAGES, *build_results.PAGES_WITHOUT_TABLES, *(ROOT / "docs" / "methods").glob("*.md")]:
         text = path.read_text(encoding="utf-8")
         for part in re.split(r"^## ", text, flags=re.MULTILINE) if path.stem == "performance" else [text]:
             for name in list_gpu_records():

@@ -1,4 +1,4 @@
-"""The policy of docs/idea_to_model.md, its adapter merged, is served by vLLM as it is: the tokens of our own engine."""
+"""The policy of docs/learn/idea_to_model.md, merged, is served by vLLM as it is: the tokens of our own engine."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Rows of files and journals, the types of Parquet columns, what a past attempt is read back from, the columns of the step
 table, credit computed again, the page of the format: all of them go through `STEP_FIELDS`. A further field is an entry
-here and, where a step holds it, a field of `Step`; docs/seams/step_fields.md goes through it.
+here and, where a step holds it, a field of `Step`; docs/howto/extending/step_fields.md goes through it.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, t
     if missing:
         raise ConfigError(
             f"recipe {name!r} gives tokens credit by {', '.join(missing)}, which the file does not have; leave the "
-            "recipe out, or audit a recording that has them (docs/rollouts.md)"
+            "recipe out, or audit a recording that has them (docs/reference/rollouts.md)"
         )
 
 

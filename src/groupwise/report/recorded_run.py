@@ -76,7 +76,7 @@ class RecordedRun:
         return self._folder.settings
 
     def metrics(self) -> Any:
-        """A row for each update, with a column for each metric (docs/metrics.md)."""
+        """A row for each update, with a column for each metric (docs/reference/metrics.md)."""
         journal = self._folder.journal
         rows: dict[int, dict[str, Any]] = {number: {"update": number} for number in journal.update_numbers()}
         names = journal.metric_names()

@@ -144,7 +144,7 @@ class JsonLines:
             )
         advice = "repair or drop the line"
         if number == 1 and not line.lstrip().startswith(b"{"):
-            advice = "this is no rollouts file, which has a JSON object a line (docs/rollouts.md)"
+            advice = "this is no rollouts file, which has a JSON object a line (docs/reference/rollouts.md)"
         return FileError(f"{where}: not valid JSON at column {error.colno} ({error.msg}); {advice}", row=number)
 
 
@@ -152,7 +152,7 @@ class JsonLines:
 
 FORMAT = "groupwise.rollouts"
 VERSION = 1
-"""Grows when a file of the old version would be read with another meaning; see docs/rollouts.md."""
+"""Grows when a file of the old version would be read with another meaning; see docs/reference/rollouts.md."""
 
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "

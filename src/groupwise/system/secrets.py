@@ -94,7 +94,7 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
         if value and (hide(value) != value or is_field.search(name)):
             raise ConfigError(
                 f"{path} holds a secret, which would be kept in the run's folder; put it into an environment variable, "
-                "and write ${NAME} where it stood (docs/security.md says which settings take that)",
+                "and write ${NAME} where it stood (docs/why/security.md says which settings take that)",
                 key=path.split("."),
             )
 

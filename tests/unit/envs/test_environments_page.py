@@ -1,4 +1,4 @@
-"""docs/environments.md: its example runs and passes the checker, and its transcripts are what the environments say."""
+"""docs/reference/environments.md: its example passes the checker, its transcripts are true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from groupwise.envs import SPLITS
 from groupwise.envs.checker import RULES
 from groupwise.parts.part import load_catalogue
 
-PAGE = (Path(__file__).parents[3] / "docs" / "environments.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "environments.md").read_text(encoding="utf-8")
 OUTSIDE = {
     "gymnasium",
     "alfworld",

@@ -141,7 +141,7 @@ def test_a_recipe_whose_columns_are_missing_is_refused_by_their_names() -> None:
             audit(TABLE, tokens, {"grpo": methods.grpo(), name: methods.build(name)})
         assert str(raised.value) == (
             f"recipe {name!r} gives tokens credit by {missing}, which the file does not have; leave the recipe out, or "
-            "audit a recording that has them (docs/rollouts.md)"
+            "audit a recording that has them (docs/reference/rollouts.md)"
         )
 
 

@@ -14,7 +14,7 @@ from groupwise.store import KEYS, RolloutsFile
 
 DOCS = Path(__file__).parents[3] / "docs"
 SCRIPT = DOCS / "build_step_fields.py"
-PAGE = (DOCS / "rollouts.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "rollouts.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
@@ -33,7 +33,7 @@ def test_the_code_runs_and_prints_what_the_page_says(folder: Path) -> None:
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(text, "docs/rollouts.md", "exec"), {})
+            exec(compile(text, "docs/reference/rollouts.md", "exec"), {})
         if next_kind == "text":
             assert printed.getvalue() == output
             followed_by_output += 1

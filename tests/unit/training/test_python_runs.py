@@ -182,7 +182,7 @@ def run_blocks(page: str) -> dict[str, Any]:
 
 def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_blocks("docs/python.md")
+    run_blocks("docs/howto/python.md")
     assert RunPaths(tmp_path / "runs" / "first").checkpoint(5).is_dir()
     assert RunPaths(tmp_path / "runs" / "third").checkpoint(3).is_dir()
 
@@ -191,7 +191,7 @@ def test_the_blocks_about_alarms_and_going_on_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = run_blocks("docs/alarms.md")
+    names = run_blocks("docs/howto/alarms.md")
     assert " no_signal warn no group had any credit in 1 updates (update " in capsys.readouterr().out
     with read_run(names["folder"], frames="pandas") as run:
         assert list(run.alarms()["name"])[:1] == ["no_signal"]
@@ -199,7 +199,7 @@ def test_the_blocks_about_alarms_and_going_on_run(
 
 
 def test_the_loop_of_the_page_learns_with_our_credit() -> None:
-    policy = run_blocks("docs/your_trainer.md")["policy"]
+    policy = run_blocks("docs/howto/your_trainer.md")["policy"]
     assert (policy.softmax(-1).diagonal() > 0.8).all(), policy.softmax(-1)
 
 
