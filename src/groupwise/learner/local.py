@@ -399,7 +399,7 @@ class LocalLearner:
 
     def _find_norm(self) -> torch.Tensor:
         gradients = [value.grad for value in self._trained.values() if value.grad is not None]
-        if all(gradient.dtype.itemsize >= 4 for gradient in gradients):
+        if min([gradient.dtype.itemsize for gradient in gradients]) >= 4:
             return nn.utils.get_total_norm(gradients)
         return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
 

@@ -105,12 +105,9 @@ class LearnerPart(Protocol):
     """Fills the slot `learner`: opens a learner on the run's model."""
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
-        """Open the learner.
+        """Open the learner on a model of transformers, which it owns from here on, to minimise a loss.
 
-        Args:
-            model: a model of transformers, on its device; the learner owns it from here on.
-            loss: what is minimised.
-            temperature: divides the logits, as it does where responses are sampled.
+        The temperature divides the logits, as it does where responses are sampled.
         """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch import nn
@@ -149,28 +149,23 @@ class LedLearner:
         return self._own.vocabulary_size
 
     def learn(self, samples: Sequence[Sample], totals: Totals) -> Learned:
-        learned: Learned = self._lead("learn", samples, totals)
-        return learned
+        return cast(Learned, self._lead("learn", samples, totals))
 
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
-        losses: list[float] = self._lead("imitate", samples, settings, seed=seed, here={"report": report})
-        return losses
+        return cast(list[float], self._lead("imitate", samples, settings, seed=seed, here={"report": report}))
 
     def logps(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        scores: list[tuple[float, ...]] = self._lead("logps", pairs, temperature=temperature, weights=weights)
-        return scores
+        return cast(list[tuple[float, ...]], self._lead("logps", pairs, temperature=temperature, weights=weights))
 
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        states: list[FloatArray] = self._lead("hidden_states", pairs)
-        return states
+        return cast(list[FloatArray], self._lead("hidden_states", pairs))
 
     def weights(self) -> dict[str, torch.Tensor]:
-        whole: dict[str, torch.Tensor] = self._lead("give_weights")
-        return whole
+        return cast(dict[str, torch.Tensor], self._lead("give_weights"))
 
     def hold_reference(self, folder: Path | None = None) -> None:
         self._lead("hold_reference", folder)

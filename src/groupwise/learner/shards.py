@@ -201,13 +201,9 @@ def read_outline(content: bytes, device: torch.device) -> PreTrainedModel:
 
 
 def divide(model: PreTrainedModel, weights: dict[str, torch.Tensor], ranks: Ranks, *, keeps_whole: bool) -> None:
-    """Give this rank its share of an outline's weights.
+    """Give this rank its share of an outline's weights, which rank 0 has by name and lets go one by one.
 
-    Args:
-        model: the outline, the same on every rank.
-        weights: rank 0's, by name, which are let go one by one; nothing on the others.
-        ranks: all of them.
-        keeps_whole: whether a layer stays together after its forward pass.
+    With `keeps_whole` a layer stays together after its forward pass.
     """
     for module in model.modules():
         module._buffers.update(
