@@ -49,7 +49,12 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
     """What changes if a run goes on with other settings than its own; the first that must not is an error."""
     changes = compare_settings(flatten_config(recorded), flatten_config(config))
     if any(_is_within(change.path, LAG) for change in changes):
-        before, after = _undo_corrections(recorded, config)
+        # Without what a lag of either side has brought to the algorithm by itself.
+        sides = (recorded, config)
+        ages = {side.rollout.max_age for side in sides if side.rollout.lag and side.rollout.corrects_lag}
+        before, after = (
+            side.model_copy(update={"algorithm": undo_correction(side.algorithm, max_ages=ages)}) for side in sides
+        )
         changes = compare_settings(flatten_config(before), flatten_config(after))
     refused = [change for change in changes if not _may_change(change)]
     if refused:
@@ -132,7 +137,9 @@ def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], num
 
 def _may_change(change: SettingChange) -> bool:
     if _is_within(change.path, ("rewards",)) and change.path.endswith(".function"):
-        return _was_function_moved(str(change.before), str(change.after))
+        # Another file may have the function where the one before is gone.
+        file, _, name = str(change.before).rpartition(":")
+        return file.endswith(".py") and not Path(file).exists() and str(change.after).endswith(f".py:{name}")
     if change.path == MODEL_PLACE or _is_env_place(change.path):
         return isinstance(change.before, str) and _was_moved(change.before, is_model=change.path == MODEL_PLACE)
     rest = change.path.removeprefix(f"{LEARNER}.").split(".") if change.path.startswith(f"{LEARNER}.") else ()
@@ -149,21 +156,6 @@ def _was_moved(before: str, *, is_model: bool) -> bool:
     if not before or before.startswith(HUB) or (is_model and not place.is_absolute()):
         return False
     return not place.exists() and not (has_magic(before) and glob(str(place)))
-
-
-def _was_function_moved(before: str, after: str) -> bool:
-    """Whether the file of a function is gone, and another one has a function of that name."""
-    file, _, name = before.rpartition(":")
-    return file.endswith(".py") and not Path(file).exists() and after.endswith(f".py:{name}")
-
-
-def _undo_corrections(recorded: RunConfig, config: RunConfig) -> list[RunConfig]:
-    """Settings of before and of now without what a lag of either has brought to the algorithm by itself."""
-    ages = {side.rollout.max_age for side in (recorded, config) if side.rollout.lag and side.rollout.corrects_lag}
-    return [
-        side.model_copy(update={"algorithm": undo_correction(side.algorithm, max_ages=ages)})
-        for side in (recorded, config)
-    ]
 
 
 def _is_within(path: str, sections: Iterable[str]) -> bool:

@@ -57,10 +57,7 @@ class PartStates:
     def start(cls, config: Part, *, seed: int, tasks: Sequence[Task]) -> PartStates:
         """Start every stateful part within a run's settings; what cannot be kept or read is refused at once."""
         parts = [_start(path, part, seed) for path, part in find_stateful(config).items()]
-        for part in parts:
-            read_part_state(part.where, part.state)
-        names = [(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts]
-        check_names(names)
+        check_names([(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts])
         choosing = [part.where for part in parts if isinstance(part.state, ReferenceState)]
         if len(choosing) > 1:
             raise ConfigError(
@@ -165,7 +162,9 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
             f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
         )
     check_methods(state, "state", f"{path} ({kind})")
-    return StartedPart(path=path, kind=kind, state=state)
+    started = StartedPart(path=path, kind=kind, state=state)
+    read_part_state(started.where, state)  # refused at once where it cannot be kept
+    return started
 
 
 def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None:
