@@ -124,19 +124,18 @@ class Part(BaseModel):
 
     def config(self) -> dict[str, Any]:
         """This part as plain data, complete: what a run file would say."""
-        fields = {name: self._to_plain_field(name) for name in type(self).model_fields}
-        kind = {"kind": kind_of(type(self))} if self.slot else {}
-        return kind | {name: value for name, value in fields.items() if value is not None}
-
-    def _to_plain_field(self, name: str) -> Any:
-        value = getattr(self, name)
-        try:
-            return None if value is None else _to_plain(value)
-        except TypeError as error:
-            raise ConfigError(
-                f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
-                "numbers, booleans, other parts, and lists and tables of these"
-            ) from None
+        config: dict[str, Any] = {"kind": kind_of(type(self))} if self.slot else {}
+        for name in type(self).model_fields:
+            if (value := getattr(self, name)) is None:
+                continue
+            try:
+                config[name] = _to_plain(value)
+            except TypeError as error:
+                raise ConfigError(
+                    f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
+                    "numbers, booleans, other parts, and lists and tables of these"
+                ) from None
+        return config
 
 
 def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:

@@ -36,7 +36,9 @@ def write_rollouts(
         meta: notes for the header; JSON values.
     """
     path = Path(path)
-    write = _choose_writer(path)
+    write = next((write for suffix, write in _WRITERS.items() if path.name.endswith(suffix)), None)
+    if write is None:
+        raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
     try:
         make_header(meta)
     except (TypeError, ValueError, RecursionError) as error:
@@ -48,13 +50,6 @@ def write_rollouts(
 
 
 _Write = Callable[[Path, Iterator[RolloutRow], Mapping[str, Any] | None], int]
-
-
-def _choose_writer(path: Path) -> _Write:
-    for suffix, write in _WRITERS.items():
-        if path.name.endswith(suffix):
-            return write
-    raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
 
 
 def _check_rows(rows: Iterable[Any]) -> Iterator[RolloutRow]:
@@ -122,14 +117,9 @@ def _write_lines(file: IO[bytes], rows: Iterator[RolloutRow], meta: Mapping[str,
     """Write the header and the rows, handing each row on once it is written."""
     file.write(make_header(meta).encode() + b"\n")
     for row in rows:
-        file.write(_encode_line(row))
+        try:
+            line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            line = json.dumps(row).encode()  # half a surrogate pair is no UTF-8, but its escape is JSON
+        file.write(line + b"\n")
         yield row
-
-
-def _encode_line(row: RolloutRow) -> bytes:
-    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        # Half a surrogate pair is no UTF-8, but its escape is JSON.
-        return json.dumps(row).encode() + b"\n"
