@@ -9,7 +9,6 @@ protocol. A field that takes a part names the slot it fills, so a run file can n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -217,7 +216,6 @@ def check_may_open(part: object) -> None:
         )
 
 
-@lru_cache(1024)
 def kind_of(part: type[Part]) -> str:
     """The kind under which a run file names this class."""
     for kind, known in load_catalogue(part.slot).items() if part.slot in CATALOGUES else ():
