@@ -98,8 +98,10 @@ class ServerEngine:
         import torch
         from safetensors.torch import save_file
 
-        dtype = getattr(torch, self._precision)
-        tensors = {name: _narrow(value.detach(), dtype).cpu().contiguous() for name, value in weights.items()}
+        dtype, tensors = getattr(torch, self._precision), dict[str, torch.Tensor]()
+        for name, value in weights.items():
+            is_wide = value.is_floating_point() and dtype.itemsize < value.dtype.itemsize
+            tensors[name] = (value.detach().to(dtype) if is_wide else value.detach()).cpu().contiguous()
         num_bytes = sum(value.nbytes for value in tensors.values())
         with open_weights_folder(num_bytes) as folder:
             path = Path(folder) / f"{version:04d}.safetensors"
@@ -289,11 +291,6 @@ def open_server_engine(
 
 def _name_prompt(prompt: Sequence[int]) -> str:
     return f"prompt {list(prompt)}"
-
-
-def _narrow(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A weight in the type that servers compute in, where that takes fewer bytes."""
-    return value.to(dtype) if value.is_floating_point() and dtype.itemsize < value.dtype.itemsize else value
 
 
 # A folder in memory for weights on their way to servers of this machine; what killed runs left there is removed.

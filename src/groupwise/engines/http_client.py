@@ -122,11 +122,11 @@ class ServerClient:
         is_fresh: bool = False,
         read: Read = read_json,
     ) -> Any:
-        """Send something to a path, and read what comes back.
+        """Send a message, or what JSON can say, to a path, and read what comes back.
 
         Args:
             path: of the route.
-            question: a message, or what JSON can say.
+            question: what is sent.
             what: the call in words, for errors: "did not <what>".
             timeout: seconds for the whole answer.
             max_bytes: how much is read of it.

@@ -162,11 +162,8 @@ class Replicas:
     def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None, is_silent: bool = False) -> None:
         """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere.
 
-        Args:
-            replica: the one that failed.
-            reason: why, in a sentence.
-            asked_in: the membership in which it was asked what it failed at; where it has left since, nothing happens.
-            is_silent: whether no warning is written, as an error says the reason.
+        Where it has left since the membership in which it was `asked_in`, nothing happens. `is_silent`: an error says
+        the reason, so no warning is written.
         """
         with self._lock:
             if self._is_closed or asked_in not in (None, replica.membership):

@@ -18,12 +18,7 @@ class ServerGroup:
     """
 
     def __init__(self, clients: Sequence[ServerClient], *, seconds: float) -> None:
-        """Speak to servers.
-
-        Args:
-            clients: of the servers, in the order of their ranks.
-            seconds: how long each step may take.
-        """
+        """Speak to servers, in the order of their ranks; each step may take so many seconds."""
         self._clients, self._seconds = tuple(clients), seconds
         self.label = ""
         """What the servers shall call the weights that are sent next."""
