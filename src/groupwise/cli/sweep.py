@@ -195,6 +195,7 @@ class FailedRun:
     """A run whose process ended before the run did."""
 
     run: PlannedRun
+    """The run."""
     status: int
     """The exit status of its process; negative = the signal that killed it."""
     reason: str
