@@ -138,8 +138,8 @@ class HouseholdEnvironment(SteppedEnvironment):
 
     def _observe(self, sentence: str, *, names_carried: bool = False) -> Observation:
         state = self._state
-        carried = "" if names_carried or not self._part.show_carried else state.tell_carried()
-        text = f"{sentence} {carried}" if carried else sentence
+        tells_carried = self._part.show_carried and state.held != NOWHERE and not names_carried
+        text = f"{sentence} {state.tell_carried()}" if tells_carried else sentence
         return Observation(
             text=prepend_goal(self._goal, text) if self._part.goal_in_text else text,
             state_key=state.make_key(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -265,14 +265,16 @@ class Home:
         payload: Mapping[str, Any] = task.payload
         try:
             places, things = tuple(payload["places"]), dict(payload["things"])
+            place_kinds, _ = zip(*map(str.split, places), strict=True)
+            thing_kinds, _ = zip(*map(str.split, things), strict=True)
             return cls(
                 family=payload["family"],
                 thing=payload["thing"],
                 target=payload["target"],
                 places=places,
-                place_kinds=_cut_numbers(places),
+                place_kinds=place_kinds,
                 things=tuple(things),
-                thing_kinds=_cut_numbers(things),
+                thing_kinds=thing_kinds,
                 start=tuple(map(places.index, things.values())),
                 lamp=places.index(payload["lamp"]) if payload.get("lamp") else NOWHERE,
             )
@@ -280,11 +282,6 @@ class Home:
             raise RecordError(
                 f"task {task.id}: its payload is not a home: {error}; take tasks from the panel"
             ) from None
-
-
-def _cut_numbers(names: Iterable[str]) -> tuple[str, ...]:
-    """The kinds of numbered things: "mug" of "mug 2"."""
-    return tuple([name.partition(" ")[0] for name in names])
 
 
 # The six task families of the household: what they ask for, when they are solved, and how instances are drawn.
