@@ -266,7 +266,7 @@ def test_the_doctor_looks_at_a_run_file_without_loading_it(
     received: Path, groupwise: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("groupwise.cli.doctor._test_trainer", lambda: iter(()))
+    monkeypatch.setattr("groupwise.training.doctor.doctor.self_test", lambda: iter(()))
     ran = groupwise("doctor", "run/config.toml")
     assert ran.status == 0
     assert " note     run/config.toml: " in ran.out

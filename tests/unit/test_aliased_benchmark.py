@@ -92,7 +92,7 @@ def test_a_second_seed_agrees_as_often_as_the_page_says() -> None:
     clear = [(gain, again) for gain, again in pairs if gain[1] > 0 or gain[2] < 0]
     agreeing = [(gain, again) for gain, again in clear if gain[0] * again[0] > 0]
     clear_again = [again for _, again in agreeing if again[1] > 0 or again[2] < 0]
-    page = (RESULT.parents[2] / "docs" / "aliased.md").read_text(encoding="utf-8")
+    page = (RESULT.parents[2] / "benchmarks" / "pages" / "aliased.md").read_text(encoding="utf-8")
     assert f"of {len(pairs)} pooled differences by group size {len(clear)} had an interval without 0" in page
     assert f"all {len(agreeing)} had the same sign at seed 1, and {len(clear_again)} again" in page
 
