@@ -21,7 +21,7 @@ from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 from tests.end_to_end.deserved_alarms import DESERVED, TWINS, lay_over, make_deserving
 
-SENTENCE = re.compile(r"[^;]*\bupdates? \d+[^;]*, so that [^;]+; [^;]+[a-z)]")
+SENTENCE = re.compile(r"[^.:].*\bupdates? \d+.*[:.] .*[A-Z][^;]+[a-z)]")
 """What was seen with its numbers and updates, why it matters, and what to do next."""
 
 
@@ -94,7 +94,7 @@ def test_a_reward_is_hacked_where_success_falls_on_tasks_that_were_never_trained
         trained = {row["task"] for number in range(1, 11) for row in run.journal.trajectories(number)}
         assert trained.isdisjoint(row.task for row in run.journal.evaluations())
         [alarm] = [alarm for alarm in run.journal.alarms() if alarm.name == HACKED]
-    assert alarm.sentence.startswith("success on the test panel fell from ")
+    assert alarm.sentence.startswith("success on the test tasks fell from ")
 
 
 def make_hacked(*, training: Mapping[str, int] | None = None, **changes: Any) -> RunConfig:
@@ -157,7 +157,7 @@ def test_a_stopped_run_goes_on_with_other_limits_as_if_it_had_had_them(
     before = read_alarms(tmp_path, stops)
     with caplog.at_level(logging.WARNING):
         play(tmp_path, stops, resume=True)
-    assert "to go on with --resume, give alarms.reward_hacking other limits" in caplog.text
+    assert "to continue with --resume, give alarms.reward_hacking other limits" in caplog.text
     assert read_alarms(tmp_path, stops) == before, "it stays where it is, and says so once"
     wider = make_hacked(alarms={HACKED: {"action": "stop", "rise": 1000.0}})
     assert not is_finished(tmp_path, wider)

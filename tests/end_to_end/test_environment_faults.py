@@ -126,5 +126,5 @@ def test_an_environment_that_always_fails_stops_the_run_with_the_causes(tmp_path
         "evaluation on split 'train': none of 50 attempts says whether it succeeded (50 x OSError: no such room); mend "
         "the environment, which `groupwise check env` looks at"
         if evaluated
-        else "update 1: only 0 of 128 attempts survived (128 x OSError: no such room); mend the environment"
+        else "update 1: only 0 of 128 rollouts survived (128 x OSError: no such room); fix the environment"
     )

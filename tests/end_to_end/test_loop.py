@@ -66,6 +66,6 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         run_to_end(tmp_path, config(1))
     assert str(caught.value) == (
-        f"{tmp_path} holds a run already; go on with resume=True (on the command line --resume), or choose another "
-        "folder"
+        f"{tmp_path} holds a run already; continue it with resume=True (on the command line --resume), or choose "
+        "another folder"
     )

@@ -178,8 +178,8 @@ def test_damage_among_pending_attempts_is_said_in_a_sentence(
         play(tmp_path, make_config(), resume=True)
     latest = tmp_path / "checkpoints" / "latest"
     assert str(caught.value) == (
-        f"{tmp_path}: the attempts that were played ahead for update 5 {said}, and nobody has the weights any more "
-        "that played them; the newest checkpoint that is whole and fits the journal is 0005: write `0005` into "
+        f"{tmp_path}: the rollouts that were sampled ahead for update 5 {said}, and the weights that sampled them are "
+        "gone; the newest checkpoint that is whole and fits the journal is 0005: write `0005` into "
         f"{latest} and resume"
     )
 

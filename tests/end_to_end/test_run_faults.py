@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
         run_to_end(folder, config(3))
     assert str(caught.value).startswith(f"checkpoint {folder / 'checkpoints' / '0002'} could not be written (")
     assert "File too large" in str(caught.value)
-    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then go on with --resume")
+    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then continue with --resume")
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["0000", "latest"]
     monkeypatch.undo()
     resumed = run_to_end(folder, config(3), resume=True)

@@ -197,7 +197,7 @@ def test_another_model_leaves_the_settings_of_the_folder(groupwise: Command, tmp
     ran = groupwise("train", "--resume", "run", "--set", "model.hidden=32", "--set", "training.updates=3")
     assert ran.status == 2
     assert ran.err == (
-        "error: model.hidden cannot change in a run that goes on: it was 16, is 32; leave it as in run/config.toml, or "
+        "error: model.hidden cannot change in a resumed run: it was 16, is 32; leave it as in run/config.toml, or "
         "begin another run in another folder\n"
     )
     assert (tmp_path / "run" / "config.toml").read_bytes() == before
@@ -251,7 +251,7 @@ def test_the_policy_that_the_run_started_from_is_needed_where_the_loss_compares_
     make_run(tmp_path, updates=2, recipe="gigpo")
     flip_bit(tmp_path / "checkpoints" / "0000" / "model.safetensors", 0.9)
     assert refusal(tmp_path, updates=3, recipe="gigpo") == (
-        f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (model.safetensors is not as it was written), and "
-        "the loss compares with the policy in it, which the run started from; put it back from a copy, or start the "
-        "run again"
+        f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (model.safetensors is not as it was written). "
+        "It holds the reference of the loss, the policy that the run started from; put it back from a copy, or start "
+        "the run again"
     )

@@ -38,7 +38,7 @@ def test_a_tokenizer_that_cannot_be_written_leaves_the_earlier_checkpoint(
     with no_space(), pytest.raises(TrainingError) as caught:
         save_checkpoint(tmp_path, 2, made, tokenizer, {})
     assert str(caught.value).startswith(f"checkpoint {tmp_path / '0002'} could not be written (")
-    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then go on with --resume")
+    assert str(caught.value).endswith("; the earlier ones are untouched. Free some space, then continue with --resume")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
 
 

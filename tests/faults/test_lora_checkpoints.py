@@ -251,7 +251,7 @@ def test_a_damaged_adapter_is_a_sentence(own: Path) -> None:
 def test_a_resumed_run_with_another_rank_is_a_sentence(place: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(place / "first", tmp_path / "run"))
     model = PretrainedModel(path=str(place / "base"), lora_rank=4)
-    with pytest.raises(ConfigError, match=r"^model\.lora_rank cannot change in a run that goes on: it was 2, is 4; "):
+    with pytest.raises(ConfigError, match=r"^model\.lora_rank cannot change in a resumed run: it was 2, is 4; "):
         train_run(folder, model, updates=3, resume=True)
     (folder / "config.toml").unlink()  # without it, the checkpoint says so
     with pytest.raises(

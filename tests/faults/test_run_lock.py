@@ -129,7 +129,7 @@ def test_what_must_not_change_is_refused_by_name_while_somebody_writes(groupwise
         assert content(tmp_path / "run") == before
     assert (ran.status, ran.out) == (2, "")
     assert ran.err == (
-        "error: seed cannot change in a run that goes on: it was 0, is 7; leave it as in run/config.toml, or begin "
+        "error: seed cannot change in a resumed run: it was 0, is 7; leave it as in run/config.toml, or begin "
         "another run in another folder\n"
     )
 

@@ -108,7 +108,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-REFUSED = "attempts that are ready for the next updates were sampled by weights up to 3 versions back, and with"
+REFUSED = "rollouts that are ready for the next updates are up to 3 policy versions old, but"
 
 
 @pytest.mark.more
@@ -117,13 +117,13 @@ REFUSED = "attempts that are ready for the next updates were sampled by weights 
     [
         (
             1,
-            "rollout.lag = 1 and rollout.max_age = 1 none is trained that is more than 1 back; resume with "
+            "rollout.lag = 1 and rollout.max_age = 1 train none that is older than 1; resume with "
             "rollout.max_age = 3, also in a filter on staleness that the run file has, until there is a checkpoint of "
             "update 7, then with these settings",
         ),
         (
             0,
-            "rollout.lag = 0 and rollout.max_age = 1 none is trained that is more than 0 back; resume with "
+            "rollout.lag = 0 and rollout.max_age = 1 train none that is older than 0; resume with "
             "rollout.lag = 1, rollout.max_age = 3 and training.updates = 7 until there is a checkpoint of update 7, "
             "then with these settings",
         ),

@@ -114,7 +114,7 @@ def test_a_rank_that_is_killed_is_started_again_and_the_run_goes_on(
         os.kill(rank, signal.SIGKILL)
         command.finish()
         log = command.log.read_text(encoding="utf-8")
-    assert "rank 1 has died; the run goes on with what its folder holds (restart 1 of 3)" in log
+    assert "rank 1 has died; the run resumes from its folder (restart 1 of 3)" in log
     compare(undisturbed, folder)
     numbers.measured["Ray, a rank killed: run and weights as if it were not"] = True
 

@@ -1,9 +1,8 @@
-"""What may be another when a run goes on, and what must not: a run whose past and future do not go together is none.
+"""Which settings may change when a run is resumed.
 
-A place where data, a model or a function lay may change if nothing is there any more: it was moved.
-
-How long it is, how fast it learns, how it is evaluated, kept and watched, and where it computes may change; that is
-written into the journal. What is learnt (model, environment, rewards, credit, loss, prompts, tasks, seed) must not.
+Its length, learning rate, evaluation, checkpoints, alarms and hardware may change; the journal records the changes.
+What is learned (model, environment, rewards, advantages, loss, prompts, tasks, seed) must not change. The path of
+data, of a model or of a reward function may change if the old path is empty.
 """
 
 from __future__ import annotations
@@ -30,26 +29,23 @@ MAY_CHANGE = (
     *("rollout.max_tokens", "rollout.workers", "rollout.env_timeout"),
     *LAG,
 )
-"""Settings, and sections whole, that may be others when a run goes on; a panel file is held against the run's tasks."""
+"""Settings and whole sections that may change; a new task set file is compared with the run's tasks."""
 LEARNER = "training.learner"
 OF_LEARNER = (
     *("learning_rate", "schedule", "weight_decay", "betas", "eps", "max_grad_norm"),
     *("token_budget", "share_prefixes", "apply_gradients", "checkpoint_layers", "compile_layers", "ranks"),
 )
-"""The same of a learner, whichever it is, and of one that it wraps."""
+"""Settings of any learner that may change, also of one that it wraps."""
 MODEL_PLACE = "model.path"
 ENV_PLACES = ("path", "test_path", "documents", "questions")
-"""Where an environment's data lie, also those of one that it is made of: the last word of such a setting.
-
-Another place is the same thing only where the place before is empty, since it was moved; `check_moved` asks the tasks.
-"""
+"""Last words of settings that say where an environment's data are. `check_moved` compares the tasks at a new place."""
 
 
 def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[SettingChange]:
-    """What changes if a run goes on with other settings than its own; the first that must not is an error."""
+    """The settings that change in a resumed run; a setting that must not change is an error."""
     changes = compare_settings(flatten_config(recorded), flatten_config(config))
     if any(_is_within(change.path, LAG) for change in changes):
-        # Without what a lag of either side has brought to the algorithm by itself.
+        # Compare without the correction and the filter that `rollout.lag` adds to an algorithm.
         sides = (recorded, config)
         ages = {side.rollout.max_age for side in sides if side.rollout.lag and side.rollout.corrects_lag}
         before, after = (
@@ -61,28 +57,26 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
         first = refused[0]
         more = f" ({len(refused) - 1} more like it)" if len(refused) > 1 else ""
         raise ConfigError(
-            f"{first.path} cannot change in a run that goes on: it was {_quote(first.before)}, is "
-            f"{_quote(first.after)}{more}; leave it as in {RunPaths(folder).config}, or begin another run in another "
-            "folder"
+            f"{first.path} cannot change in a resumed run: it was {_quote(first.before)}, is {_quote(first.after)}"
+            f"{more}; leave it as in {RunPaths(folder).config}, or begin another run in another folder"
         )
     return changes
 
 
 def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse another place of an environment's data where other tasks lie than those that a run began with.
+    """If an environment's data have a new path, check that the tasks there are those that the run began with.
 
-    `changes` are those of `check_changes`; `named` has the hash of each split's tasks as the run named it so far (a
-    split that it never used has none), `now` that of what lies there now.
+    `named` has the hash of the tasks of each split that the run used so far, `now` the hash of the tasks there now.
     """
     moved = next((change for change in changes if _is_env_place(change.path)), None)
     if moved is None:
         return
-    refusal = f"{moved.path} cannot change in a run that goes on: it was {_quote(moved.before)}, and"
+    refusal = f"{moved.path} cannot change in a resumed run: it was {_quote(moved.before)}, and"
     shared = [split for split in now if split in named]
     if not shared:
         raise ConfigError(
-            f"{refusal} whether the same tasks are at {_quote(moved.after)} cannot be said, since the journal names no "
-            "panel of the run; put the data back to where they were, or begin another run in another folder"
+            f"{refusal} the journal has no hash to compare the tasks at {_quote(moved.after)} with; put the data back "
+            "to where they were, or begin another run in another folder"
         )
     for split in shared:
         if named[split] != now[split]:
@@ -94,7 +88,7 @@ def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now:
 
 
 def read_recorded(folder: Path) -> RunConfig | None:
-    """The settings in a run's folder; None where there are none."""
+    """The settings in a run's folder; None if there are none."""
     path = RunPaths(folder).config
     try:
         content = parse_toml(read_text_file(path))
@@ -109,12 +103,12 @@ def read_recorded(folder: Path) -> RunConfig | None:
 
 
 def flatten_config(config: RunConfig) -> dict[str, Any]:
-    """A run's settings by their paths; how its algorithm was written is none."""
+    """A run's settings by path, without `made_by`."""
     return flatten_settings({name: value for name, value in config.config().items() if name != "made_by"})
 
 
 def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number: int = 0) -> list[SettingChange]:
-    """The settings that two flat run files do not share, by path; `number` is the update after which they differ."""
+    """The settings that differ between two flat run files; `number` is the update after which they differ."""
     paths = [*before, *(path for path in after if path not in before)]
     return [
         SettingChange(number=number, path=path, before=before.get(path), after=after.get(path))
@@ -124,9 +118,9 @@ def compare_settings(before: Mapping[str, Any], after: Mapping[str, Any], number
 
 
 def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], number: int) -> dict[str, Any]:
-    """Flat settings as they were when an update was made, from those of now and all changes since.
+    """Flat settings as they were when an update was made: the present ones with all later changes undone.
 
-    What changed right after it is undone too: a run that was killed there goes on from it once more.
+    Changes right after the update are undone too, because a run that was killed there resumes from it once more.
     """
     then = dict(settings)
     for change in sorted(changes, key=lambda change: -change.number):
@@ -137,7 +131,7 @@ def undo_changes(settings: dict[str, Any], changes: Sequence[SettingChange], num
 
 def _may_change(change: SettingChange) -> bool:
     if _is_within(change.path, ("rewards",)) and change.path.endswith(".function"):
-        # Another file may have the function where the one before is gone.
+        # If the old file is gone, another file may have the function.
         file, _, name = str(change.before).rpartition(":")
         return file.endswith(".py") and not Path(file).exists() and str(change.after).endswith(f".py:{name}")
     if change.path == MODEL_PLACE or _is_env_place(change.path):
@@ -151,7 +145,7 @@ def _is_env_place(path: str) -> bool:
 
 
 def _was_moved(before: str, *, is_model: bool) -> bool:
-    """Whether a place is empty; a name on the hub is no place, and what it names cannot be moved."""
+    """Whether a path is empty now; a name on the hub is not a path."""
     place = Path(before).expanduser()
     if not before or before.startswith(HUB) or (is_model and not place.is_absolute()):
         return False

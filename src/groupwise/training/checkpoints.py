@@ -1,4 +1,4 @@
-"""The checkpoints of a run: saving one, resuming from the last where it fits the journal, opening a run at any."""
+"""The checkpoints of a run: save one, resume from the last, open a run at any."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 
 
 def save_run(run: Run, number: int) -> Path:
-    """Write the checkpoint of an update: what `resume_run` needs to go on as if the run had never stopped."""
-    with run.state_lock:  # attempts that play may draw tasks
+    """Write the checkpoint of an update, from which `resume_run` continues as if the run had never stopped."""
+    with run.state_lock:  # rollouts in other threads may draw tasks
         state = {"seed": run.config.seed, "curriculum": run.curriculum.state_dict(), "journal": run.journal.digest()}
         drawn = run.drawn_tasks.state_dict(without=run.journal.list_pending(number))
         parts = run.part_states.state_dict()
@@ -54,10 +54,10 @@ def save_run(run: Run, number: int) -> Path:
 
 
 def resume_run(run: Run) -> int | None:
-    """Go back to the last checkpoint and forget what came after: it will come again, the same. None = there is none.
+    """Go back to the last checkpoint and drop the journal's later updates; None = there is no checkpoint.
 
-    Settings may be others than the run's own where that does no harm, which is written down; others are refused. Where
-    they ask for fewer updates than the checkpoint has, the run is as the checkpoint has it, and nothing is written.
+    Allowed changes of settings are written into the journal. If the settings ask for fewer updates than the checkpoint
+    has, nothing is written.
     """
     path = find_latest_checkpoint(run.checkpoints)
     if path is None:
@@ -66,7 +66,7 @@ def resume_run(run: Run) -> int | None:
                 f"{run.checkpoints} names no latest checkpoint, but the journal has updates; "
                 f"{advise_resuming(run.checkpoints)}"
             )
-        _log.warning("%s: there is nothing to resume yet, so that the run begins", run.folder)
+        _log.warning("%s: there is nothing to resume yet, so the run begins", run.folder)
         return None
     recorded = read_recorded(run.folder)
     if recorded is not None:
@@ -84,36 +84,34 @@ def resume_run(run: Run) -> int | None:
     asked = run.config.training.updates
     if number > asked:
         _log.warning(
-            "%s has made %d updates already, more than %d, and nothing was changed; to go on, raise training.updates",
+            "%s has made %d updates already, more than %d; nothing was changed. To continue, raise training.updates",
             run.folder,
             number,
             asked,
         )
-    else:  # last: what stops the run above leaves the journal as it was, with the updates after the checkpoint
+    else:  # last: if anything above fails, the journal still has the updates after the checkpoint
         _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
     run.hand_over(number)
     return number
 
 
 def _hold_reference(run: Run) -> None:
-    """Let the learner take up the policy that the loss compares with: the run's first, unless a part chose another."""
+    """Load the reference policy into the learner: the run's first, unless a part chose another."""
     number = run.reference or 0
     try:
         run.learner.hold_reference(run.paths.checkpoint(number))
     except TrainingError as error:
         what = str(error).partition("; ")[0]
-        origin = f"that of update {number}" if number else "which the run started from"
+        origin = f"the policy of update {number}" if number else "the policy that the run started from"
         raise TrainingError(
-            f"{what}, and the loss compares with the policy in it, {origin}; put it back from a copy, or start the run "
-            "again"
+            f"{what}. It holds the reference of the loss, {origin}; put it back from a copy, or start the run again"
         ) from None
 
 
 def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, recorded: RunConfig | None) -> None:
-    """Take the journal back to a checkpoint's update, or stop where it does not lead there.
+    """Take the journal back to a checkpoint's update; an error if the journal does not lead there.
 
-    `digest` is that of its chain, `pending` that of what was played ahead (None = nothing was), `recorded` are the
-    settings in the folder.
+    `digest` is that of the journal's chain, `pending` that of the rollouts that were sampled ahead.
     """
     journal = run.journal
     chain = journal.check_digest_chain(number)
@@ -130,23 +128,23 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, reco
     if pending_now != pending:
         what = "are missing" if pending_now is None else "are not as they were written"
         raise TrainingError(
-            f"{run.folder}: the attempts that were played ahead for update {number + 1} {what}, and nobody has the "
-            f"weights any more that played them; {advise_resuming(run.checkpoints, without=number)}"
+            f"{run.folder}: the rollouts that were sampled ahead for update {number + 1} {what}, and the weights that "
+            f"sampled them are gone; {advise_resuming(run.checkpoints, without=number)}"
         )
     check_ready(run, number)
     damage = journal.find_damage()
     if damage:
         journal.rewrite_up_to(number)
         _log.warning(
-            "%s: the journal was damaged after what the checkpoint needs (%s); its updates up to %d were written "
-            "anew, and the damaged file is kept beside it",
+            "%s: the journal was damaged after the checkpoint (%s); its updates up to %d were written again, and the "
+            "damaged file is kept beside it",
             run.folder,
             quote_line(damage, limit=200),
             number,
         )
     if run.config.reads_past_attempts:
         journal.past_attempts.check({task.id for task in run.tasks}, last=number)
-    if recorded is not None:  # before what came after goes: of that, the changes say what the settings were
+    if recorded is not None:  # before later updates are dropped
         then = undo_changes(flatten_config(recorded), journal.changes(), number)
         journal.write_changes(number, compare_settings(then, flatten_config(run.config), number))
     journal.forget_after(number)
@@ -169,18 +167,12 @@ def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, r
     return run
 
 
-# Saving and loading a checkpoint: a folder with everything a run needs to go on, written whole or not at all.
-#
-# No pickle anywhere.
-
-
 def save_checkpoint(
     folder: Path, number: int, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]
 ) -> Path:
-    """Write checkpoint `number`: the learner's weights and optimiser, the tokenizer, and the run's own state.
+    """Write checkpoint `number`: the learner's weights and optimizer state, the tokenizer, and the run's own state.
 
-    It is written beside its place, with the digest of every file, and moved there when complete; `latest` then names
-    it. A write that fails (a full disk) leaves the earlier checkpoints untouched.
+    It is moved to its place when it is complete. If a write fails (a full disk), earlier checkpoints stay as they are.
     """
     target = folder / name_checkpoint(number)
     draft = folder / f".{target.name}.tmp"
@@ -193,45 +185,35 @@ def save_checkpoint(
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
         set_latest(folder, target.name)
-    except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
+    except (OSError, SafetensorError) as error:  # safetensors' error for a full disk
         shutil.rmtree(draft, ignore_errors=True)
         reason = getattr(error, "strerror", None) or error
         raise TrainingError(
             f"checkpoint {target} could not be written ({reason}); the earlier ones are untouched. "
-            "Free some space, then go on with --resume"
+            "Free some space, then continue with --resume"
         ) from error
     return target
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a tokenizer; OSError where the disk does not take it."""
+    """Write a tokenizer; any failure is an OSError."""
     try:
         tokenizer.save_pretrained(folder)
     except OSError:
         raise
-    except Exception as error:  # what the tokenizers' own library makes of a full disk has no class of its own
+    except Exception as error:  # the library's error for a full disk has no class of its own
         raise OSError(str(error)) from error
 
 
 def load_checkpoint(path: Path, learner: Learner) -> dict[str, Any]:
-    """Let a learner load what it saved; the run's own state is returned.
-
-    Every file is compared with its digest, and a file that was not written with the others is refused, before anything
-    is loaded.
-    """
+    """Check all files against their digests, load the learner, and return the run's own state."""
     state = read_state(path)
     learner.load(path, steps=int(state["learner_steps"]))
     return state
 
 
-# Which checkpoints a run keeps.
-#
-# One that keeps only some always keeps the latest, from which it goes on, the best, and the policy that its loss
-# compares with.
-
-
 def keep_evaluated(run: Run, number: int, *, is_last: bool) -> None:
-    """After an evaluation: save the policy where it is the best so far or the last, and remove what need not stay."""
+    """After an evaluation: save the policy if it is the best so far or the last, then remove other checkpoints."""
     settings, rows = run.config.evaluation, run.journal.evaluations()
     numbers = _list_reached(run)
     is_best = run.config.checkpoints.keep != "all" and find_best_number(rows, settings, {*numbers, number}) == number
@@ -241,6 +223,7 @@ def keep_evaluated(run: Run, number: int, *, is_last: bool) -> None:
 
 
 def remove_others(run: Run) -> None:
+    """Remove checkpoints by the setting `checkpoints.keep`; the latest, the best and the reference always stay."""
     keep = run.config.checkpoints.keep
     if keep == "all":
         return
@@ -251,17 +234,14 @@ def remove_others(run: Run) -> None:
     kept |= {run.reference or 0} if run.needs_reference else set()
     for number in set(numbers) - kept:
         checkpoint = run.paths.checkpoint(number)
-        discarded = checkpoint.with_name(f".{checkpoint.name}.old")  # first its name: nobody finds half of it
-        with suppress(OSError):  # what cannot be removed stays, and harms nobody
+        discarded = checkpoint.with_name(f".{checkpoint.name}.old")  # renamed first, so no half of it is found
+        with suppress(OSError):  # if it cannot be removed, it stays
             shutil.rmtree(discarded, ignore_errors=True)
             checkpoint.rename(discarded)
             shutil.rmtree(discarded, ignore_errors=True)
 
 
 def _list_reached(run: Run) -> list[int]:
-    """The updates with a checkpoint up to the one that `latest` names.
-
-    A run that went back to an earlier checkpoint has not come again to those after it, which may be damaged.
-    """
+    """The updates with a checkpoint, up to `latest`: after a run went back to it, later ones may be damaged."""
     latest = find_latest_checkpoint(run.checkpoints)
     return [number for number in run.paths.checkpoint_numbers() if latest is not None and number <= int(latest.name)]

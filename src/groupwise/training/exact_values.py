@@ -1,4 +1,4 @@
-"""Values and the fields of records as JSON that comes back exactly: tuples stay tuples, keys keep their types."""
+"""Values and fields of records as JSON that keeps types: tuples stay tuples, keys keep their types."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _TUPLE, _MAP = "tuple", "map"
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 Reader = Callable[[Any], Any]
-"""Makes a field's value of what was written for it."""
+"""Reads the value of one field."""
 
 
 def write_fields(record: Any, *, skip: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a record by name; an error that names the one that cannot be written."""
+    """The fields of a record by name; the error names a field that cannot be written."""
     content = {}
     for entry in fields(record):
         if entry.name not in skip:
@@ -24,27 +24,26 @@ def write_fields(record: Any, *, skip: Collection[str] = ()) -> dict[str, Any]:
                 content[entry.name] = write_value(getattr(record, entry.name))
             except TypeError as error:
                 raise RecordError(
-                    f"{type(record).__name__}.{entry.name} holds {error}, which cannot be kept until the next update; "
-                    "give text, numbers, booleans, None, and lists, tuples and mappings of these, or set rollout.lag "
-                    "to 0"
+                    f"{type(record).__name__}.{entry.name} holds {error}, which cannot be saved for the next update; "
+                    "use text, numbers, booleans, None, and lists, tuples and mappings of these, or set rollout.lag = 0"
                 ) from None
     return content
 
 
 def read_fields(content: Mapping[str, Any], readers: Mapping[str, Reader] | None = None) -> dict[str, Any]:
-    """The fields of a record again, by name; `readers` has those that `write_fields` left to others."""
+    """Read the fields of a record; `readers` has those that `write_fields` skipped."""
     readers = readers or {}
     return {name: readers.get(name, read_value)(value) for name, value in content.items()}
 
 
 def write_value(value: Any) -> Any:
-    """A value as JSON that tells tuples from lists; a TypeError that names the type of what has no form in JSON."""
+    """A value as JSON; TypeError with the type's name if it has no JSON form."""
     if type(value) in _LEAVES:
         return value
-    if isinstance(value, str | float):  # the entry of an enumeration, a number of NumPy's
+    if isinstance(value, str | float):  # an enum member, a NumPy number
         return str(value) if isinstance(value, str) else float(value)
     if isinstance(value, list | tuple):
-        # Long ones are of numbers alone.
+        # Fast path for long lists of numbers.
         entries = value if _LEAVES.issuperset(map(type, value)) else [write_value(entry) for entry in value]
         return {_TUPLE: entries} if isinstance(value, tuple) else entries
     if isinstance(value, Mapping):
@@ -53,7 +52,7 @@ def write_value(value: Any) -> Any:
 
 
 def read_value(value: Any) -> Any:
-    """A value again; ValueError where it is not as `write_value` writes one."""
+    """Read a value; ValueError if it is not as `write_value` writes it."""
     if isinstance(value, list):
         return value if _LEAVES.issuperset(map(type, value)) else [read_value(entry) for entry in value]
     if not isinstance(value, dict):

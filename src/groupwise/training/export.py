@@ -1,4 +1,4 @@
-"""Writing the exported folder: a checkpoint's model and tokenizer, or its adapter merged into its model; to a hub."""
+"""Export a checkpoint's model and tokenizer, with its adapter merged or not, to a folder or the hub."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from groupwise.training.evaluation.summary import Evaluation, group_rows
 from groupwise.training.run_reader import RunFolder
 
 OWN_FILES = (STATE, "optimiser.safetensors")
-"""What of a checkpoint only resuming needs."""
+"""Files of a checkpoint that only a resumed run needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """An exported folder."""
 
     folder: Path
     update: int
-    """After which update the policy is."""
     is_adapter: bool
 
 
@@ -49,25 +48,22 @@ def export_run(
 
     Args:
         run: the run's folder.
-        out: where to; None = `NAME-UPDATE` beside the run. It must not be there yet.
-        update: after which update; None = the latest checkpoint.
+        out: a new folder; None = `NAME-UPDATE` beside the run.
+        update: of the checkpoint; None = the latest.
         best: whether to take the checkpoint with the highest held-out success.
-        merge: whether to merge an adapter into the model that it sits on.
+        merge: whether to merge an adapter into its base model.
     """
     run, out = Path(run), None if out is None else Path(out)
     with RunFolder(run) as folder:
         checkpoint = choose_checkpoint(folder, update=update, best=best)
         number = int(checkpoint.name)
-        read_state(checkpoint)  # every file is as it was written
+        read_state(checkpoint)  # checks every file
         is_adapter = (checkpoint / ADAPTER_CONFIG).is_file()
         if merge and not is_adapter:
-            raise ConfigError(
-                f"{checkpoint} holds a whole model, so there is no adapter to merge; leave --merge out, it can be "
-                "loaded as it is"
-            )
+            raise ConfigError(f"{checkpoint} holds a whole model, so there is no adapter to merge; leave --merge out")
         target = out or run.with_name(f"{run.resolve().name}-{number:04d}")
         if target.exists():
-            raise FileError(f"{target} is there already; give another folder with --out, or move it away")
+            raise FileError(f"{target} exists already; give another folder with --out, or move it away")
         draft = target.with_name(f".{target.name}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         try:
@@ -92,16 +88,11 @@ def is_exported(folder: Path) -> bool:
 
 
 def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
-    """Upload a folder as a model of a hub, which is made where it is not there; its address.
+    """Upload a folder of `export_run` to the hub as `account/name`, and return its address.
 
-    Whose account it is, the hub's own login says, or HF_TOKEN.
-
-    Args:
-        folder: as `export_run` wrote it.
-        repository: `account/name`.
-        private: whether a repository that is made now is seen by its account alone.
+    The account comes from the hub's own login, or from HF_TOKEN. `private` matters only for a new repository.
     """
-    from huggingface_hub import HfApi  # it comes with transformers
+    from huggingface_hub import HfApi  # comes with transformers
 
     api = HfApi()
     try:
@@ -110,24 +101,24 @@ def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
     except Exception as error:  # the hub's library and the network have no class in common
         reason = quote_line(redact(str(error).strip()), limit=300) or type(error).__name__
         raise FileError(
-            f"{repository} could not be pushed to the hub ({reason}); {folder} is whole: log in with `hf auth login`, "
-            f"or set HF_TOKEN, then `groupwise export {folder} --push {repository}` sends it as it is"
+            f"{repository} could not be pushed to the hub ({reason}); {folder} is complete. Log in with `hf auth "
+            f"login`, or set HF_TOKEN, then run `groupwise export {folder} --push {repository}`"
         ) from None
     return str(address)
 
 
 def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) -> str | None:
-    """Write weights and tokenizer; the name of the model that an adapter sits on, or None.
+    """Write weights and tokenizer, and return the name of an adapter's base model.
 
-    An adapter is merged in the precision that its model was trained in, so that the policy is the one of the run.
+    An adapter is merged in the precision of the training, which keeps the policy the same.
     """
     adapter = find_adapter(str(checkpoint))
     if adapter is None or not merge:
         shutil.copytree(checkpoint, draft, ignore=shutil.ignore_patterns(*OWN_FILES))
         for file in draft.iterdir():
-            file.chmod(0o644)  # a server may run as somebody else
+            file.chmod(0o644)  # a server may run as another user
         if adapter is not None:
-            # As it was found: a relative path would lead elsewhere from the new folder.
+            # The base as it was found: a relative path would not fit the new folder.
             content = json.loads((draft / ADAPTER_CONFIG).read_text(encoding="utf-8"))
             (draft / ADAPTER_CONFIG).write_text(to_json({**content, BASE: adapter.base}), encoding="utf-8")
         return _name_model(adapter.base) if adapter is not None else None
@@ -140,15 +131,15 @@ def _write_weights(checkpoint: Path, draft: Path, *, merge: bool, dtype: str) ->
 
 
 def _name_model(path: str) -> str | None:
-    """A model's name on the hub; None for a folder, which is nowhere else."""
+    """A model's name on the hub; None for a local folder."""
     is_folder = Path(path).expanduser().is_dir() or Path(path).is_absolute()
     return None if is_folder or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) else path
 
 
 def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool = False) -> Path:
-    """The folder of a checkpoint: the latest, that of an update, or the one that did best on held-out tasks."""
+    """The folder of a checkpoint: the latest, that of an update, or the best on held-out tasks."""
     if best and update is not None:
-        raise ConfigError("an update and --best both say which checkpoint is meant; give one of them")
+        raise ConfigError("an update and --best both name a checkpoint; give one of them")
     paths = RunPaths(run.path)
     numbers = paths.checkpoint_numbers()
     if best:
@@ -156,13 +147,13 @@ def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool =
         update = find_best_number(run.journal.evaluations(), settings, set(numbers))
         if update is None:
             raise ConfigError(
-                f"{run.path}: no checkpoint was evaluated, so none is the best; play one with `groupwise evaluate`, "
+                f"{run.path}: no checkpoint was evaluated, so none is the best; run `groupwise evaluate` on one, "
                 "set evaluation.every to a multiple of training.checkpoint_every, or name an update"
             )
     elif update is None:
         latest = find_latest_checkpoint(paths.checkpoints)
         if latest is None:
-            raise ConfigError(f"{run.path}: there is no checkpoint yet; let the run go on until it has written one")
+            raise ConfigError(f"{run.path}: there is no checkpoint yet; continue the run until it has written one")
         return latest
     elif update not in numbers:
         known = ", ".join(map(str, numbers)) or "none yet"
@@ -176,15 +167,13 @@ def read_evaluations(run: RunFolder) -> list[Evaluation]:
     return [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
 
 
-# The card of an exported policy: what it is, how it was trained, and how well it did on which tasks.
-
 CARD = "README.md"
 SETTINGS = "groupwise_run.toml"
-"""The run's settings, complete, beside the weights."""
+"""All settings of the run, beside the weights."""
 
 
 def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> str:
-    """The card's text: fields that a hub reads, then what a person reads."""
+    """The model card: the hub's fields, then text."""
     evaluations = [evaluation for evaluation in read_evaluations(run) if evaluation.number in (0, update)]
     lines = [
         "---",

@@ -1,6 +1,6 @@
-"""The processes of a run on the nodes of a cluster: started together, watched, and all started again where one died.
+"""Start and watch the processes of a run on the nodes of a cluster. If one dies, all are started again.
 
-Nothing of the run is kept here: where processes died, the run goes on from what its folder holds.
+The restarted run resumes from its folder.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.processes import GuardedProcess, find_free_port
 
 ASK_SECONDS = 60.0
-"""How long a node may take to answer before it counts as gone."""
+"""Seconds that a node may take to answer before it counts as lost."""
 POLL_SECONDS = 0.5
 LEAVE_SECONDS = 60.0
-"""How long the other ranks may take to find that one is gone, and to say so, before they are ended."""
+"""Seconds that the other ranks may take to end by themselves when one is lost."""
 SIGNAL_STATUS = 128
-"""A status above it says that a signal ended the process."""
+"""A status above it means that a signal ended the process."""
 GONE = -1
-"""Stands for the status of a rank whose node is gone."""
+"""The status of a rank whose node is lost."""
 
 Show = Callable[[int, str], None]
 """Prints what a rank wrote."""
 
 
 class HostedRank:
-    """A rank's process on its node, and what it has written."""
+    """A rank's process on its node, and its output."""
 
     def __init__(self, node: Node, is_home: bool) -> None:
         self._node, self._process = node, GuardedProcess()
         self._log, path = tempfile.mkstemp(prefix="groupwise-rank-")
-        os.unlink(path)  # it is there as long as somebody has it open
+        os.unlink(path)  # the file stays as long as it is open
         weakref.finalize(self, os.close, self._log)
         self._read = 0
 
     def describe(self) -> tuple[Node, int]:
-        """The node, and a port that is free there."""
+        """The node, and a free port there."""
         return self._node, find_free_port()
 
     def start(self, arguments: Sequence[str], variables: Mapping[str, str], here: str) -> None:
-        """Start the process in a folder that the node must see."""
+        """Start the process in a folder that the node can see."""
         try:
             os.chdir(here)
         except OSError as error:
             raise ConfigError(
-                f"the node {self._node.address} cannot go to {here} ({error.strerror}); launch from a folder that all "
-                "nodes see"
+                f"the node {self._node.address} cannot open {here} ({error.strerror}); launch from a folder that all "
+                "nodes can see"
             ) from None
         self._process.start(arguments, variables, self._log)
 
     def read(self) -> tuple[str, int | None]:
-        """What was written since this was last asked, and the status of a process that has ended."""
+        """The output since the last call, and the exit status if the process has ended."""
         has_ended = not self._process.is_alive()
         content = os.pread(self._log, 2**20, self._read)
         content = content if has_ended else content[: content.rfind(b"\n") + 1]
         self._read += len(content)
         is_done = has_ended and len(content) < 2**20
         status = self._process.end() if is_done else None
-        if status is not None and status < 0:  # the guardian itself was killed, with all that it guards
+        if status is not None and status < 0:  # the supervisor process was killed, with its process
             status = SIGNAL_STATUS - status
         return content.decode("utf-8", "replace"), status
 
@@ -75,10 +75,10 @@ class HostedRank:
 
 
 class RankPlace(Protocol):
-    """A rank's place on a node, as the launcher knows it."""
+    """A rank's place on a node, as the launcher sees it."""
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """Call a method of the `HostedRank` there; LostError where it is gone."""
+        """Call a method of the `HostedRank` there; LostError if the node is lost."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ class RankStatuses:
     """How the ranks of a run ended."""
 
     statuses: tuple[int, ...]
-    """Of each; GONE where its node is, 0 for the others where that was found before all had started."""
+    """Per rank; GONE if its node is lost. If that happened before all had started, the others have 0."""
     died: tuple[int, ...]
-    """The ranks that went with their node, or that a signal ended which was none of ours."""
+    """The ranks that were lost with their node, or ended by a signal that the launcher did not send."""
 
     @property
     def status(self) -> int:
-        """What the command ends with: rank 0's, or another one's where that is the one that failed."""
+        """The command's exit status: the first rank's that failed."""
         return next((abs(status) for status in self.statuses if status), 0)
 
 
@@ -104,15 +104,15 @@ def run_until_it_ends(
     restarts: int,
     say: Callable[[str], None],
 ) -> int:
-    """Run the ranks of a run, again as long as some of them died; the status of the last time.
+    """Run the ranks of a run, again if some of them died, and return the last status.
 
-    A run that ended with an error of its own would end so again, and is not repeated.
+    A run that ended with its own error is not repeated.
 
     Args:
-        start: runs them once; it is told whether the run goes on with what its folder holds.
-        has_begun: whether the folder holds something to go on with.
-        resume: whether the first time goes on.
-        restarts: how often they may be run again.
+        start: runs the ranks once, with whether the run is resumed.
+        has_begun: whether the folder holds a run to resume.
+        resume: whether the first run is resumed.
+        restarts: largest number of restarts.
         say: prints a line.
     """
     for number in range(1, restarts + 2):
@@ -122,10 +122,10 @@ def run_until_it_ends(
         names = ", ".join(map(str, outcome.died))
         who = f"rank {names} has died" if len(outcome.died) == 1 else f"ranks {names} have died"
         if number > restarts:
-            say(f"{who}, and {restarts} restarts were allowed; go on with --resume")
+            say(f"{who}, and {restarts} restarts were allowed; continue with --resume")
             return outcome.status
         resume = has_begun()
-        how = "goes on with what its folder holds" if resume else "begins again"
+        how = "resumes from its folder" if resume else "begins again"
         say(f"{who}; the run {how} (restart {number} of {restarts})")
     raise AssertionError("it was run once at least")
 
@@ -133,14 +133,10 @@ def run_until_it_ends(
 def run_ranks(
     places: Sequence[RankPlace], arguments: Sequence[str], variables: Mapping[str, str], *, with_gpus: bool, show: Show
 ) -> RankStatuses:
-    """Start a command on every place as the ranks of one run, and stay until all have ended.
+    """Start a command on every place as the ranks of one run, and wait until all have ended.
 
-    Args:
-        places: of the ranks, in their order.
-        arguments: of the command.
-        variables: what its environment has beside the node's; who is which rank is added.
-        with_gpus: whether each rank sees a GPU of its own, which is its first then.
-        show: prints what they write.
+    `variables` are added to each node's environment. With `with_gpus`, each rank sees one GPU of its own. `show`
+    prints the ranks' output.
     """
     lost = _start(places, arguments, variables, with_gpus=with_gpus, show=show)
     if lost is not None:
@@ -167,15 +163,10 @@ def run_ranks(
 
 
 def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) -> list[dict[str, str]]:
-    """What torchrun would tell each rank, by variables.
+    """The environment variables that torchrun would set for each rank.
 
-    Worked example: three ranks on nodes a, b, b. They meet at a; the third is number 1 of the two on b, unless it
-    sees a GPU of its own, which is then the first that it sees.
-
-    Args:
-        nodes: of the ranks, in their order.
-        port: that is free on the node of rank 0.
-        with_gpus: whether each rank sees one GPU alone.
+    Worked example: three ranks on nodes a, b, b. Their master is a. The third has local rank 1, or 0 if each rank sees
+    one GPU of its own. `port` is free on the node of rank 0.
     """
     together = Counter(node.id for node in nodes)
     before, variables = Counter[str](), list[dict[str, str]]()
@@ -198,7 +189,7 @@ def list_rank_variables(nodes: Sequence[Node], *, port: int, with_gpus: bool) ->
 def _start(
     places: Sequence[RankPlace], arguments: Sequence[str], variables: Mapping[str, str], *, with_gpus: bool, show: Show
 ) -> int | None:
-    """Start the ranks in their order, up to one whose node is gone; which, or None where all have started."""
+    """Start the ranks in order; returns the first whose node is lost, or None."""
     rank, nodes = 0, list[tuple[Node, int]]()
     try:
         for place in places:
@@ -215,7 +206,7 @@ def _start(
 
 
 def _look_at(place: RankPlace, rank: int, show: Show) -> int | None:
-    """Print what a rank wrote; its status where it has ended."""
+    """Print a rank's output; returns its status if it has ended."""
     try:
         text, status = place.ask("read", timeout=ASK_SECONDS)
     except LostError as error:

@@ -1,4 +1,4 @@
-"""The loop: collect attempts, give credit, learn, hand the weights over, write it down. It knows no method by name."""
+"""The loop: collect rollouts, compute advantages, learn, sync weights, write. It knows no method by name."""
 
 from __future__ import annotations
 
@@ -33,51 +33,45 @@ def train(
     resume: bool = False,
     observers: Sequence[RunObserver] = (),
 ) -> Path:
-    """Make a run's updates, and leave a complete folder: settings, journal, checkpoints, what trackers write.
+    """Make all updates of a run, and return its folder, with settings, journal and checkpoints.
 
     Args:
-        run: one that was opened, or the settings of one, which is then opened and closed here.
-        folder: where the run is, or will be, as `open_run` takes it; not for a run that is open.
-        resume: whether to go on from the last checkpoint, as if the run had never stopped.
-        observers: told what happens; they change nothing.
-
-    Returns:
-        The run's folder, for `read_run` and every command.
+        run: an open run, or the settings of a run, which is then opened and closed here.
+        folder: the run's folder, as in `open_run`; not for an open run.
+        resume: whether to resume from the last checkpoint, as if the run had never stopped.
+        observers: are notified of what happens; they change nothing.
     """
     check_observers(observers)  # before a model loads
     if not isinstance(run, Run):
         with open_run(run, folder) as opened:
             return train(opened, resume=resume, observers=observers)
     if folder is not None:
-        raise ConfigError(f"train was given a folder for a run that is open in {run.folder}; leave it out")
+        raise ConfigError(f"train got a folder for a run that is open in {run.folder}; leave the folder out")
     for _ in make_updates(run, resume=resume, observers=observers):
         pass
     return run.folder
 
 
 def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
-    """Make the run's updates as `train` does, one whenever the next is asked for; whoever stops asking ends the run.
-
-    The folder is the run's alone from `open_run` until the last was made.
-    """
+    """Make the run's updates one by one, each when the caller asks for the next; the folder stays locked meanwhile."""
     check_observers(observers)
     run.journal.check_open()
     run.lock.acquire()
     try:
         settings = run.config.config()
         with run.lock.release_on_failure():
-            check_no_secret(settings)  # before anything of them is written
-        done = resume_run(run) if resume else None  # a resumed run writes into its journal what its settings change
+            check_no_secret(settings)  # before the settings are written
+        done = resume_run(run) if resume else None  # also writes changed settings into the journal
         if done is None and (run.journal.last_number() >= 0 or find_latest_checkpoint(run.checkpoints)):
             raise TrainingError(
-                f"{run.folder} holds a run already; go on with resume=True (on the command line --resume), or choose "
-                "another folder"
+                f"{run.folder} holds a run already; continue it with resume=True (on the command line --resume), or "
+                "choose another folder"
             )
         if done is not None and done > run.config.training.updates:
             return
         with ExitStack() as stack:
             with run.lock.release_on_failure():
-                # Not before the checkpoint was loaded: settings that do not fit it must not replace those that do.
+                # After the checkpoint was loaded: settings that do not fit it must not replace the stored ones.
                 run.paths.write_config(settings)
                 trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
             yield from _make_due(run, done, ObserverList([*observers, trackers]))
@@ -86,11 +80,11 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
 
 
 def _make_due(run: Run, done: int | None, observer: ObserverList) -> Iterator[Update]:
-    """Make the updates after those that are done, with the checkpoints and evaluations that are due."""
+    """Make the updates after update `done`, with the checkpoints and evaluations that are due."""
     config, watch = run.config, RunWatch(run, observer)
     if done is None:
         done = _start(run, observer)
-    run.journal.name_panels(run.panels)  # not before: a run that was refused, or never began, has named no tasks
+    run.journal.name_panels(run.panels)  # only now: the run has begun
     if done == 0 or watch.is_due(done, config.evaluation.every):
         _evaluate(run, done, observer, watch)
     watch.tell_alarms(done)
@@ -99,7 +93,7 @@ def _make_due(run: Run, done: int | None, observer: ObserverList) -> Iterator[Up
     with closing(open_source(run, done)) as source:
         for number in range(done + 1, config.training.updates + 1):
             update = make_update(run, number, observer, source)
-            # A policy that became the reference is kept, so that a resumed run has it.
+            # A policy that became the reference is saved, because a resumed run needs it.
             if watch.is_due(number, config.training.checkpoint_every) or run.reference == number:
                 observer.on_stage("checkpoint", number)
                 save_run(run, number)
@@ -114,30 +108,29 @@ def _make_due(run: Run, done: int | None, observer: ObserverList) -> Iterator[Up
 
 
 def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow | None = None) -> Update:
-    """Make one update, stage by stage, and write it into the journal; what was written.
+    """Make one update, stage by stage, and write it into the journal.
 
-    `source` is where its attempts come from; None = they are played now, whatever the run's lag.
+    `source` gives its rollouts; None = they are sampled now, with any lag.
     """
-    clock, source = Stopwatch(observer, number), source or PlayedNow(run)
+    clock, source, algorithm = Stopwatch(observer, number), source or PlayedNow(run), run.config.algorithm
     clock.begin_stage("rollout")
-    attempts = source.take(number, clock)  # play, score, choose, admit, measure, shape, recall past ones
+    attempts = source.take(number, clock)  # sample, score, choose, filter, shape, replay
     clock.begin_stage("credit")
-    batch = credit_batch(
-        run.config.algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states
-    )
+    batch = credit_batch(algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states)
     samples = make_samples(batch)
     totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
-    report_missing_pairs(run.config.algorithm, totals, number=number, journal=run.journal)
+    if algorithm.pairing is not None and not totals.pairs:
+        report_missing_pairs(number, run.journal)
     clock.begin_stage("learn")
     learned: dict[str, float] = {}
     if totals.tokens:
         account = run.learner.learn(samples, totals)  # the learner packs the samples itself
         check_learned(run.learner, account)
         learned = account.metrics
-    ahead = source.finish_ahead(number, clock)  # what was played meanwhile with the weights before these
+    ahead = source.finish_ahead(number, clock)  # rollouts of later updates, sampled with the weights before these
     clock.begin_stage("handover")
     of_engine = run.take_engine_metrics(run.hand_over(number))  # sync weights, then check them
-    run.observe(number, attempts.survivors, batch, learned)  # curriculum and parts that remember
+    run.observe(number, attempts.survivors, batch, learned)  # curriculum and stateful parts
     clock.begin_stage("write")
     metrics = compute_update_metrics(
         run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
@@ -151,7 +144,7 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
 
 
 def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> None:
-    """Evaluate, unless that was done before the run was interrupted."""
+    """Evaluate, unless the journal has the evaluation from before an interruption."""
     config = run.config.evaluation
     if config.tasks and (number, config.split) not in {(row.number, row.split) for row in run.journal.evaluations()}:
         observer.on_stage("evaluate", number)
@@ -161,7 +154,7 @@ def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> 
 
 
 def _start(run: Run, observer: RunObserver) -> int:
-    """Begin a run: its warm start, if it has one, and the checkpoint of update 0."""
+    """Begin a run: warm start, if any, and the checkpoint of update 0."""
     if run.config.warm_start is None:
         run.start_engine()
     else:

@@ -1,4 +1,4 @@
-"""What a loss is handed beside credit: named columns of the step table, further channels of credit, pairs.
+"""What a loss gets beside advantages: named columns of the step table, further advantages (channels), pairs.
 
 Axes: N rows of the table, in the order of the trajectories' steps.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.records import Trajectory
-from groupwise.data.samples import Pair, Totals
+from groupwise.data.samples import Pair
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses.token_columns import COLUMN_OF, PAIRS, SPANS
@@ -26,35 +26,29 @@ from groupwise.system.errors import ConfigError, RecordError, nearest
 _log = logging.getLogger(__name__)
 
 NUM_PAIRS = "learner/pairs"
-"""The metric of how many pairs an update has."""
+"""The metric: number of pairs of an update."""
 
 OWN_COLUMNS = ("reward", "index", "episode_return")
-"""What every step table has, beside its named columns."""
+"""Columns that every step table has, beside its named columns."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LossContext:
-    """What a loss is handed of an update beside credit, a row a step."""
+    """What a loss gets beside advantages, one row per step."""
 
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     """The columns that the loss declares, by name (N each)."""
     channels: Mapping[str, FloatArray] = field(default_factory=dict)
     pairs: tuple[Pair, ...] = ()
-    """Which trajectories are held against each other, by their numbers in the update."""
-
-    def columns_of(self, row: int) -> dict[str, float]:
-        return {name: float(column[row]) for name, column in self.columns.items()}
-
-    def channels_of(self, row: int) -> dict[str, float]:
-        return {name: float(channel[row]) for name, channel in self.channels.items()}
+    """Which trajectories are compared with each other, by their numbers in the update."""
 
     def metrics(self) -> dict[str, float]:
-        """Mean size of the credit of each channel."""
+        """Mean absolute advantage of each channel."""
         return {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
 
 
 def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
-    """Refuse a loss that needs what nothing gives, and channels or pairs that nobody reads; before a model loads."""
+    """Check that the loss gets all that it needs, and reads all channels and pairs; before a model loads."""
     for need in sorted(loss.needs - COLUMN_OF.keys() - {PAIRS}):
         known = [*COLUMN_OF, PAIRS]
         raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, known)}")
@@ -93,7 +87,7 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
 
 
 def get_declared(loss: object, attribute: str) -> frozenset[str]:
-    """The names that a loss declares under this attribute; a loss need not have it."""
+    """The names that a loss declares in this attribute, if it has it."""
     names: frozenset[str] = getattr(loss, attribute, frozenset())
     return names
 
@@ -101,10 +95,7 @@ def get_declared(loss: object, attribute: str) -> frozenset[str]:
 def make_loss_context(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], *, keep: BoolArray
 ) -> LossContext:
-    """Make what the algorithm's loss is handed of an update.
-
-    The trajectories are those that the table was made of; `keep` says whether each row trains, after every filter (N).
-    """
+    """The table is made of these trajectories; `keep` says whether each row trains, after every filter (N)."""
     names = get_declared(algorithm.loss, "columns")
     if not names and not algorithm.channels and algorithm.pairing is None:
         return LossContext()
@@ -116,7 +107,7 @@ def make_loss_context(
 
 
 def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
-    """A column of the table that the loss declares (N)."""
+    """A column that the loss declares (N)."""
     try:
         values = getattr(table, name) if name in OWN_COLUMNS else table.column(name)
         return to_numbers(name, values)[table.step_of_row]
@@ -127,7 +118,7 @@ def _read_column(table: StepTable, name: str, loss: object) -> FloatArray:
 def _find_pairs(
     algorithm: Algorithm, table: StepTable, trajectories: Sequence[Trajectory], keep: BoolArray
 ) -> tuple[Pair, ...]:
-    """The pairs of the table's attempts as pairs of trajectories, chosen among what trains."""
+    """Pairs of trajectories, chosen among the rollouts that train."""
     if algorithm.pairing is None:
         return ()
     number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
@@ -142,16 +133,16 @@ def _find_pairs(
     return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)
 
 
-def report_missing_pairs(algorithm: Algorithm, totals: Totals, *, number: int, journal: Journal) -> None:
-    """Log a line where an update has no pair to learn from, unless the update before had none either.
+def report_missing_pairs(number: int, journal: Journal) -> None:
+    """Log that update `number` has no pair to learn from, unless the update before had none either.
 
-    It is no error: attempts at hard tasks may all fail for a while. Where there never can be a pair, the run is refused
+    This is no error: all rollouts at hard tasks may fail for a while. If there can never be a pair, the run is rejected
     before it begins (`check_algorithm`).
     """
-    if algorithm.pairing is None or totals.pairs or dict(journal.curve(NUM_PAIRS)).get(number - 1) == 0:
+    if dict(journal.curve(NUM_PAIRS)).get(number - 1) == 0:
         return
     _log.warning(
-        f"update {number}: no task has two attempts that train and did differently, so that the loss has no pair to "
-        f"learn from; while {NUM_PAIRS} stays 0 nothing is learnt, so give tasks that some attempts solve and some do "
-        "not, a graded reward, or more attempts (rollout.plan.attempts)"
+        f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
+        f"learn from. Nothing is learned while {NUM_PAIRS} is 0. Give tasks that only some rollouts solve, a graded "
+        "reward, or more rollouts per task (rollout.plan.attempts)"
     )

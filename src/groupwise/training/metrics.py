@@ -1,7 +1,4 @@
-"""Every metric of a run, from `metrics.toml` beside this file; what is not in that table cannot be logged.
-
-A part from elsewhere names its own `extra/...`.
-"""
+"""Every metric of a run, from `metrics.toml` beside this file. Outside parts log metrics named `extra/...`."""
 
 from __future__ import annotations
 
@@ -19,20 +16,20 @@ from groupwise.system.errors import TrainingError, nearest
 from groupwise.system.text import describe_value
 
 SHARE = "0 to 1"
-"""The unit of shares."""
+"""The unit of fractions."""
 REPLICA_NUMBER = re.compile(r"^replicas/[0-9]+/")
-"""How the name of a metric of one replica begins."""
+"""The start of the name of one replica's metric."""
 
 
 class Metric(NamedTuple):
-    """What a metric is."""
+    """One row of the table."""
 
     meaning: str
     """One sentence."""
     unit: str
-    """Its unit, or where its values lie."""
+    """Its unit, or the range of its values."""
     remedy: str
-    """What a bad value looks like, and what to do then."""
+    """A bad value, and what to do then."""
 
 
 METRICS: dict[str, Metric] = {
@@ -43,18 +40,20 @@ METRICS: dict[str, Metric] = {
 
 
 def find_metric(name: str) -> Metric | None:
-    """What a metric is, by its name; None where the table has none of it. Those of a replica have its number."""
+    """The table's entry for a metric; None if it has none. A metric of a replica has its number in the name."""
     return METRICS.get(REPLICA_NUMBER.sub("replicas/N/", name))
 
 
 def check_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Refuse a metric whose name the table does not have, or whose value is no number; the metrics as plain numbers."""
+    """Check the name and the value of every metric; returns them as plain numbers."""
+    plain: dict[str, float] = {}
     for name, value in metrics.items():
         if not is_metric(name, value):
             raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
-        if find_metric(name) is None and not name.startswith(EXTRA):
+        if name not in METRICS and not name.startswith(EXTRA) and find_metric(name) is None:
             raise TrainingError(
-                f"metric {name!r} is not in the table of training/metrics.toml; {nearest(name, METRICS)}. A part "
-                f"from elsewhere names its own {EXTRA}..."
+                f"metric {name!r} is not in the table of training/metrics.toml; {nearest(name, METRICS)}. Outside "
+                f"parts log metrics named {EXTRA}..."
             )
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in metrics.items()}
+        plain[name] = value.item() if isinstance(value, np.generic) else value
+    return plain

@@ -1,6 +1,6 @@
-"""What a run keeps in memory from update to update, counted by shapes alone; a run that cannot fit is refused.
+"""The memory that a run always needs, from the shapes of its weights. A run that cannot fit is rejected.
 
-What comes on top while it runs, such as activations, keys and values, is estimated by `groupwise doctor`.
+`groupwise doctor` also estimates activations, keys and values.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from groupwise.training.config.run_config import RunConfig
 
 
 def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares: int, learns: bool = True) -> None:
-    """Refuse a run whose weights, gradients and optimiser state do not fit in memory.
+    """Check that weights, gradients and optimizer state fit into `available` bytes.
 
-    `available` are the bytes that can be had where it computes, `shares` is over how many processes the learner divides
-    what it keeps; without `learns` no weights will be updated.
+    `shares` is the number of processes that the learner is sharded over. Without `learns`, nothing is trained.
     """
     learner = find_local_learner(config)
     kept = count_weights(plan, learner or LearnerConfig(), has_reference=has_reference(config))
-    names = {"weights"}  # where a learner from elsewhere has the rest, only it knows
+    names = {"weights"}  # an outside learner may keep the rest anywhere
     if learner is not None:
         names |= kept.keys() if learns else {"reference"}
     parts = {name: size / shares for name, size in kept.items() if name in names}
@@ -39,7 +38,7 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
 
 
 def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
-    """Count the bytes that a learner keeps from update to update, and the gradients, by part."""
+    """Bytes of weights, reference, gradients and optimizer state."""
     weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.weights]
     trained = sum(num * width for num, width, trains in weights if trains)
     return {
@@ -53,7 +52,7 @@ def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: boo
 def count_engine_weights(settings: LocalEngine, plan: ModelPlan) -> float:
     if settings.share_weights:
         return 0
-    is_narrow = settings.precision == "bfloat16"  # an adapter is cast with the rest, numbers of four bits are not
+    is_narrow = settings.precision == "bfloat16"  # an adapter is cast too; 4-bit weights are not
     return sum(
         value.numel() * (2 if is_narrow and value.is_floating_point() else value.element_size())
         for value in plan.weights
@@ -61,26 +60,26 @@ def count_engine_weights(settings: LocalEngine, plan: ModelPlan) -> float:
 
 
 def is_applied_at_once(learner: LearnerConfig) -> bool:
-    """Whether gradients are never all there."""
+    """Whether each gradient is applied as soon as it is computed, so they are never all in memory."""
     return learner.apply_gradients == "as_they_come"
 
 
 def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
-    """Bytes that the optimiser keeps of a weight that has so many itself: two moments, and a float32 copy if asked."""
+    """Bytes of optimizer state per weight of `width` bytes: two moments, and a float32 copy if set."""
     moments = 2 * (1 + 4 / eight_bit.BLOCK) if settings.optimiser == "adamw_8bit" else 8
     has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 
 
 def find_local_learner(config: RunConfig) -> LearnerConfig | None:
-    """The settings of the local learner, which one from elsewhere may have within it; None = it has not."""
+    """The settings of the local learner, or of one inside an outside learner; None = there is none."""
     part = config.training.learner
     assert isinstance(part, Part), "the slot is filled by parts"
     return next((inner for inner in part.parts() if isinstance(inner, LearnerConfig)), None)
 
 
 def count_shares(config: RunConfig) -> int | None:
-    """Over how many processes weights, gradients and moments are divided; None where the run file does not say."""
+    """Number of processes that the learner is sharded over; None if the run file does not say."""
     part = config.training.learner
     return part.ranks if isinstance(part, ShardedLearnerConfig) else 1
 

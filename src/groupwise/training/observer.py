@@ -1,15 +1,14 @@
-"""Observers: whoever follows a run, such as the terminal, a tracker or a test. They change nothing.
+"""Observers follow a run: the terminal, a tracker, a test. They change nothing, and what they return is not read.
 
-The loop tells them what happens; nothing that they return is read, and a run with observers makes the same updates as
-one without. An observer that raises ends the run with its error, once the other observers have been told the same. By
-then an update that is told as complete is in the journal and in its checkpoint, so nothing is lost: resumed, the run
-goes on as if it had never stopped.
+If an observer raises, the other observers are still notified; then the run ends with its error. An update that was
+reported is already in the journal and in its checkpoint. A resumed run therefore loses nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from groupwise.store.journal import Alarm, Update
 from groupwise.system.errors import ConfigError
@@ -18,35 +17,35 @@ from groupwise.training.evaluation.summary import Evaluation
 
 
 class RunObserver:
-    """Follows a run and does nothing: the loop calls its methods; derive from it and override what you want to know."""
+    """Does nothing at each event of a run. Derive a class from it and override the events that you want."""
 
     def on_stage(self, name: str, number: int) -> None:
         """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write, checkpoint.
 
-        At a lag above 0 also wait and prepare, for attempts that are played ahead.
+        At a lag above 0 also wait and prepare, for rollouts that are sampled ahead.
         """
 
     def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        """An epoch of the supervised start is over; mean loss of each so far, and how many there will be."""
+        """An epoch of the warm start is over; mean loss of each epoch so far, and the number of epochs."""
 
     def on_warm_start(self, losses: Sequence[float]) -> None:
-        """The supervised start is over; mean loss of each of its epochs."""
+        """The warm start is over; mean loss of each epoch."""
 
     def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        """Faults ended some of the expert's attempts: how many by cause, and how many attempts there were."""
+        """Errors ended some of the expert's rollouts: their number by cause, and the number of all rollouts."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """The policy was evaluated, and the evaluation is written down."""
+        """The policy was evaluated; the evaluation is in the journal."""
 
     def on_update(self, update: Update) -> None:
-        """An update is complete, and it is written down, with its checkpoint where one was due."""
+        """An update is complete; it is in the journal, and its checkpoint is saved if one was due."""
 
     def on_alarm(self, alarm: Alarm) -> None:
-        """An alarm was raised after an update and its evaluation, and it is written down; the run may end with it."""
+        """An alarm was raised after an update and its evaluation; it is in the journal. The run may end with it."""
 
 
 def check_observers(observers: Sequence[RunObserver]) -> None:
-    """Refuse what cannot be told anything, before a run begins."""
+    """Check that observers have all methods, before a run begins."""
     advice = "derive a class from groupwise.RunObserver, and give [YourClass()]"
     if not isinstance(observers, Sequence):
         raise ConfigError(f"observers is {describe_value(observers)}, and no list of observers; {advice}")
@@ -59,53 +58,45 @@ def check_observers(observers: Sequence[RunObserver]) -> None:
             raise ConfigError(f"observers has {name}, which cannot be told anything ({fault}); {advice}")
 
 
-class ObserverList(RunObserver):
-    """Several observers, told one after the other."""
+def _notify_all(event: str) -> Any:
+    """A method that notifies all observers of an event, then raises the first error. An interruption does not wait."""
 
-    def __init__(self, observers: Sequence[RunObserver]) -> None:
-        self.observers = observers
-
-    def on_stage(self, name: str, number: int) -> None:
-        self._tell(lambda observer: observer.on_stage(name, number))
-
-    def on_warm_start_epoch(self, losses: Sequence[float], epochs: int) -> None:
-        self._tell(lambda observer: observer.on_warm_start_epoch(losses, epochs))
-
-    def on_warm_start(self, losses: Sequence[float]) -> None:
-        self._tell(lambda observer: observer.on_warm_start(losses))
-
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        self._tell(lambda observer: observer.on_expert_faults(causes, attempts))
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        self._tell(lambda observer: observer.on_evaluation(evaluation))
-
-    def on_update(self, update: Update) -> None:
-        self._tell(lambda observer: observer.on_update(update))
-
-    def on_alarm(self, alarm: Alarm) -> None:
-        self._tell(lambda observer: observer.on_alarm(alarm))
-
-    def hears(self, event: str) -> bool:
-        """Whether any of them does something about an event, such as `on_alarm`."""
-        handlers = [getattr(observer, event) for observer in self.observers]
-        ours = getattr(RunObserver, event)
-        return any(getattr(handler, "__func__", handler) is not ours for handler in handlers)
-
-    def _tell(self, call: Callable[[RunObserver], None]) -> None:
-        """Tell all of them, then raise what the first one raised; an interruption does not wait."""
+    def notify(self: ObserverList, *args: Any, **named: Any) -> None:
         first: Exception | None = None
         for observer in self.observers:
             try:
-                call(observer)
+                getattr(observer, event)(*args, **named)
             except Exception as error:
                 first = first or error
         if first is not None:
             raise first
 
+    return notify
+
+
+class ObserverList(RunObserver):
+    """Several observers, notified in order."""
+
+    def __init__(self, observers: Sequence[RunObserver]) -> None:
+        self.observers = observers
+
+    on_stage = _notify_all("on_stage")
+    on_warm_start_epoch = _notify_all("on_warm_start_epoch")
+    on_warm_start = _notify_all("on_warm_start")
+    on_expert_faults = _notify_all("on_expert_faults")
+    on_evaluation = _notify_all("on_evaluation")
+    on_update = _notify_all("on_update")
+    on_alarm = _notify_all("on_alarm")
+
+    def hears(self, event: str) -> bool:
+        """Whether any of them overrides an event, such as `on_alarm`."""
+        handlers = [getattr(observer, event) for observer in self.observers]
+        ours = getattr(RunObserver, event)
+        return any(getattr(handler, "__func__", handler) is not ours for handler in handlers)
+
 
 class Stopwatch:
-    """Seconds by stage of an update; the observer is told of a stage as it begins."""
+    """Measures the seconds of each stage of an update, and notifies the observer when a stage begins."""
 
     def __init__(self, observer: RunObserver, number: int) -> None:
         self.seconds: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The states of a run's parts: started, read, told of each update, saved and loaded, all in one way."""
+"""The states of a run's stateful parts: start, read, update, save and load them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BEGAN_WITH = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartedPart:
-    """A stateful part, at work."""
+    """A stateful part with its state."""
 
     path: str
-    """Where it stands in the run's settings."""
+    """Its place in the run's settings."""
     kind: str
     state: PartState
 
@@ -48,14 +48,14 @@ class StartedPart:
 
 
 class PartStates:
-    """The state of every stateful part of a run, by the part's path; most runs have none."""
+    """The state of every stateful part of a run; most runs have none."""
 
     def __init__(self, parts: Sequence[StartedPart]) -> None:
-        self._parts = parts
+        self.parts = parts
 
     @classmethod
     def start(cls, config: Part, *, seed: int, tasks: Sequence[Task]) -> PartStates:
-        """Start every stateful part within a run's settings; what cannot be kept or read is refused at once."""
+        """Start every stateful part in a run's settings, and check that its state can be saved and read."""
         parts = [_start(path, part, seed) for path, part in find_stateful(config).items()]
         check_names([(part.where, read_columns(part.where, part.state, tasks[:1])) for part in parts])
         choosing = [part.where for part in parts if isinstance(part.state, ReferenceState)]
@@ -67,19 +67,13 @@ class PartStates:
 
     @property
     def reference(self) -> int | None:
-        """The update whose policy is the reference, 0 = the start; None = no part has a say in it, and it stays."""
-        return next((part.state.reference for part in self._parts if isinstance(part.state, ReferenceState)), None)
-
-    def __len__(self) -> int:
-        return len(self._parts)
+        """The update whose policy is the reference, 0 = the start; None = no part chooses it, and it stays."""
+        return next((part.state.reference for part in self.parts if isinstance(part.state, ReferenceState)), None)
 
     def columns(self, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
-        """What the parts know of tasks now: a number by the column's name and the task's id.
-
-        What they know of single steps is not among it.
-        """
+        """The parts' numbers per task now, by the column's name and the task's id; numbers per step are left out."""
         columns: dict[str, dict[str, float]] = {}
-        for part in self._parts:
+        for part in self.parts:
             for name, by_task in read_columns(part.where, part.state, tasks).items():
                 numbers = {task: number for task, number in by_task.items() if isinstance(number, float)}
                 if numbers or not by_task:
@@ -87,13 +81,11 @@ class PartStates:
         return columns
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The states of the parts, each with its kind, by path: a copy, which does not change when they do."""
-        return {
-            part.path: {"kind": part.kind, "state": read_part_state(part.where, part.state)} for part in self._parts
-        }
+        """A copy of the states of the parts, each with its kind, by path."""
+        return {part.path: {"kind": part.kind, "state": read_part_state(part.where, part.state)} for part in self.parts}
 
     def describe_before(self, members: Sequence[Trajectory]) -> list[StateBefore]:
-        """What an update's credit begins with: the states now, and what the parts know of the tasks of its attempts."""
+        """The states before an update's advantages are computed, with the parts' columns for its tasks."""
         tasks = list({trajectory.task.id: trajectory.task for trajectory in members}.values())
         return [
             StateBefore(
@@ -102,14 +94,14 @@ class PartStates:
                 state=read_part_state(part.where, part.state),
                 columns=read_columns(part.where, part.state, tasks),
             )
-            for part in self._parts
+            for part in self.parts
         ]
 
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, metrics: Mapping[str, float]
     ) -> None:
-        """Tell every part what an update brought: its unguided attempts, and the credit of those compared."""
-        if not self._parts:
+        """Give every part the update's rollouts without hints, and the advantages of those that were compared."""
+        if not self.parts:
             return
         credit = {
             trajectory.id: tuple(values)
@@ -123,7 +115,7 @@ class PartStates:
             metrics=dict(metrics),
         )
         before = self.reference
-        for part in self._parts:
+        for part in self.parts:
             part.state.observe(update)
             if isinstance(part.state, ReferenceState) and part.state.reference not in (before, number):
                 raise ConfigError(
@@ -132,8 +124,8 @@ class PartStates:
                 )
 
     def load_state_dict(self, saved: Any, *, checkpoint: Path) -> None:
-        """Load the state that a checkpoint holds of every part, and of no other."""
-        known = {part.path: part for part in self._parts}
+        """Load a checkpoint's states; it must hold those of exactly these parts."""
+        known = {part.path: part for part in self.parts}
         kinds = {"kind": str, "state": Mapping}
         if not isinstance(saved, Mapping) or not all(
             isinstance(entry, Mapping) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
@@ -163,15 +155,15 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
         )
     check_methods(state, "state", f"{path} ({kind})")
     started = StartedPart(path=path, kind=kind, state=state)
-    read_part_state(started.where, state)  # refused at once where it cannot be kept
+    read_part_state(started.where, state)  # fails now if it cannot be saved
     return started
 
 
 def _load(part: StartedPart, state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Load a part's state, and see that the part then has it."""
+    """Load a part's state, and check that the part then has it."""
     try:
         part.state.load_state_dict(state)
-    except Exception as error:  # whatever a part of a user's own makes of it
+    except Exception as error:  # an outside part may raise anything
         reason = quote_line(str(error), limit=200) or type(error).__name__
         raise TrainingError(
             f"checkpoint {checkpoint}: {part.where} cannot load its state ({reason}); {BEGAN_WITH}"

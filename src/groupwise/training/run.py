@@ -37,14 +37,12 @@ if TYPE_CHECKING:
     from groupwise.training.observer import RunObserver
 
 
-# The tasks that a curriculum gave for updates that are still to be made.
-#
-# Where attempts play while a checkpoint is written, the curriculum has already gone on past their tasks. A run that is
-# resumed there plays these attempts again, at the same tasks: what was asked for is trained, whatever stopped the run.
-
-
 class DrawnTasks:
-    """Tasks by the update that they were drawn for, in their order."""
+    """The tasks that a curriculum gave for updates that are not made yet, by update.
+
+    If rollouts are sampled ahead, the curriculum is already past their tasks when a checkpoint is written. A resumed
+    run samples rollouts of the same tasks again.
+    """
 
     def __init__(self) -> None:
         self._drawn: dict[int, list[Task]] = {}
@@ -59,13 +57,14 @@ class DrawnTasks:
         return [*again, *tasks]
 
     def forget_until(self, number: int) -> None:
-        """Forget the tasks of an update that is made, and of those before it."""
+        """Forget the tasks of the updates up to `number`, which are made."""
         for drawn in (self._drawn, self._draw_again):
-            for made in [update for update in drawn if update <= number]:
-                del drawn[made]
+            for update in list(drawn):
+                if update <= number:
+                    del drawn[update]
 
     def state_dict(self, *, without: Collection[int]) -> dict[str, Any]:
-        """The tasks of all updates that are still to be made, but for those whose attempts are kept."""
+        """The tasks of all updates that are not made yet, except the updates `without`, whose rollouts are kept."""
         numbers = sorted({*self._drawn, *(number for number, tasks in self._draw_again.items() if tasks)} - {*without})
         return {
             str(number): [
@@ -83,7 +82,7 @@ class DrawnTasks:
 
 @dataclass
 class Run:
-    """A run that is open: its settings, and everything that the loop works with."""
+    """An open run: its settings, and all objects that the loop uses."""
 
     config: RunConfig
     folder: Path
@@ -97,18 +96,17 @@ class Run:
     host: Host
     journal: Journal
     canary: Canary
-    """Compares engine and learner after each hand-over of weights."""
+    """Checks that engine and learner agree after each weight sync."""
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
     judge: LiveJudge | None
-    """Whom measures ask, with the record of what was said; None = nobody."""
+    """The judge that scorers ask, with a record of its answers; None = no judge."""
     part_states: PartStates
     panels: Mapping[str, str]
-    """Hash of each panel that is trained or evaluated on, by split."""
+    """Hash of each task set that is trained or evaluated on, by split."""
     drawn_tasks: DrawnTasks = field(default_factory=DrawnTasks)
-    """What the curriculum gave for updates that are still to be made."""
     state_lock: Any = field(default_factory=RLock)
-    """Held by whoever draws from the curriculum, or reads or changes part states, where attempts play meanwhile."""
+    """Held while a thread draws from the curriculum, or reads or changes part states."""
 
     def __enter__(self) -> Run:
         return self
@@ -117,10 +115,10 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """End the environments' processes, close engine and journal, and give the folder back."""
-        with ExitStack() as closing:  # the last first; whatever of it fails, the rest is closed too
+        """End the environments' processes, close engine and journal, and unlock the folder."""
+        with ExitStack() as closing:  # in reverse order; if one fails, the others are still closed
             closing.callback(self.lock.release)
-            closing.callback(self.journal.close)  # its log goes into it: one file less that a copy can forget
+            closing.callback(self.journal.close)  # merges its log file, which a copy could forget
             if isinstance(self.engine, ClosingEngine):
                 closing.callback(self.engine.close)
             if isinstance(self.learner, ClosingLearner):
@@ -128,10 +126,9 @@ class Run:
             closing.callback(self.host.shutdown)
 
     def updates(self, *, resume: bool = False, observers: Sequence[RunObserver] = ()) -> Iterator[Update]:
-        """Make the updates one by one, each when it is asked for, and give what was written of it.
+        """Make the updates one by one, and yield each after its checkpoint and evaluation, if they are due.
 
-        What is due with an update (its checkpoint, an evaluation) is done before it is given. A loop that is left early
-        ends the run there; `resume=True` goes on from the last checkpoint.
+        If the caller stops iterating, the run ends there; `resume=True` continues from the last checkpoint.
         """
         from groupwise.training.loop import make_updates  # the loop is about runs
 
@@ -160,31 +157,31 @@ class Run:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether anything compares with the policy that the run started from."""
+        """Whether the loss or a scorer compares with a reference policy."""
         loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
 
     @property
     def reference(self) -> int | None:
-        """The update whose policy is the reference, where a part has a say in it and anything compares with it."""
+        """The update whose policy is the reference, if a part chooses it and it is used."""
         return self.part_states.reference if self.needs_reference else None
 
     def start_engine(self) -> None:
-        """See that the engine samples with the weights that the run starts from, as version 0."""
+        """Check that the engine samples with the run's first weights, as version 0."""
         if isinstance(self.engine, ReplicatedEngine):
             self.hand_over(0)  # a server may hold anything
         else:
             self.canary.check(self.engine, self.learner, version=0)
 
     def take_engine_metrics(self, canary_gap: float) -> dict[str, float]:
-        """How far the engine is from the learner, and what it counted since it was last asked, where it counts."""
+        """The difference of engine and learner, and the engine's own metrics since the last call."""
         counts = self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
         return {"engine/canary_gap": canary_gap, **counts}
 
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
     ) -> None:
-        """Tell curriculum and stateful parts how an update went, and hold its policy if it is the new reference."""
+        """Give curriculum and stateful parts the update, and keep its policy if it is the new reference."""
         with self.state_lock:
             self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
@@ -193,6 +190,6 @@ class Run:
             self.learner.hold_reference()
 
     def hand_over(self, version: int) -> float:
-        """Give the engine the learner's weights as a version, and see that they arrived; the canary's gap."""
+        """Sync the learner's weights to the engine as a version, and check them; returns the difference."""
         self.weight_transfer.hand_over(self.learner.weights(), self.engine, version=version)
         return self.canary.check(self.engine, self.learner, version=version)

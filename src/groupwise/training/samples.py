@@ -1,15 +1,16 @@
-"""The credit of an update's attempts, and the samples that the learner trains on."""
+"""The advantages of an update's rollouts, and the samples that the learner trains on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 
 from groupwise.data.credit import Comparison, Credit, find_own_rollout_only, find_unearned
 from groupwise.data.past_attempts import RecalledAttempt
-from groupwise.data.records import Step, Trajectory
+from groupwise.data.records import Trajectory
 from groupwise.data.samples import Sample
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
@@ -21,51 +22,52 @@ from groupwise.training.loss_context import LossContext, make_loss_context
 
 @dataclass(frozen=True, kw_only=True)
 class TokensOfStep:
-    """The credit of one step's sampled tokens, and which of them train."""
+    """The advantages of one step's sampled tokens, and which of them train."""
 
     values: tuple[float, ...]
     trains: tuple[bool, ...]
     spans: tuple[int, ...] | None = None
-    """Span of each token; None = not told."""
+    """Span of each token; None = no spans."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CreditedBatch:
-    """The trajectories of an update with the credit of their steps: first the fresh ones, then the recalled."""
+    """The trajectories of an update with the advantages of their steps: the fresh ones first, then the replayed."""
 
     trajectories: Sequence[Trajectory]
     num_fresh: int
-    """How many of them were sampled in this update; the others were recalled."""
+    """How many of them were sampled for this update; the others were replayed."""
     version: int
-    """The learner's when credit was given; at lag 0 the one that sampled the fresh ones."""
+    """The learner's version when the advantages were computed; at lag 0 it also sampled the fresh ones."""
     states: Sequence[StateBefore] = ()
     values: FloatArray
-    """Credit of every step, in the order of the steps."""
+    """Advantage of every step, in the order of the steps."""
     compared: BoolArray
     keep: BoolArray
-    """Whether it may train."""
+    """Whether the step may train."""
     own_rollout_only: BoolArray | None
-    """Whether it was compared, and only with other steps of its own rollout; None if the algorithm does not say."""
+    """Whether it was compared only with other steps of its own rollout; None if the algorithm does not say."""
     unearned: BoolArray
-    """Whether it belongs to a task at which nobody earned anything."""
+    """Whether no rollout of its task got a reward."""
     context: LossContext = field(default_factory=LossContext)
     logps_now: Mapping[int, Sequence[tuple[float, ...]]] = field(default_factory=dict)
-    """By place among the trajectories, the log-probs that the tokens of their steps are measured against, where these
-    are not the ones they were sampled with."""
+    """By place among the trajectories: the log-probs to take ratios against, if not those of the sampling."""
     tokens: Sequence[TokensOfStep] | None = None
-    """Credit of the tokens of every step, in the order of the steps; None = each token has that of its step."""
+    """Advantages of the tokens of every step; None = each token has the advantage of its step."""
 
     def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray, BoolArray | None]:
-        """Of the steps that were sampled in this update: credit, whether compared, whether it may train, and whether
-        it was compared within its own rollout only."""
-        end = sum([len(trajectory.steps) for trajectory in self.trajectories[: self.num_fresh]])
+        """`values`, `compared`, `keep` and `own_rollout_only` of the steps that were sampled for this update."""
+        end = sum(map(len, map(attrgetter("steps"), self.trajectories[: self.num_fresh])))
         own = None if self.own_rollout_only is None else self.own_rollout_only[:end]
         return self.values[:end], self.compared[:end], self.keep[:end], own
 
     def by_trajectory(self) -> list[list[float]]:
-        """The credit of the steps, a list for each trajectory."""
-        ends = np.cumsum([len(trajectory.steps) for trajectory in self.trajectories])
-        return [self.values[end - len(t.steps) : end].tolist() for t, end in zip(self.trajectories, ends, strict=True)]
+        """The advantages of the steps, one list per trajectory."""
+        values, lists, start = self.values.tolist(), list[list[float]](), 0
+        for trajectory in self.trajectories:
+            lists.append(values[start : start + len(trajectory.steps)])
+            start += len(trajectory.steps)
+        return lists
 
 
 def credit_batch(
@@ -76,20 +78,34 @@ def credit_batch(
     version: int,
     states: Sequence[StateBefore] = (),
 ) -> CreditedBatch:
-    """Give every step credit, and say whether it may train. `version` is the learner's, `states` those of the parts.
+    """Give every step an advantage, and say whether it may train.
 
-    What was recalled is compared with the chosen, unless it keeps the credit that it had.
+    Replayed rollouts are compared with the chosen ones, unless they keep the advantages that they had.
     """
-    # Those that keep their credit come last, whatever order they were recalled in.
-    joined = [past.trajectory for past in recalled if past.trajectory and not past.keeps_credit]
-    kept = [(past.trajectory, past.credit) for past in recalled if past.trajectory and past.keeps_credit]
-    table = join_columns(StepTable.from_trajectories([*chosen, *joined], version=version), states)
-    credit, stored = algorithm.credit(table), [value for _, values in kept for value in values]
-    keeping_credit, keep = [trajectory for trajectory, _ in kept], algorithm.keep(table, credit)
-    in_order = sorted((past for past in recalled if past.trajectory), key=lambda past: past.keeps_credit)
+    compared, kept, logps_now = [*chosen], list[Trajectory](), dict[int, Sequence[tuple[float, ...]]]()
+    stored: list[float] = []
+    for past in sorted(recalled, key=attrgetter("keeps_credit")):  # those that keep their advantages come last
+        if past.trajectory is None:
+            continue
+        if past.ratio == "recomputed":
+            logps_now[len(compared) + len(kept)] = past.logps_now
+        if past.keeps_credit:
+            kept.append(past.trajectory)
+            stored += past.credit
+        else:
+            compared.append(past.trajectory)
+    table = join_columns(StepTable.from_trajectories(compared, version=version), states)
+    credit = algorithm.credit(table)
+    keep = algorithm.keep(table, credit)
     own, stored_flags = find_own_rollout_only(table, credit.trace), np.zeros(len(stored), dtype=np.bool_)
+    tokens = None
+    if algorithm.token_credit is not None:
+        tokens = [
+            *credit_tokens(algorithm, table, credit, compared),
+            *_credit_kept_tokens(algorithm, kept, stored, version=version, states=states),
+        ]
     return CreditedBatch(
-        trajectories=[*chosen, *joined, *keeping_credit],
+        trajectories=[*compared, *kept],
         num_fresh=len(chosen),
         version=version,
         states=states,
@@ -97,16 +113,9 @@ def credit_batch(
         compared=np.append(credit.compared, stored_flags),
         own_rollout_only=None if own is None else np.append(own[table.step_of_row], stored_flags),
         keep=np.append(keep, np.ones(len(stored), dtype=np.bool_)),
-        logps_now={
-            len(chosen) + place: past.logps_now for place, past in enumerate(in_order) if past.ratio == "recomputed"
-        },
-        context=make_loss_context(algorithm, table, [*chosen, *joined], keep=keep),
-        tokens=None
-        if algorithm.token_credit is None
-        else [
-            *credit_tokens(algorithm, table, credit, [*chosen, *joined]),
-            *_credit_kept_tokens(algorithm, keeping_credit, stored, version=version, states=states),
-        ],
+        logps_now=logps_now,
+        context=make_loss_context(algorithm, table, compared, keep=keep),
+        tokens=tokens,
         unearned=np.append(find_unearned(table)[table.step_of_row], stored_flags),
     )
 
@@ -114,18 +123,17 @@ def credit_batch(
 def credit_tokens(
     algorithm: Algorithm, table: StepTable, credit: Credit, trajectories: Sequence[Trajectory]
 ) -> list[TokensOfStep]:
-    """Give the sampled tokens of each step credit, in the order of the trajectories that the table was made of."""
-    assert algorithm.token_credit is not None, "without the part, tokens have the credit of their step"
+    """Give the sampled tokens of each step advantages, in the order of the trajectories of the table."""
+    assert algorithm.token_credit is not None, "without the part, tokens have the advantage of their step"
     tokens = TokenTable.from_trajectories(table, trajectories)
     token_credit = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
     values, trains = token_credit.values.tolist(), token_credit.trains.tolist()
     spans = None if token_credit.span is None else token_credit.span.tolist()
-    rows = (tokens.row(number) for number in range(len(table.step_of_row)))
     return [
         TokensOfStep(
             values=tuple(values[row]), trains=tuple(trains[row]), spans=None if spans is None else tuple(spans[row])
         )
-        for row in rows
+        for row in map(tokens.row, range(len(table.step_of_row)))
     ]
 
 
@@ -137,7 +145,7 @@ def _credit_kept_tokens(
     version: int,
     states: Sequence[StateBefore],
 ) -> list[TokensOfStep]:
-    """Give credit to the tokens of recalled attempts that keep their steps' credit: a table of these alone."""
+    """Give advantages to the tokens of replayed rollouts that keep those of their steps, in a table of their own."""
     if not past:
         return []
     table = join_columns(StepTable.from_trajectories(past, version=version), states)
@@ -148,7 +156,7 @@ def _credit_kept_tokens(
     trace = Comparison(
         values=values,
         compared=np.zeros(len(table), dtype=np.bool_),
-        signal=table.episode_return,  # so that signal - values is the baseline it was compared with
+        signal=table.episode_return,  # signal - values is the baseline it was compared with
         label=np.full(len(table), -1, dtype=np.int64),
         baseline=nothing,
         scale=nothing,
@@ -158,20 +166,28 @@ def _credit_kept_tokens(
 
 
 def make_samples(batch: CreditedBatch) -> list[Sample]:
-    """Make a sample of each step: its credit, or that of each token, is the advantage; groups are numbered by task."""
-    groups = {name: number for number, name in enumerate(dict.fromkeys(t.task.id for t in batch.trajectories))}
-    samples: list[Sample] = []
+    """Make one sample per step; groups are numbered by task."""
+    samples, groups = list[Sample](), dict[str, int]()
     values, keep, tokens = batch.values.tolist(), batch.keep.tolist(), batch.tokens
     context, nothing = batch.context, dict[str, float]()  # one for all samples, of which there are thousands
     for number, trajectory in enumerate(batch.trajectories):
-        group, off_policy = groups[trajectory.task.id], trajectory.off_policy
+        group, off_policy = groups.setdefault(trajectory.task.id, len(groups)), trajectory.off_policy
         logps_now = batch.logps_now.get(number)
         for place, recorded in enumerate(trajectory.steps):
             step, row = recorded, len(samples)
             if logps_now is not None:
                 step = replace(step, logp_behaviour=logps_now[place])
             if step.forced:
-                step = move_forced_to_prompt(step)
+                num = step.forced  # read like the prompt: the policy did not sample these tokens, so none trains
+                step = replace(
+                    step,
+                    prompt_ids=step.prompt_ids + step.response_ids[:num],
+                    response_ids=step.response_ids[num:],
+                    logp_behaviour=step.logp_behaviour[num:],
+                    entropy=step.entropy[num:],
+                    forced=0,
+                    versions=(),  # they count the forced tokens, and no sample has them
+                )
             response_ids = step.response_ids
             own = None if tokens is None else tokens[row]
             samples.append(
@@ -188,22 +204,12 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
                     trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=off_policy,
                     spans=None if own is None else own.spans,
-                    columns=context.columns_of(row) if context.columns else nothing,
-                    channels=context.channels_of(row) if context.channels else nothing,
+                    columns=_read_row(context.columns, row) if context.columns else nothing,
+                    channels=_read_row(context.channels, row) if context.channels else nothing,
                 )
             )
     return samples
 
 
-def move_forced_to_prompt(step: Step) -> Step:
-    """Read what was forced on the policy like the prompt: nobody sampled it, so none of it trains."""
-    num = step.forced
-    return replace(
-        step,
-        prompt_ids=step.prompt_ids + step.response_ids[:num],
-        response_ids=step.response_ids[num:],
-        logp_behaviour=step.logp_behaviour[num:],
-        entropy=step.entropy[num:],
-        forced=0,
-        versions=(),  # they count the forced tokens, and no sample says them
-    )
+def _read_row(columns: Mapping[str, FloatArray], row: int) -> dict[str, float]:
+    return {name: float(column[row]) for name, column in columns.items()}

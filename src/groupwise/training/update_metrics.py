@@ -1,16 +1,17 @@
-"""The metrics of an update, all together (of its attempts, credit, learning and speed), and the update as a record."""
+"""The metrics of an update, and the update as the journal keeps it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, filterfalse
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from groupwise.data.records import FAULTS, Origin, StopReason, Trajectory, list_valid, score_of
+from groupwise.data.records import FAULTS, Origin, Step, StopReason, Trajectory, has_survived, list_valid, score_of
 from groupwise.data.samples import Totals
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
@@ -46,7 +47,7 @@ def compute_update_metrics(
     sampled = int(metrics["rollout/total_tokens"])
     metrics |= compute_speed_metrics(sampled, totals, seconds, attempts.waiting, attempts.played_in)
     metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
-    if config.rollout.lag or attempts.played_in is not None:  # played ahead, before the run went on without a lag
+    if config.rollout.lag or attempts.played_in is not None:  # sampled ahead, before the run was resumed with lag 0
         metrics |= compute_age_metrics(attempts.chosen, batch.version)
     if algorithm.pairing is not None:
         metrics[NUM_PAIRS] = totals.pairs
@@ -60,7 +61,7 @@ def describe_update(
     metrics: dict[str, float],
     ahead: Mapping[int, UpdateAttempts],
 ) -> Update:
-    """The update as the journal keeps it: each attempt with its credit, faults, what was set aside, states, metrics."""
+    """The update as the journal keeps it."""
     credit, num = batch.by_trajectory(), batch.num_fresh
     recalled = zip(attempts.recalled, credit[num:], strict=True)
     return Update(
@@ -69,7 +70,7 @@ def describe_update(
         metrics=metrics,
         trajectories=attempts.chosen,
         credit=credit[:num],
-        faults=attempts.faults,
+        faults=list(filterfalse(has_survived, attempts.played)),
         set_aside=attempts.set_aside,
         request_words=attempts.request_words,
         recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
@@ -78,155 +79,151 @@ def describe_update(
     )
 
 
-# Whether penalties alone made an update's credit: nobody earned anything, and what differs is what was taken away.
-
-
 def credit_rests_on_penalties(algorithm: Algorithm, batch: CreditedBatch) -> bool:
-    """Whether the credit that trains lies in tasks at which nobody earned anything, and is gone without penalties.
+    """Whether penalties alone made the advantages: no rollout got a reward, and without penalties all are 0.
 
-    The second is tried: the same attempts, every step well formed, accepted and paid 0, are given credit again. So a
-    method that makes something of failure by itself (a made-up success to compare with) is not taken for penalties.
+    This is tested by computing the advantages again, with each step well-formed, accepted and with reward 0. A method
+    that makes something of failure by itself (a made-up success to compare with) is therefore not counted.
     """
     trains = (batch.values != 0) & batch.keep
-    if not trains.any() or (trains & ~batch.unearned).any():
+    if not trains.any() or (trains & ~batch.unearned).any() or any(map(is_shaped, batch.trajectories)):
         return False
-    if any(is_shaped(trajectory) for trajectory in batch.trajectories):
-        return False
+    unpunished: dict[str, Any] = {"reward": 0.0, "well_formed": True, "accepted": True, "recorded_valid": None}
     try:
-        unpunished = StepTable.from_trajectories(_remove_penalties(batch.trajectories), version=batch.version)
-        credit_left = algorithm.credit(join_columns(unpunished, batch.states))
-    except Exception:  # a part from elsewhere may refuse what was never played; that must not end the run
+        table = StepTable.from_trajectories(
+            [
+                replace(trajectory, steps=tuple(replace(step, **unpunished) for step in trajectory.steps))
+                for trajectory in batch.trajectories
+            ],
+            version=batch.version,
+        )
+        credit_left = algorithm.credit(join_columns(table, batch.states))
+    except Exception:  # an outside part may reject rollouts that were never sampled; that must not end the run
         return False
     return not (credit_left.values * batch.keep).any()
 
 
-def _remove_penalties(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    unpunished: dict[str, Any] = {"reward": 0.0, "well_formed": True, "accepted": True, "recorded_valid": None}
-    return [
-        replace(trajectory, steps=tuple(replace(step, **unpunished) for step in trajectory.steps))
-        for trajectory in trajectories
-    ]
-
-
-# Metrics of groups that would have taught nothing: which were rescued by replay, guidance or shaping.
-
-
 def is_shaped(trajectory: Trajectory) -> bool:
-    """Whether shaping added something to the rewards of an attempt."""
+    """Whether group reward shaping added something to the rewards of a rollout."""
     return any(map(attrgetter("shaped"), trajectory.steps))
 
 
 def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, float]:
-    """Groups with and without signal, and what was recalled, guided and shaped for them; nothing that was not done."""
+    """Which groups have a learning signal, and how many of them got it from replay, hints or shaping."""
     chosen, groups = attempts.chosen, dict[str, list[int]]()
+    scores, returns, shaped = list[float](), list[float](), list[bool]()
     for number, trajectory in enumerate(chosen):
         groups.setdefault(trajectory.task.id, []).append(number)
-    credit, joined = batch.by_trajectory(), {past.task for past in attempts.recalled}
-    scores = [score_of(trajectory) for trajectory in chosen]
-    shaped = [is_shaped(trajectory) for trajectory in chosen]
+        scores.append(score_of(trajectory))
+        returns.append(math.fsum(map(attrgetter("reward"), trajectory.steps)))
+        shaped.append(any(map(attrgetter("shaped"), trajectory.steps)))
+    credit, joined = batch.by_trajectory(), set(map(attrgetter("task"), attempts.recalled))
     has_signal, is_rescued, sizes, in_even = list[bool](), list[bool](), list[float](), list[float]()
+    has_shaped = list[bool]()
     for task, members in groups.items():
-        size = [abs(value) for number in members for value in credit[number]]
+        size, own_scores, results = list[float](), set[float](), set[tuple[float, float]]()
+        is_aided, is_any_shaped = task in joined, False
+        for n in members:
+            size += map(abs, credit[n])
+            is_any_shaped = is_any_shaped or shaped[n]
+            # Sampled in this update, with the rewards it got, only to give the group different scores.
+            is_aided = is_aided or shaped[n] or chosen[n].origin is not Origin.FRESH
+            results.add((scores[n], returns[n]))
+            if not chosen[n].off_policy:  # a success with a hint is there because the other scores were equal
+                own_scores.add(scores[n])
         sizes.append(sum(size))
+        has_shaped.append(is_any_shaped)
         has_signal.append(any(size))
-        # In the update, or paid as it was, only to give the group something to tell apart.
-        is_aided = task in joined or any(shaped[n] or chosen[n].origin is not Origin.FRESH for n in members)
-        # What succeeded with guidance is there because the group had nothing: evenness is that of the others.
-        is_even = len({scores[n] for n in members if not chosen[n].off_policy}) == 1
-        is_rescued.append(has_signal[-1] and is_even and is_aided)
-        # Neither score nor return says anything where all members have the same.
-        is_same = len({(scores[n], math.fsum([step.reward for step in chosen[n].steps])) for n in members}) == 1
-        if is_same and not is_aided:
+        is_rescued.append(has_signal[-1] and len(own_scores) == 1 and is_aided)
+        # If all members have the same score and return, neither says anything.
+        if len(results) == 1 and not is_aided:
             in_even.append(sizes[-1])
     metrics = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(is_rescued)}
     metrics["credit/in_even_groups"] = sum(in_even) / sum(sizes) if any(sizes) else 0.0
     if attempts.rejected_fraction is not None:
         metrics["rollout/not_admitted"] = attempts.rejected_fraction
-    if any(shaped):
-        metrics["shaping/groups"] = _mean([any(shaped[n] for n in members) for members in groups.values()])
-    return metrics | _metrics_of_replay(attempts) | _metrics_of_guidance(chosen)
-
-
-def _metrics_of_replay(attempts: UpdateAttempts) -> dict[str, float]:
-    if not (attempts.recalled or attempts.left_out):
-        return {}
-    newest = max((max(trajectory.versions, default=0) for trajectory in attempts.chosen), default=0)
-    metrics = {"replay/recalled": float(len(attempts.recalled)), "replay/left_out": float(attempts.left_out)}
+    if any(has_shaped):
+        metrics["shaping/groups"] = _mean(has_shaped)
+    if attempts.recalled or attempts.left_out:
+        metrics["replay/recalled"] = float(len(attempts.recalled))
+        metrics["replay/left_out"] = float(attempts.left_out)
     if attempts.recalled:
+        newest = max((max(trajectory.versions, default=0) for trajectory in chosen), default=0)
         metrics["replay/age"] = _mean([newest - recalled.past.version for recalled in attempts.recalled])
         metrics["replay/log_ratio"] = _mean([recalled.log_ratio or 0.0 for recalled in attempts.recalled])
-    return metrics
-
-
-def _metrics_of_guidance(chosen: Sequence[Trajectory]) -> dict[str, float]:
-    # The copy of a success without guidance was not played itself.
     guided = [
         trajectory
         for trajectory in chosen
         if trajectory.origin is Origin.REFLECTED
         or (
-            trajectory.origin is Origin.GUIDED
+            trajectory.origin
+            is Origin.GUIDED  # unless it is the copy of a success without its hint: not sampled itself
             and not (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
         )
     ]
-    if not guided:
-        return {}
-    return {
-        "guidance/groups": float(len({trajectory.task.id for trajectory in guided})),
-        "guidance/success": _mean([score_of(trajectory) for trajectory in guided]),
-    }
+    if guided:
+        metrics["guidance/groups"] = float(len({trajectory.task.id for trajectory in guided}))
+        metrics["guidance/success"] = _mean([score_of(trajectory) for trajectory in guided])
+    return metrics
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-# What the attempts of an update look like, and the credit of their steps.
-
-
 def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Trajectory]) -> dict[str, float]:
-    """What an update's attempts look like; statistics are over the survivors, of which there is at least one."""
-    steps = [step for trajectory in survivors for step in trajectory.steps]
-    returns = [sum([step.reward for step in trajectory.steps]) for trajectory in survivors]
-    groups: dict[str, list[float]] = {}
-    for trajectory, earned in zip(survivors, returns, strict=True):
+    """Statistics of an update's rollouts, over the survivors, of which there is at least one."""
+    steps, returns, successes, groups = list[Step](), list[float](), list[float | None](), dict[str, list[float]]()
+    num_faults = num_truncated = num_even = total_steps = total_tokens = 0
+    for trajectory in played:
+        num_faults += trajectory.stop in FAULTS or not trajectory.steps
+        total_steps += len(trajectory.steps)
+        total_tokens += sum(map(len, map(attrgetter("response_ids"), trajectory.steps)))
+    for trajectory in survivors:
+        earned = sum(map(attrgetter("reward"), trajectory.steps))
+        steps += trajectory.steps
+        returns.append(earned)
+        successes.append(trajectory.scores.get("success"))
+        num_truncated += trajectory.stop is StopReason.TRUNCATED
         score = earned if trajectory.outcome is None else trajectory.outcome
         groups.setdefault(trajectory.task.id, []).append(score)
+    spreads: list[float] = []
+    for scores in groups.values():
+        num_even += len(set(scores)) == 1
+        if len(scores) > 1:
+            spreads.append(float(np.std(scores)))
     metrics = {
         "rollout/return": _mean(returns),
         "rollout/steps": len(steps) / len(survivors),
-        "rollout/faults": float(sum([trajectory.stop in FAULTS or not trajectory.steps for trajectory in played])),
-        "rollout/truncated": _mean([trajectory.stop is StopReason.TRUNCATED for trajectory in survivors]),
+        "rollout/faults": float(num_faults),
+        "rollout/truncated": num_truncated / len(survivors),
         "rollout/group_size": len(survivors) / len(groups),
-        "rollout/zero_spread": _mean([len(set(scores)) == 1 for scores in groups.values()]),
-        "rollout/response_tokens": _mean([len(step.response_ids) for step in steps]),
-        "rollout/cut_off": _mean([step.cut for step in steps]),
-        "rollout/total_steps": float(sum([len(trajectory.steps) for trajectory in played])),
-        "rollout/total_tokens": float(count_sampled(played)),
+        "rollout/zero_spread": num_even / len(groups),
+        "rollout/response_tokens": _mean(list(map(len, map(attrgetter("response_ids"), steps)))),
+        "rollout/cut_off": _mean(list(map(attrgetter("cut"), steps))),
+        "rollout/total_steps": float(total_steps),
+        "rollout/total_tokens": float(total_tokens),
     }
-    # What nobody measured is left out: it is not 0.
-    optional: dict[str, list[float]] = {
-        "rollout/success": [trajectory.scores["success"] for trajectory in survivors if "success" in trajectory.scores],
-        "rollout/well_formed": [step.well_formed for step in steps if step.well_formed is not None],
-        "rollout/accepted": [step.accepted for step in steps if step.accepted is not None],
-        "rollout/valid": [valid for valid in list_valid(steps) if valid is not None],
-        "rollout/return_spread": [float(np.std(scores)) for scores in groups.values() if len(scores) > 1],
-        "rollout/entropy": [entropy for step in steps for entropy in step.entropy],
+    optional: dict[str, Iterable[float | None]] = {
+        "rollout/success": successes,
+        "rollout/well_formed": map(attrgetter("well_formed"), steps),
+        "rollout/accepted": map(attrgetter("accepted"), steps),
+        "rollout/valid": list_valid(steps),
+        "rollout/return_spread": spreads,
+        "rollout/entropy": chain.from_iterable(map(attrgetter("entropy"), steps)),
     }
-    return metrics | {name: _mean(values) for name, values in optional.items() if values}
-
-
-def count_sampled(attempts: Sequence[Trajectory]) -> int:
-    """Count the sampled tokens of attempts."""
-    return sum([len(step.response_ids) for trajectory in attempts for step in trajectory.steps])
+    for name, values in optional.items():
+        if known := [value for value in values if value is not None]:  # a value that nobody measured is not 0
+            metrics[name] = _mean(known)
+    return metrics
 
 
 def compute_speed_metrics(
     sampled: int, totals: Totals, seconds: Mapping[str, float], waiting: EnvTiming, played_in: float | None = None
 ) -> dict[str, float]:
-    """Tokens a second of sampling and of learning, from the seconds by stage; steps a second of environments.
+    """Sampled and trained tokens per second, and environment steps per second.
 
-    `played_in` are the seconds of sampling where it went on beside other stages.
+    `played_in` are the seconds of sampling, if the rollouts were sampled ahead.
     """
     counts = {
         "sampled_tokens": (sampled, seconds.get("seconds/rollout") if played_in is None else played_in),
@@ -239,16 +236,17 @@ def compute_speed_metrics(
 
 
 def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str, float]:
-    """How many versions before the learner's the weights were that sampled the tokens; nothing where nobody says."""
+    """Staleness of the tokens in policy versions before `version`; empty if no engine recorded versions."""
     ages, tokens = list[int](), list[int]()
     for trajectory in chosen:
         if len(trajectory.versions) == 1:
             ages.append(version - trajectory.versions[0])
-            tokens.append(count_sampled([trajectory]))
+            tokens.append(sum(map(len, map(attrgetter("response_ids"), trajectory.steps))))
         else:
-            spans = [span for step in trajectory.steps for span in step.versions]
-            ages += [version - sampled_by for sampled_by, _ in spans]
-            tokens += [num for _, num in spans]
+            for step in trajectory.steps:
+                for sampled_by, num in step.versions:
+                    ages.append(version - sampled_by)
+                    tokens.append(num)
     if not sum(tokens):
         return {}
     mean = sum(age * num for age, num in zip(ages, tokens, strict=True)) / sum(tokens)
@@ -258,7 +256,7 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
 def compute_credit_metrics(
     values: FloatArray, compared: BoolArray, keep: BoolArray, own_rollout_only: BoolArray | None
 ) -> dict[str, float]:
-    """What an update's credit looks like, given one entry per step; nothing if there are no steps."""
+    """Metrics of the advantages, given one entry per step; empty if there are no steps."""
     if not len(values):
         return {}
     own = {}

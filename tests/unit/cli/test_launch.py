@@ -118,7 +118,7 @@ def test_a_run_that_was_given_up_ends_with_the_status_of_its_ranks(
 ) -> None:
     ran = groupwise("launch", str(small(tmp_path)), "--restarts", "0")
     assert ran.status == 2
-    assert "rank 1 has died, and 0 restarts were allowed; go on with --resume" in ran.err
+    assert "rank 1 has died, and 0 restarts were allowed; continue with --resume" in ran.err
 
 
 def test_a_wrong_run_file_is_refused_before_a_cluster_is_joined(

@@ -20,11 +20,11 @@ NOTHING = ("--set", "rewards=[{kind='environment', weight=0.0}]")
 """Nothing earns, so that no group has any credit."""
 STOPPING = (*NOTHING, "--set", f"{RULE}.updates=2", "--set", f"{RULE}.action=stop", "--set", "training.updates=4")
 SENTENCE = (
-    "stopped by no_signal after update 2: no group had any credit in 2 updates (updates 1 to 2), since all attempts at "
-    "a task did equally well, so that nothing is learnt; begin a run with easier tasks, a warm start, more attempts at "
-    "each task (rollout.plan) or a method that recalls past ones"
+    "stopped by no_signal after update 2: no group had any advantage in 2 updates (updates 1 to 2), because all "
+    "rollouts of a task have equal scores: nothing is learned. Begin a run with easier tasks, a warm start, more "
+    "rollouts per task (rollout.plan) or a method that replays past ones"
 )
-GOING_ON = f"to go on with --resume, give {RULE} other limits, or set {RULE}.action to warn or off"
+GOING_ON = f"to continue with --resume, give {RULE} other limits, or set {RULE}.action to warn or off"
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def test_a_run_whose_rank_died_goes_on_with_what_its_folder_holds() -> None:
     assert repeat([DIED, ENDED], restarts=3) == (
         0,
         [False, True],
-        ["rank 1 has died; the run goes on with what its folder holds (restart 1 of 3)"],
+        ["rank 1 has died; the run resumes from its folder (restart 1 of 3)"],
     )
 
 
@@ -214,4 +214,4 @@ def test_an_error_of_the_run_is_not_repeated() -> None:
 def test_a_run_that_dies_again_and_again_is_given_up() -> None:
     status, resumed, said = repeat([DIED, DIED], restarts=1)
     assert (status, resumed) == (2, [False, True])
-    assert said[-1] == "rank 1 has died, and 1 restarts were allowed; go on with --resume"
+    assert said[-1] == "rank 1 has died, and 1 restarts were allowed; continue with --resume"

@@ -34,7 +34,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_draft(
         checkpoint.save_checkpoint(tmp_path, 2, made, tokenizer, {})
     assert str(caught.value) == (
         f"checkpoint {tmp_path / '0002'} could not be written (No space left on device); the earlier ones are "
-        "untouched. Free some space, then go on with --resume"
+        "untouched. Free some space, then continue with --resume"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0001", "latest"]
     latest = find_latest_checkpoint(tmp_path)

@@ -108,8 +108,8 @@ def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_pa
 def test_an_admission_that_gives_back_others_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         collect_update(open_run(config_with(Replacing()), tmp_path), 1)
-    assert str(raised.value).startswith(f"the admission {__name__}:Replacing: of the 8 attempts at ")
-    assert str(raised.value).endswith("give back some of the attempts that came, as they are")
+    assert str(raised.value).startswith(f"the admission {__name__}:Replacing: of the 8 rollouts of ")
+    assert str(raised.value).endswith("return some of the given rollouts, unchanged")
 
 
 def test_a_run_file_names_admissions_beside_a_recipe_and_a_config_without_any_says_nothing() -> None:

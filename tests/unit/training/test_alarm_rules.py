@@ -190,16 +190,16 @@ def test_a_changed_rule_on_evaluations_is_raised_at_the_next_of_them() -> None:
 def test_a_sentence_has_the_numbers_the_updates_and_what_to_do() -> None:
     history = remember(**{ENTROPY: FALLING, SUCCESS: [0.125] * 6})
     assert EntropyCollapse().describe(history, 5) == (
-        "entropy fell from 1 nats (updates 1 to 2) to 0.01 (updates 4 to 5) while 12.5 % of the attempts succeed, so "
-        "that attempts at a task become alike and nothing is left to compare; lower training.learner.learning_rate, or "
-        "begin a run with an entropy bonus, a KL penalty or a higher rollout.temperature"
+        "entropy fell from 1 nats (updates 1 to 2) to 0.01 (updates 4 to 5) while 12.5 % of the rollouts succeed: "
+        "the rollouts of a task become equal, and there is nothing to compare. Lower training.learner.learning_rate, "
+        "or begin a run with an entropy bonus, a KL penalty or a higher rollout.temperature"
     )
     hacked = remember(window=1, verdict=judge((0, 10), (2, 1), success=False), **{RETURN: [1.0, 2.0]})
     said = RewardHacking().describe(hacked, 2)
     assert said is not None
     assert said.startswith(
-        "the mean outcome on the test panel fell from 1 (after update 0) to 0.1 (after update 2) while the training "
-        "return rose from 1 (update 1) to 2 (update 2), so that the policy learns what pays and not what is wanted; "
+        "the mean final score on the test tasks fell from 1 (after update 0) to 0.1 (after update 2) while the "
+        "training return rose from 1 (update 1) to 2 (update 2): the policy exploits the rewards. "
     )
     assert "take the checkpoint of update 0" in said
 

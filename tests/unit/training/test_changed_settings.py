@@ -156,10 +156,10 @@ def test_what_is_learnt_must_not_change(path: str, value: Any, folder: Path) -> 
         check_changes(config, change(config, **{path: value}), folder)
     said = str(caught.value)
     assert said.startswith(setting), said
-    assert " cannot change in a run that goes on: it was " in said
+    assert " cannot change in a resumed run: it was " in said
     assert said.endswith(f"; leave it as in {folder}/config.toml, or begin another run in another folder")
     if path == "seed":
-        with pytest.raises(ConfigError, match=r"^seed cannot change in a run that goes on: it was 0, is 1; "):
+        with pytest.raises(ConfigError, match=r"^seed cannot change in a resumed run: it was 0, is 1; "):
             play(folder, config.model_copy(update={"seed": 1}), resume=True)
         assert RunPaths(folder).config.read_bytes() == kept
         play(folder, config, resume=True)
@@ -305,9 +305,7 @@ def test_moved_data_must_hold_the_same_tasks(tmp_path: Path) -> None:
     kept = RunPaths(folder).config.read_bytes()
     Path(first).unlink()
     other = write_questions(tmp_path / "other.jsonl", *(f"v{number}" for number in range(40)))
-    with pytest.raises(
-        ConfigError, match=r"^env\.path cannot change in a run that goes on: .* are other tasks \(the tr"
-    ):
+    with pytest.raises(ConfigError, match=r"^env\.path cannot change in a resumed run: .* are other tasks \(the tr"):
         play(folder, change(config, env__path=other, training__updates=2), resume=True)
     assert RunPaths(folder).config.read_bytes() == kept
     same = write_questions(tmp_path / "same.jsonl", *words)
@@ -353,10 +351,9 @@ def test_data_that_nobody_can_compare_were_not_moved(moved_run: tuple[RunConfig,
     for place in (moved, other):
         with pytest.raises(ConfigError) as caught:
             play(folder, change(config, training__updates=2, env__path=str(place)), resume=True)
-        assert str(caught.value).startswith("env.path cannot change in a run that goes on: it was ")
+        assert str(caught.value).startswith("env.path cannot change in a resumed run: it was ")
         assert str(caught.value).endswith(
-            " cannot be said, since the journal names no panel of the run; put the data back to where they were, or "
-            "begin another run in another folder"
+            " with; put the data back to where they were, or begin another run in another folder"
         )
         assert dump_journal(folder) == before
     moved.rename(tmp_path / "first.jsonl")
@@ -368,7 +365,7 @@ def test_fewer_updates_than_were_made_change_nothing(folder: Path, caplog: pytes
     with caplog.at_level(logging.WARNING):
         assert train(small_config(updates=1, learner={"learning_rate": 2e-2}), folder, resume=True) == folder
     assert caplog.messages == [
-        f"{folder} has made 2 updates already, more than 1, and nothing was changed; to go on, raise training.updates"
+        f"{folder} has made 2 updates already, more than 1; nothing was changed. To continue, raise training.updates"
     ]
     assert RunPaths(folder).config.read_bytes() == settings
     assert dump_journal(folder) == journal
@@ -422,7 +419,7 @@ def test_where_there_is_nothing_to_resume_a_run_begins_and_says_so(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         folder = train(small_config(updates=1), tmp_path / "new", resume=True)
-    assert f"{folder}: there is nothing to resume yet, so that the run begins" in caplog.messages
+    assert f"{folder}: there is nothing to resume yet, so the run begins" in caplog.messages
     caplog.clear()
     train(small_config(updates=2), folder, resume=True)
     assert caplog.messages == []

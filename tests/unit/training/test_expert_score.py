@@ -68,6 +68,6 @@ def test_an_environment_without_an_expert_is_refused() -> None:
 
     part = NoExpertPart()
     with pytest.raises(
-        ConfigError, match="a measure asks the environment's expert, and it has none; leave the measure"
+        ConfigError, match="a scorer asks the environment's expert, but there is none; leave the scorer"
     ):
         tools_of(part).ask_expert([attempt(part.panel("train")[0], ("look", True))])

@@ -139,7 +139,7 @@ def test_what_cannot_be_exported_is_told_and_nothing_is_left(place: Path, tmp_pa
         export_run(place / "whole", out, merge=True)
     with pytest.raises(FileError, match="no journal"):
         export_run(tmp_path, out)
-    with pytest.raises(FileError, match="is there already"):
+    with pytest.raises(FileError, match="exists already"):
         export_run(place / "whole", tmp_path)
     assert not out.exists()
 

@@ -83,7 +83,7 @@ def test_an_embedding_is_the_mean_over_sampled_tokens() -> None:
         [[{"embedding": [6.0, 2.5]}, {"embedding": []}], [{"embedding": [4.5, 3.5]}]],
         [[{"embedding": [8.0, 2.0]}]],
     ]
-    with pytest.raises(RecordError, match="a fact 'embedding', a name that is taken"):
+    with pytest.raises(RecordError, match="returned 'embedding', a name that is taken"):
         add_facts(ResponseEmbedding(), add_facts(ResponseEmbedding(), GROUPS, facts), facts)
 
 

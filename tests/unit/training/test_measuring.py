@@ -47,26 +47,26 @@ def test_facts_are_added_to_those_that_a_step_has() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ([], "the measure ReferenceScore gave facts for 0 of 1 groups; give a list of groups of attempts of steps"),
-        ([[]], "the measure ReferenceScore gave facts for 0 of 1 attempts of a group; give"),
-        ([[[{}]]], "the measure ReferenceScore gave facts for 1 of 2 steps of an attempt; give"),
-        ([{"probe": 1}], "the measure ReferenceScore gave facts for dict of 1 attempts of a group; give"),
+        ([], "the scorer ReferenceScore returned info for 0 of 1 groups; return a list of groups of rollouts of steps"),
+        ([[]], "the scorer ReferenceScore returned info for 0 of 1 rollouts of a group; return"),
+        ([[[{}]]], "the scorer ReferenceScore returned info for 1 of 2 steps of a rollout; return"),
+        ([{"probe": 1}], "the scorer ReferenceScore returned info for dict of 1 rollouts of a group; return"),
         (
             [[[{"probe": float("nan")}, {}]]],
-            "task 'q', attempt 0, step 0: the measure ReferenceScore gave {'probe': nan}; facts are finite numbers",
+            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned {'probe': nan}; step info holds finite",
         ),
         (
             [[[{"probe": np.float32(0.5)}, {}]]],
-            "task 'q', attempt 0, step 0: the measure ReferenceScore gave {'probe': np.float32(0.5)}; facts are finite "
-            "numbers (one of NumPy's as float(value))",
+            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned {'probe': np.float32(0.5)}; step info "
+            "holds finite Python numbers (float(value) of NumPy's)",
         ),
-        ([[[0.5, {}]]], "task 'q', attempt 0, step 0: the measure ReferenceScore gave 0.5; facts are"),
+        ([[[0.5, {}]]], "task 'q', attempt 0, step 0: the scorer ReferenceScore returned 0.5; step info holds"),
         (
             [[[{"old": 2}, {}]]],
-            "task 'q', attempt 0, step 0: the measure ReferenceScore gave a fact 'old', a name that",
+            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned 'old', a name that",
         ),
-        ([[[{}, {"reward": 2}]]], "task 'q', attempt 0, step 1: the measure ReferenceScore gave a fact 'reward', a "),
-        ([[[{}, {"trains": 2}]]], "task 'q', attempt 0, step 1: the measure ReferenceScore gave a fact 'trains', a "),
+        ([[[{}, {"reward": 2}]]], "task 'q', attempt 0, step 1: the scorer ReferenceScore returned 'reward', a "),
+        ([[[{}, {"trains": 2}]]], "task 'q', attempt 0, step 1: the scorer ReferenceScore returned 'trains', a "),
     ],
 )
 def test_facts_that_do_not_fit_name_the_measure_and_the_place(facts: Any, said: str) -> None:
@@ -138,8 +138,7 @@ def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need:
     with pytest.raises(ConfigError) as raised:
         collect_update(open_run(config(1, algorithm), tmp_path), 1)
     assert str(raised.value) == (
-        f"algorithm.measures: Undeclared(ask='{need}') asked for '{need}' without declaring it; add '{need}' to its "
-        "`needs`"
+        f"algorithm.measures: Undeclared(ask='{need}') used '{need}' without declaring it; add '{need}' to its `needs`"
     )
 
 

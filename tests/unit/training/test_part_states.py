@@ -66,7 +66,7 @@ def start(signal: Part, *filters: Part) -> PartStates:
 
 
 def count_states(states: PartStates) -> list[CountState]:
-    return [part.state for part in states._parts]  # type: ignore[misc]
+    return [part.state for part in states.parts]  # type: ignore[misc]
 
 
 def test_each_part_is_started_with_the_seed_of_its_path() -> None:
@@ -75,8 +75,8 @@ def test_each_part_is_started_with_the_seed_of_its_path() -> None:
         seed_of(7, "part", "algorithm.advantage.of"),
         seed_of(7, "part", "algorithm.filters.0"),
     ]
-    assert len(start(AbovePrior())) == 1
-    assert not PartStates.start(small_config(), seed=7, tasks=TASKS)
+    assert len(start(AbovePrior()).parts) == 1
+    assert not PartStates.start(small_config(), seed=7, tasks=TASKS).parts
 
 
 def test_what_start_gives_must_be_a_state() -> None:
@@ -259,7 +259,7 @@ def test_a_resumed_run_whose_settings_lack_the_part_is_refused(tmp_path: Path) -
     with pytest.raises(ConfigError) as error, open_run(without, tmp_path) as resumed:
         train(resumed, resume=True)
     assert str(error.value) == (
-        f"{PATH}.kind cannot change in a run that goes on: it was 'above_prior', is 'column' (6 more like it); "
+        f"{PATH}.kind cannot change in a resumed run: it was 'above_prior', is 'column' (6 more like it); "
         f"leave it as in {tmp_path}/config.toml, or begin another run in another folder"
     )
     assert RunPaths(tmp_path).config.read_bytes() == kept

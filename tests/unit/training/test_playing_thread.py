@@ -45,8 +45,8 @@ def test_a_wait_that_takes_long_says_for_what_and_how_long(tmp_path: Path, monke
     finally:
         logger.removeHandler(handler)
     assert re.fullmatch(
-        r"waited \d+ seconds so far for the attempts of update 4, which still play; where an environment hangs, "
-        r"rollout\.workers gives environments processes and a time limit",
+        r"waited \d+ seconds so far for the rollouts of update 4; if an environment hangs, set rollout\.workers, "
+        r"which gives environments a time limit",
         said[0],
     )
 

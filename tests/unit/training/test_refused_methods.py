@@ -127,9 +127,9 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
     assert [update[NUM_PAIRS] > 0 for update in metrics] == [False, False, True, False]
     assert [update["loss/total"] for update in metrics[:2]] == [0.0, 0.0]
     assert [record.getMessage() for record in caplog.records] == [
-        f"update {number}: no task has two attempts that train and did differently, so that the loss has no pair to "
-        "learn from; while learner/pairs stays 0 nothing is learnt, so give tasks that some attempts solve and some do "
-        "not, a graded reward, or more attempts (rollout.plan.attempts)"
+        f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
+        "learn from. Nothing is learned while learner/pairs is 0. Give tasks that only some rollouts solve, a graded "
+        "reward, or more rollouts per task (rollout.plan.attempts)"
         for number in (1, 4)
     ]
 

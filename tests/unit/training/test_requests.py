@@ -290,10 +290,10 @@ def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (nothing, "asked for nothing in the first round; ask for at least one attempt"),
-        (everything, f"still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them"),
-        (only_guided, "asked for guided attempts only, which say nothing of the policy by itself"),
-        (too_many, "the plan asked tools.fresh for -1 tasks; ask for a whole number, 0 or more"),
+        (nothing, "asked for nothing in the first round; ask for at least one rollout"),
+        (everything, f"still asked for more after {MAX_ROUNDS} rounds; return [] to end them"),
+        (only_guided, "asked only for rollouts with hints, which do not show what the policy can do alone"),
+        (too_many, "the plan called tools.fresh(-1); give a whole number of tasks, 0 or more"),
     ],
 )
 def test_a_plan_that_does_not_make_an_update_is_named(

@@ -15,7 +15,9 @@ from groupwise.store.journal import Alarm, Journal
 from groupwise.store.run_folder import RunPaths
 
 SENTENCE = "no group had any credit in 1 updates (update {number})"
-GOING_ON = "to go on with --resume, give alarms.no_signal other limits, or set alarms.no_signal.action to warn or off"
+GOING_ON = (
+    "to continue with --resume, give alarms.no_signal other limits, or set alarms.no_signal.action to warn or off"
+)
 
 
 def describe_run(action: str, updates: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The attempts of an update, ready to learn from: played, chosen, admitted, measured, shaped, joined by past ones."""
+"""The rollouts of an update: sample, choose, filter, score, shape and replay them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 
 from groupwise.credit import score_trajectory, shape_group
 from groupwise.data.past_attempts import RecalledAttempt
@@ -39,54 +40,45 @@ from groupwise.training.run import Run
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateAttempts:
-    """The attempts of an update: all that were played, and those of them that are compared and trained on."""
+    """The rollouts of an update: all that were sampled, and those of them that are compared and trained on."""
 
     played: Sequence[Trajectory]
-    """Every attempt, faults included."""
+    """Every rollout, errors included."""
     survivors: Sequence[Trajectory]
-    """The unguided attempts that ended without a fault, scored: these speak for the policy. Those that were measured
-    have the facts on their steps, and none has what shaping added."""
+    """The rollouts without hints that ended without an error, with rewards and step info, without reward shaping: they
+    show what the policy can do."""
     chosen: Sequence[Trajectory]
-    """The attempts that are compared and trained on, group by group."""
+    """The rollouts that are compared and trained on, group by group."""
     recalled: Sequence[RecalledAttempt] = ()
     left_out: int = 0
-    """Past attempts that were wanted, but that the policy has moved too far away from."""
+    """Number of past rollouts that were not replayed because the policy has changed too much since then."""
     set_aside: Sequence[SetAside] = ()
-    """Attempts that an admission left out, or whose place a guided one took."""
+    """Rollouts that a rollout filter dropped, or that a rollout with a hint replaced."""
     request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """What the plan asked for guided attempts with, in words, by task and attempt."""
+    """How the plan described its requests with hints, by task and rollout."""
     rejected_fraction: float | None = None
-    """Share of the attempts before admissions that these left out; None = there are no admissions."""
+    """Fraction of the rollouts that the rollout filters dropped; None = there are no filters."""
     states: Sequence[StateBefore] = ()
-    """What stateful parts remembered when the attempts were made ready: states and columns of the same moment."""
+    """States and columns of the stateful parts when the rollouts were prepared."""
     waiting: EnvTiming = field(default_factory=EnvTiming)
     played_in: float | None = None
-    """Seconds that playing them took, where that was not the loop's own time; None = it was."""
+    """Seconds of sampling in another thread; None = the loop sampled them."""
     measures_cost: Mapping[str, float] = field(default_factory=dict)
-    """What measures were given to read, sampled and asked, as metrics; nothing where there are none."""
-
-    @property
-    def members(self) -> list[Trajectory]:
-        """The attempts that are compared or trained on, recalled ones too."""
-        return [*self.chosen, *(past.trajectory for past in self.recalled if past.trajectory)]
-
-    @property
-    def faults(self) -> list[Trajectory]:
-        return [trajectory for trajectory in self.played if not has_survived(trajectory)]
+    """Tokens that scorers read and sampled, and their questions, as metrics; empty without scorers."""
 
 
 def collect_update(run: Run, number: int) -> UpdateAttempts:
-    """Play attempts until the plan asks for no more, leave out who is not admitted, then let past ones join."""
+    """Sample rollouts until the plan asks for no more, and prepare them for learning."""
     return prepare_update(run, play_rounds(run, number))
 
 
 def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
-    """Make of the rounds of an update what is learnt from: chosen, admitted, measured, shaped, joined by past ones."""
+    """Choose, filter, score, shape and replay."""
     algorithm, plan, number = run.config.algorithm, run.config.plan, rounds.number
     played = Played(update=number, rounds=rounds.rounds)
-    survivors = [trajectory for group in played.groups for trajectory in group]
+    survivors = list(chain.from_iterable(played.groups))
     _check_enough(run, number, plan, rounds.played, survivors)
-    # A task that came in several rounds is one group: its attempts are compared, and joined, together.
+    # A task of several rounds is one group: its rollouts are compared, and joined, together.
     chosen = merge_by_task(plan.choose(played, run.config.training.tasks))
     groups: Sequence[Sequence[Trajectory]]
     groups, replaced = join_groups(chosen, rounds.joining)
@@ -106,7 +98,7 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
     attempts = UpdateAttempts(
         played=rounds.played,
         survivors=survivors,
-        chosen=[trajectory for group in groups for trajectory in group],
+        chosen=list(chain.from_iterable(groups)),
         recalled=recalled,
         left_out=left_out,
         set_aside=set_aside,
@@ -116,22 +108,23 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
         played_in=rounds.played_in,
         measures_cost=cost,
     )
-    if not len(run.part_states):
+    if not run.part_states.parts:
         return attempts
-    with run.state_lock:  # attempts of later updates may ask the parts meanwhile
-        return replace(attempts, states=run.part_states.describe_before(attempts.members))
+    members = [*attempts.chosen, *(past.trajectory for past in recalled if past.trajectory)]
+    with run.state_lock:  # rollouts of later updates may read the states meanwhile
+        return replace(attempts, states=run.part_states.describe_before(members))
 
 
 def _check_enough(
     run: Run, number: int, plan: AttemptPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
 ) -> None:
-    """Stop the run, with the causes, where too few unguided attempts ended without a fault."""
+    """Stop the run if too few rollouts without hints ended without an error."""
     unguided = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
     if not unguided:
         assert isinstance(plan, Part), "a slot is filled by parts"
         raise ConfigError(
-            f"update {number}: the plan {kind_of(type(plan))} asked for guided attempts only, which say nothing of the "
-            "policy by itself; ask for some without guidance, forced tokens or a temperature too"
+            f"update {number}: the plan {kind_of(type(plan))} asked only for rollouts with hints, which do not show "
+            "what the policy can do alone; ask for some without guidance, forced tokens or a temperature too"
         )
     if len(survivors) >= max(run.config.training.min_survivors * len(unguided), 1):
         return
@@ -139,17 +132,14 @@ def _check_enough(
     causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
     raise TrainingError(
-        f"update {number}: only {len(survivors)} of {len(unguided)} attempts survived ({listed}); mend the environment"
+        f"update {number}: only {len(survivors)} of {len(unguided)} rollouts survived ({listed}); fix the environment"
     )
-
-
-# Admission: which attempts of each group the algorithm's admissions let in, and who was set aside by whom.
 
 
 def admit_attempts(
     groups: Sequence[Sequence[Trajectory]], admissions: Sequence[Admission], *, draw: Draw
 ) -> tuple[list[Sequence[Trajectory]], list[SetAside]]:
-    """The groups that are compared, without those of which nobody is left, and the attempts that are not admitted."""
+    """Apply the rollout filters: the groups that remain, without empty ones, and the rollouts that were dropped."""
     remaining, set_aside = list(groups), list[SetAside]()
     for admission in admissions:
         assert isinstance(admission, Part), "a slot is filled by parts"
@@ -160,9 +150,9 @@ def admit_attempts(
             admitted_ids = {id(member) for member in admitted}
             if not admitted_ids <= ids or len(admitted_ids) != len(admitted):
                 raise ConfigError(
-                    f"the admission {name}: of the {len(group)} attempts at {group[0].task.id!r} it gave "
-                    f"{len(admitted)} back, not all of them members of the group, or one twice; give back some of the "
-                    "attempts that came, as they are"
+                    f"the admission {name}: of the {len(group)} rollouts of {group[0].task.id!r} it returned "
+                    f"{len(admitted)}, not all of them from this group, or one twice; return some of the given "
+                    "rollouts, unchanged"
                 )
             set_aside += [
                 SetAside(trajectory=member, by=f"the admission {name}")
@@ -173,9 +163,6 @@ def admit_attempts(
     return remaining, set_aside
 
 
-# Replay: past attempts that join an update, read back, held against the policy of today, numbered after the others.
-
-
 def recall_attempts(
     run: Run,
     replay: Replay,
@@ -183,10 +170,7 @@ def recall_attempts(
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
 ) -> tuple[list[RecalledAttempt], int]:
-    """Recall the past attempts that join the groups; they, and how many were left out as too far from the policy.
-
-    Their numbers come after those of the groups' own attempts, also of the ones that were set aside.
-    """
+    """The past rollouts that join the groups, and the number of those left out because the policy changed too much."""
     wanted = replay(groups, run.journal.past_attempts, version=number - 1, draw=run.draw(number))
     read = [replace(member, trajectory=run.journal.past_attempts.read(member.past)) for member in wanted]
     scored = _score_distance(run, read)
@@ -196,10 +180,7 @@ def recall_attempts(
 
 
 def _score_distance(run: Run, recalled: Sequence[RecalledAttempt]) -> list[RecalledAttempt]:
-    """Write down how far the policy has moved away from each past attempt, a token on average.
-
-    Those that are measured against the policy of the present also get the log-probs that they have under it.
-    """
+    """Give each past rollout its mean log-ratio per token and, if its ratio is recomputed, today's log-probs."""
     steps = [
         (i, step)
         for i, member in enumerate(recalled)
@@ -230,7 +211,7 @@ def _number_members(
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
 ) -> list[RecalledAttempt]:
-    """Make past attempts members of their groups: numbered after the group's own, and marked as off-policy."""
+    """Make past rollouts members of their groups: numbered after all others of the group, and marked as off-policy."""
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
     following = Counter({group[0].task.id: max(trajectory.attempt for trajectory in group) + 1 for group in groups})
     for trajectory in (aside.trajectory for aside in set_aside):
@@ -252,39 +233,58 @@ def _number_members(
     return sorted(members, key=lambda member: member.keeps_credit)  # those that are not compared come last
 
 
-# The rounds of an update: requested by the plan, played and scored, until the plan asks for no more.
-
 MAX_ROUNDS = 256
-"""Rounds after which a plan that still asks for more is taken for one that never ends."""
+"""Most rounds of an update: a plan that asks for more never ends."""
 
 
 @dataclass
 class PlayedRounds:
-    """What the rounds of an update brought so far."""
+    """The rounds of an update so far."""
 
     number: int
     played: list[Trajectory] = field(default_factory=list)
-    """Every attempt, faults included."""
+    """Every rollout, errors included."""
     rounds: list[PlayedRound] = field(default_factory=list)
-    """What the plan is shown of them, oldest first."""
+    """The rounds as the plan sees them, oldest first."""
     joining: list[Joining] = field(default_factory=list)
-    """Guided attempts that join or replace unguided ones."""
+    """Rollouts with hints that join or replace those without."""
     tried: Counter[str] = field(default_factory=Counter)
-    """How many attempts each task had, by its id."""
+    """Number of rollouts per task, by its id."""
+    with_group: set[str] = field(default_factory=set)
+    """Ids of the tasks that have rollouts without hints."""
     request_words: dict[tuple[str, int], str] = field(default_factory=dict)
-    """What the plan asked for guided attempts with, in words, by task and attempt."""
     waiting: EnvTiming = field(default_factory=EnvTiming)
     played_in: float | None = None
-    """Seconds that all rounds took, where they were played ahead; None = they were not."""
+    """Seconds of all rounds, if they were sampled ahead; else None."""
 
 
 def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRounds:
-    """Play attempts until the plan asks for no more, with the run's own player, or with one that a thread has."""
-    rounds, own = PlayedRounds(number), player or run.player
-    tools = RunPlanTools(run, number, own.prompter)
+    """Sample rollouts until the plan asks for no more, with the run's own player or with that of a thread."""
+    rounds, own, plan = PlayedRounds(number), player or run.player, run.config.plan
+    assert isinstance(plan, Part), "a slot is filled by parts"
+    where, tools = f"update {number}: the plan {kind_of(type(plan))}", RunPlanTools(run, number, own.prompter)
     while True:
         with nullcontext(run.journal.past_attempts) if player is None else _open_past_attempts(run) as past_attempts:
-            requests = _ask_plan(run, rounds, tools, past_attempts, end_id=own.prompter.frame.end_id)
+            requests = plan.next(
+                Played(update=number, rounds=tuple(rounds.rounds)),
+                run.config.training.tasks,
+                tools=tools,
+                past_attempts=past_attempts,
+                draw=run.draw(number),
+            )
+            if not requests and not rounds.rounds:
+                raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one rollout")
+            if requests and len(rounds.rounds) == MAX_ROUNDS:
+                raise ConfigError(f"{where} still asked for more after {MAX_ROUNDS} rounds; return [] to end them")
+            check_requests(
+                plan,
+                requests,
+                is_known=tools.knows,
+                attempted=rounds.with_group,
+                max_tokens=run.config.rollout.max_tokens,
+                end_id=own.prompter.frame.end_id,
+                vocabulary_size=run.learner.vocabulary_size,
+            )
         if not requests:
             return rounds
         _play_round(run, requests, rounds, own)
@@ -293,114 +293,105 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
 def play_for_update(
     player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming
 ) -> list[Trajectory]:
-    """Play attempts; tokens forced on them get the policy's own log-probs. `waiting` is told what environments took."""
+    """Run rollouts; forced tokens get the policy's own log-probs. `waiting` counts the environments' time."""
     played = player.play(attempts, temperature=temperature, waiting=waiting)
-    if any(attempt.forced for attempt in attempts):
+    if any(map(attrgetter("forced"), attempts)):
         return score_forced(player.engine, attempts, played, temperature)
     return played
 
 
 @contextmanager
 def _open_past_attempts(run: Run) -> Iterator[PastAttempts]:
-    """Open the past attempts for a thread: SQLite lets no other use the run's own connection."""
+    """Open the past rollouts for a thread, which cannot use the run's own SQLite connection."""
     with Journal(run.paths.journal, read_only=True) as journal:
         yield journal.past_attempts
 
 
-def _ask_plan(
-    run: Run, rounds: PlayedRounds, tools: RunPlanTools, past_attempts: PastAttempts, *, end_id: int
-) -> Sequence[AttemptRequest]:
-    """What the plan wants next, if it can be played; nothing where it wants no more."""
-    plan: AttemptPlan = run.config.plan
-    assert isinstance(plan, Part), "a slot is filled by parts"
-    requests = plan.next(
-        Played(update=rounds.number, rounds=tuple(rounds.rounds)),
-        run.config.training.tasks,
-        tools=tools,
-        past_attempts=past_attempts,
-        draw=run.draw(rounds.number),
-    )
-    where = f"update {rounds.number}: the plan {kind_of(type(plan))}"
-    if not requests and not rounds.rounds:
-        raise ConfigError(f"{where} asked for nothing in the first round; ask for at least one attempt")
-    if requests and len(rounds.rounds) == MAX_ROUNDS:
-        raise ConfigError(f"{where} still asked for more after {MAX_ROUNDS} rounds; give an empty list to end them")
-    check_requests(
-        plan,
-        requests,
-        is_known=tools.knows,
-        attempted={trajectory.task.id for trajectory in rounds.played if trajectory.origin is Origin.FRESH},
-        max_tokens=run.config.rollout.max_tokens,
-        end_id=end_id,
-        vocabulary_size=run.learner.vocabulary_size,
-    )
-    return requests
-
-
 def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRounds, player: Player) -> None:
-    """Play all requests of a round together, and sort what survived by whom it is compared with."""
-    by_request = [make_attempts(run, rounds.number, request, rounds.tried) for request in requests]
-    attempts = [attempt for attempts in by_request for attempt in attempts]
+    """Run all requests of a round together, and sort the survivors by the group that they are compared with.
+
+    If a task comes again within an update, it gets further rollouts with other seeds.
+    """
+    attempts: list[Attempt] = []
+    for request in requests:
+        task = request.group_task
+        first = rounds.tried[task.id]
+        rounds.tried[task.id] += request.attempts
+        for number in range(first, rounds.tried[task.id]):
+            attempts.append(
+                Attempt(
+                    task=task,
+                    number=number,
+                    seed=seed_of(run.config.seed, "update", rounds.number, task.id, number),
+                    origin=request.origin,
+                    guidance_text=request.guidance_text,
+                    forced=request.forced,
+                    trains_forced=request.trains_forced,
+                    temperature=request.temperature,
+                    parent=request.parent,
+                )
+            )
     played = play_for_update(player, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
-    survivors: list[Joining] = []
     remaining = iter(played)
-    for request, attempts in zip(requests, by_request, strict=True):
-        scored = [
-            score_trajectory(trajectory, run.config.rewards, read_response=player.prompter.text)
-            for trajectory in islice(remaining, len(attempts))
-            if has_survived(trajectory)
-        ]
-        if request.loss_context == "unguided":
-            scored = [strip_guidance(trajectory) for trajectory in scored]
-        if request.origin is Origin.GUIDED:
-            scored = [replace(trajectory, off_policy=True) for trajectory in scored]
-        survivors.append((request, scored))
+    groups, guided, joining = list[list[Trajectory]](), list[list[Trajectory]](), list[list[Trajectory]]()
+    for request in requests:
+        scored: list[Trajectory] = []
+        for trajectory in islice(remaining, request.attempts):
+            if not has_survived(trajectory):
+                continue
+            trajectory = score_trajectory(trajectory, run.config.rewards, read_response=player.prompter.text)
+            if request.loss_context == "unguided":
+                trajectory = strip_guidance(trajectory)
+            if request.origin is Origin.GUIDED:
+                trajectory = replace(trajectory, off_policy=True)
+            scored.append(trajectory)
         if words := request.describe():
             rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in scored}
-    joining = [(request, group) for request, group in survivors if request.joins != "own"]
-    rounds.joining += joining
+        if not request.is_guided:
+            rounds.with_group.add(request.task.id)
+            groups.append(scored)
+        elif request.joins == "own":
+            guided.append(scored)
+        else:
+            rounds.joining.append((request, scored))
+            joining.append(scored)
     rounds.rounds.append(
         PlayedRound(
             requests=tuple(requests),
-            groups=merge_by_task([group for request, group in survivors if not request.is_guided]),
-            guided=merge_by_task(
-                [group for request, group in survivors if request.is_guided and request.joins == "own"]
-            ),
-            joining=merge_by_task([group for _, group in joining]),
+            groups=merge_by_task(groups),
+            guided=merge_by_task(guided),
+            joining=merge_by_task(joining),
         )
     )
 
 
-# The attempts that a plan requests: what it may choose from, their numbers and seeds, and what they train on.
-
-
 @dataclass
 class RunPlanTools:
-    """What a run's plan can ask for: tasks, and the words of the tokenizer."""
+    """What a run's plan can ask for: tasks, columns and the tokenizer."""
 
     run: Run
     number: int
     prompter: Prompter
-    """Has the tokenizer that the plan's words are turned into tokens with; a thread that plays has one of its own."""
+    """Has the tokenizer; a sampling thread has a prompter of its own."""
     handed_out: set[str] = field(default_factory=set)
-    """Ids of the tasks that the curriculum gave for this update."""
+    """Ids of the curriculum's tasks for this update."""
 
     @property
     def tasks(self) -> Sequence[Task]:
         return self.run.tasks
 
     def fresh(self, num: int) -> list[Task]:
-        """The next tasks of the run's curriculum, which goes on by as many."""
+        """The next tasks of the run's curriculum."""
         if type(num) is not int or num < 0:
-            raise ConfigError(f"the plan asked tools.fresh for {num!r} tasks; ask for a whole number, 0 or more")
+            raise ConfigError(f"the plan called tools.fresh({num!r}); give a whole number of tasks, 0 or more")
         with self.run.state_lock:
             tasks = self.run.drawn_tasks.draw(self.number, num, self.run.curriculum)
-        self.handed_out |= {task.id for task in tasks}
+        self.handed_out.update(map(attrgetter("id"), tasks))
         return tasks
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
-        """What the run's stateful parts know of tasks, by the name of the column and the id of the task."""
+        """The columns of the run's stateful parts, by the name of the column and the id of the task."""
         with self.run.state_lock:
             return self.run.part_states.columns(tasks)
 
@@ -411,35 +402,14 @@ class RunPlanTools:
         return self.prompter.text(token_ids)
 
     def knows(self, task_id: str) -> bool:
-        """Whether a task may be attempted: the curriculum gave it, or the panel has it."""
+        """Whether the curriculum gave a task, or the train set has it."""
         return task_id in self.handed_out or any(task.id == task_id for task in self.run.tasks)
-
-
-def make_attempts(run: Run, number: int, request: AttemptRequest, tried: Counter[str]) -> list[Attempt]:
-    """Make the attempts of a request; a task that comes again within an update gets further ones, not the same."""
-    task = request.group_task
-    first = tried[task.id]
-    tried[task.id] += request.attempts
-    return [
-        Attempt(
-            task=task,
-            number=attempt,
-            seed=seed_of(run.config.seed, "update", number, task.id, attempt),
-            origin=request.origin,
-            guidance_text=request.guidance_text,
-            forced=request.forced,
-            trains_forced=request.trains_forced,
-            temperature=request.temperature,
-            parent=request.parent,
-        )
-        for attempt in range(first, tried[task.id])
-    ]
 
 
 def score_forced(
     engine: Engine, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
 ) -> list[Trajectory]:
-    """Give attempts the policy's own log-probs of the tokens that were forced on them, in place of zeros."""
+    """Replace the zeros of forced tokens by the policy's own log-probs."""
     scored = list(played)
     numbers = [n for n, attempt in enumerate(attempts) if attempt.forced and played[n].steps]
     for asked in sorted({attempts[n].temperature or temperature for n in numbers}):

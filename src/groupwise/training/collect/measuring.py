@@ -1,4 +1,4 @@
-"""Measuring an update's attempts before credit: parts ask the engine, the learner or the judge, and get facts back."""
+"""Scorers: before the advantages, they ask the engine, the learner or the judge, and add step info."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from groupwise.system.json_text import is_plain
 from groupwise.training.run import Run
 
 FORKS_AT_ONCE = 2048
-"""Continuations that are played together: each has a world of its own."""
+"""Continuations that run together, each in an environment of its own."""
 
 
 def measure_attempts(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
 ) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
-    """Let the algorithm's measures add facts to the steps, one after the other; the groups with them, and the cost."""
+    """Let the scorers add step info, in order; returns the groups with it, and the cost as metrics."""
     tools, draw = RunTools(run, number), run.draw(number)
     for place, part in enumerate(run.config.algorithm.measures or ()):
         tools.lend_to(part)
@@ -43,27 +43,27 @@ def measure_attempts(
 
 
 def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any) -> list[list[Trajectory]]:
-    """Put a measure's facts on the groups' steps; facts that do not fit are an error that names the measure."""
+    """Put a scorer's step info on the steps, after checking it."""
     return [
         [
             replace(trajectory, steps=tuple(_add_to_steps(part, trajectory, facts_of_attempt)))
-            for trajectory, facts_of_attempt in _pair_up(part, "attempts of a group", group, facts_of_group)
+            for trajectory, facts_of_attempt in _pair_up(part, "rollouts of a group", group, facts_of_group)
         ]
         for group, facts_of_group in _pair_up(part, "groups", groups, facts)
     ]
 
 
 def _add_to_steps(part: Measure, trajectory: Trajectory, facts_of_attempt: Any) -> Iterator[Step]:
-    for step, facts in _pair_up(part, "steps of an attempt", trajectory.steps, facts_of_attempt):
-        where = f"{trajectory.describe()}, step {step.index}: the measure {name_of(part)}"
+    for step, facts in _pair_up(part, "steps of a rollout", trajectory.steps, facts_of_attempt):
+        where = f"{trajectory.describe()}, step {step.index}: the scorer {name_of(part)}"
         if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
             raise RecordError(
-                f"{where} gave {facts!r}; facts are finite numbers (one of NumPy's as float(value)), text, booleans, "
-                "and lists and maps of them"
+                f"{where} returned {facts!r}; step info holds finite Python numbers (float(value) of NumPy's), text, "
+                "booleans, and lists and maps of them"
             )
         for name in facts:
             if name in RESERVED_NAMES or name in step.facts:
-                raise RecordError(f"{where} gave a fact {name!r}, a name that is taken; call it something else")
+                raise RecordError(f"{where} returned {name!r}, a name that is taken; choose another name")
         yield replace(step, facts={**step.facts, **facts}) if facts else step
 
 
@@ -71,14 +71,14 @@ def _pair_up(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> Ite
     if not isinstance(facts, list | tuple) or len(facts) != len(wanted):
         num = len(facts) if isinstance(facts, list | tuple) else type(facts).__name__
         raise RecordError(
-            f"the measure {name_of(part)} gave facts for {num} of {len(wanted)} {what}; give a list of groups of "
-            "attempts of steps, a mapping for each step"
+            f"the scorer {name_of(part)} returned info for {num} of {len(wanted)} {what}; return a list of groups of "
+            "rollouts of steps, with one mapping per step"
         )
     return zip(wanted, facts, strict=True)
 
 
 class RunTools:
-    """The tools of one update: the run's engine and learner, and the judge; it counts what they are asked."""
+    """The scorers' tools for one update: engine, learner and judge. It counts their tokens and questions."""
 
     def __init__(self, run: Run, number: int) -> None:
         self._run, self._number = run, number
@@ -87,7 +87,7 @@ class RunTools:
         self._measure: Measure | None = None
 
     def lend_to(self, part: Measure) -> None:
-        """Answer from here on only what a measure declares that it needs: what the run made ready for it."""
+        """From now on, allow only what this scorer declares in `needs`."""
         self._measure = part
 
     @property
@@ -109,7 +109,7 @@ class RunTools:
     def score(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        """Log-probs by the engine, whose weights are the policy's; those of the reference by the learner."""
+        """Log-probs of the policy by the engine, of the reference by the learner."""
         self._check_declared("score" if weights == "current" else "reference")
         self._count(pairs)
         divisor = self.temperature if temperature is None else temperature
@@ -121,18 +121,18 @@ class RunTools:
         self._check_declared("hidden")
         self._count(pairs)
         learner = self._run.learner
-        assert isinstance(learner, GivesHidden), "the run was refused where a measure needs it and the learner has none"
+        assert isinstance(learner, GivesHidden), "checked when the run was opened"
         return read_hidden_states(learner.hidden_states(pairs), pairs, f"the learner {type(learner).__name__}")
 
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         self._check_declared("judge")
         judge = self._run.judge
         if judge is None:
-            raise ConfigError("a measure asked the judge without declaring it; add 'judge' to its `needs`")
+            raise ConfigError("a scorer asked the judge without declaring it; add 'judge' to its `needs`")
         return judge.ask(questions, self._judge_cost, update=self._number)
 
     def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
-        """Attempts that begin as told, played with the run's engine and environments, and paid by its rewards."""
+        """Run rollouts with given beginnings, with the run's engine, environments and rewards."""
         self._check_declared("play")
         attempts = [
             Attempt(task=begun.task, number=number, seed=begun.seed, forced=begun.forced, origin=Origin.GUIDED)
@@ -151,7 +151,7 @@ class RunTools:
         ]
 
     def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
-        """Attempts that go on from the middle of recorded ones, played with the run's engine and environments."""
+        """Run rollouts that continue recorded ones from the middle."""
         self._check_declared("fork")
         played = [
             trajectory
@@ -166,7 +166,7 @@ class RunTools:
         return played
 
     def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
-        """What the experts of the run's environments would have done; attempts are carried out again, here."""
+        """The actions that the environments' experts would have taken; the rollouts are repeated here."""
         self._check_declared("expert")
         with InProcess(self._run.config.env) as host:
             return [_advise_on(trajectory, host) for trajectory in attempts]
@@ -194,8 +194,8 @@ class RunTools:
     def _check_declared(self, need: str) -> None:
         if self._measure is not None and need not in self._measure.needs:
             raise ConfigError(
-                f"algorithm.measures: {name_of(self._measure)} asked for {need!r} without declaring it; add {need!r} "
-                "to its `needs`"
+                f"algorithm.measures: {name_of(self._measure)} used {need!r} without declaring it; add {need!r} to "
+                "its `needs`"
             )
 
     def _count(self, pairs: Sequence[PromptAndResponse]) -> None:
@@ -208,7 +208,7 @@ def _advise_on(trajectory: Trajectory, host: InProcess) -> list[str | None]:
     for step in trajectory.steps:
         advised = host.ask_experts([0])[0] if is_open else None
         if isinstance(advised, NoExpert):
-            raise ConfigError("a measure asks the environment's expert, and it has none; leave the measure out")
+            raise ConfigError("a scorer asks the environment's expert, but there is none; leave the scorer out")
         advice.append(advised if isinstance(advised, str) else None)
         is_open = is_open and not isinstance(advised, Fault)
         is_open = is_open and not isinstance(host.act({0: step.action or ""})[0], Fault)

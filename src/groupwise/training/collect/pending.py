@@ -1,8 +1,6 @@
-"""Attempts that are ready for an update still to be made, written out and read back exactly, without pickle.
+"""Rollouts that were sampled ahead, saved and read back exactly, without pickle.
 
-Everything that the update will read of them is here: trajectories with their facts, scores, spans of versions and
-unguided prompts, who takes part and who was set aside, what was recalled with which credit, and what stateful parts
-remembered. Steps that stand in several places (of an attempt as it was played, scored, chosen) are written once.
+Steps that several trajectories share (the rollout as it was sampled, scored, chosen) are written once.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
 
 
 def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
-    """Write the attempts of an update: first who takes part in what, then the trajectories."""
+    """Write the rollouts of an update: first the lists, then the trajectories."""
     trajectories = _TrajectoryWriter()
     content = {
         "played": trajectories.write(attempts.played),
@@ -49,7 +47,7 @@ def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
 
 
 def read_pending(pending: PendingAttempts) -> UpdateAttempts:
-    """The attempts again; ValueError, TypeError or LookupError where they are not as `write_pending` writes them."""
+    """Read the rollouts; ValueError, TypeError or LookupError if they are not as `write_pending` writes them."""
     content, *attempts = (unpack_blob(blob) for blob in pending.contents)
     clock = unpack_blob(pending.clock)
     tasks = [Task(**read_fields(task)) for task in content["tasks"]]
@@ -75,13 +73,13 @@ def read_pending(pending: PendingAttempts) -> UpdateAttempts:
 
 
 class _TrajectoryWriter:
-    """Writes trajectories into numbered places; the steps of an attempt together, each once, whoever holds them."""
+    """Numbers trajectories and tasks, and writes each step of a rollout once."""
 
     def __init__(self) -> None:
         self.tasks: list[dict[str, Any]] = []
         self.trajectories: list[dict[str, Any]] = []
         self._written: list[Trajectory] = []
-        self._place_of_object: dict[int, int] = {}  # the objects live on in `_written`, so that their ids stay theirs
+        self._place_of_object: dict[int, int] = {}  # `_written` keeps the objects, so ids stay unique
         self._steps: dict[str, dict[int, Step]] = {}
         self._place_of_attempt: dict[str, int] = {}
         self._place_of_task: dict[str, int] = {}
@@ -90,7 +88,7 @@ class _TrajectoryWriter:
         return [self._write_one(trajectory) for trajectory in trajectories]
 
     def pack_steps(self) -> list[bytes]:
-        """The steps of all that was written, a blob an attempt."""
+        """The steps of all rollouts, one blob per rollout."""
         return [pack_blob([write_fields(step) for step in steps.values()]) for steps in self._steps.values()]
 
     def _write_one(self, trajectory: Trajectory) -> int:
@@ -114,14 +112,14 @@ class _TrajectoryWriter:
     def _write_task(self, task: Task) -> int:
         if id(task) not in self._place_of_object:
             content = write_fields(task)
-            place = self._place_of_task.setdefault(repr(content), len(self.tasks))  # 1 and 1.0 are equal, and two
+            place = self._place_of_task.setdefault(repr(content), len(self.tasks))  # repr: 1 and 1.0 differ
             self.tasks += [content] if place == len(self.tasks) else []
             self._place_of_object[id(task)] = place
         return self._place_of_object[id(task)]
 
 
 def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
-    """A recalled attempt; what the index of past attempts says of it in arrays goes as lists."""
+    """A replayed rollout, with arrays as lists."""
     past = recalled.past
     return write_fields(recalled, skip=("past", "trajectory")) | {
         "past": write_fields(past, skip=("states", "rewards"))
