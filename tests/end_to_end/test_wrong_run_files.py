@@ -104,8 +104,8 @@ WRONG = [
 IMPOSSIBLE = [
     (
         "rollout.action_rule=choice",
-        "RunConfig: rollout: RolloutConfig: action_rule 'choice' needs the actions' numbers in the prompt; set "
-        'template.show_admissible to "numbered"',
+        "RunConfig: rollout: RolloutConfig: action_rule 'choice' needs the numbers of the actions in the prompt; set "
+        'template.show_admissible = "numbered"',
     ),
     (
         "env={kind='household', families=['heat'], rooms=['bedroom']}",
@@ -113,7 +113,7 @@ IMPOSSIBLE = [
     ),
     (
         "model={kind='pretrained', path='x', dtype='bfloat16'}",
-        "RunConfig: model: all weights would train in bfloat16, where small steps are rounded away; set model.dtype = "
+        "RunConfig: model: all weights would train in bfloat16, which rounds small steps to 0; set model.dtype = "
         "'float32', a model.lora_rank, or training.learner.bfloat16_weights",
     ),
     (

@@ -150,7 +150,7 @@ def test_damage_after_what_the_checkpoint_needs_is_mended_and_said(
     with caplog.at_level(logging.WARNING):
         run = go_on(folder, updates=7, recipe=R3)
     assert weights_of(run) == weights_of(whole)
-    assert "the journal was damaged after what the checkpoint needs" in caplog.text
+    assert "the journal was damaged after the checkpoint" in caplog.text
     assert run.journal.find_damage() is None
 
 
@@ -160,7 +160,7 @@ def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder:
     said = refusal(folder, updates=7, recipe=R3)
     assert said.startswith(f"{path}: not a journal: file is not a database; ")
     assert said.endswith(
-        f"move journal.sqlite and what begins with its name out of {folder}, write `0000` into "
+        f"move journal.sqlite and files that begin with its name out of {folder}, write `0000` into "
         f"{folder / 'checkpoints' / 'latest'} and resume"
     )
     for each in folder.glob("journal.sqlite*"):

@@ -1,4 +1,4 @@
-"""Opening a run: its environments, model, engine, learner, journal and parts; what cannot work is refused first."""
+"""Open a run: its environments, model, engine, learner, journal and parts, after checking the settings."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ from groupwise.training.run import Run
 from groupwise.training.trackers import check_trackers
 
 Settings = RunConfig | Mapping[str, Any] | Path | str
-"""A run's settings: decoded, as a run file's content, or where the file (or the folder of a run) is."""
+"""A run's settings: decoded, as content of a run file, or as path of the file or of a run folder."""
 
 RUNS = Path("runs")
-"""Where runs go that are given no folder."""
+"""The parent of run folders, by default."""
 CANARY_TOKENS = 64
-"""Most tokens of the prompt that engine and learner must score alike: enough to run every weight."""
+"""Largest prompt of the weight check: enough tokens to use every weight."""
 KEPT_CANARY_TOKENS = 288
-"""As many where servers keep prefixes: two blocks of 128 tokens, the largest that vLLM takes by itself."""
+"""The same for servers that cache prefixes: two blocks of 128 tokens, vLLM's largest default."""
 
 
 def open_run(
@@ -75,17 +75,16 @@ def open_run(
     read_only: bool = False,
     learns: bool = True,
 ) -> Run:
-    """Open everything a run needs; what cannot work is refused before a model loads.
+    """Open everything that a run needs; settings are checked before a model loads.
 
-    The folder is locked until the run is closed, or `train` returns. With `read_only` it is not: somebody else may
-    write there meanwhile, this run does not.
+    The folder is locked until the run is closed, or `train` returns. With `read_only`, it is not locked.
 
     Args:
-        config: the run: a `RunConfig`, the content of a run file as a dict, or the path of one.
-        folder: where the run is, or will be; None = a new folder, `runs/1` or the next number that is free.
-        model_and_tokenizer: to take the place of those that the settings would open.
+        config: a `RunConfig`, the content of a run file as a dict, or the path of a run file.
+        folder: the run folder; None = a new folder, `runs/1` or the next free number.
+        model_and_tokenizer: used instead of those in the settings.
         read_only: whether nothing is written into the folder.
-        learns: whether weights will be updated; a run that only plays needs less memory.
+        learns: whether weights will be updated; otherwise the run needs less memory.
     """
     config = read_settings(config)
     if learns and not read_only:
@@ -96,7 +95,7 @@ def open_run(
     config, lock = settle_threads(config, paths.folder), RunLock(paths.folder)
     if not read_only:
         lock.acquire()
-    # What was opened is ended again where something after it cannot be opened.
+    # If a later step fails, everything that was opened is closed again.
     with lock.release_on_failure(), ExitStack() as opened:
         loss, device = check_algorithm(config), choose_device(config.device)
         check_engine_gives(config, device=device.type)
@@ -121,7 +120,7 @@ def open_run(
         learns = learns and not read_only
         model, tokenizer = model_and_tokenizer or open_model(config, device, learns=learns)
         is_sharded = isinstance(config.training.learner, ShardedLearnerConfig)
-        if not is_sharded:  # one that will be divided need not fit there
+        if not is_sharded:  # a sharded model need not fit on one device
             model = model.to(device)
         engine = open_run_engine(config, model, tokenizer, device=device, folder=None if read_only else paths.servers)
         if isinstance(engine, ClosingEngine):
@@ -174,7 +173,7 @@ def read_settings(config: Settings) -> RunConfig:
 
 
 def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tuple[Any, Any]:
-    """Open the run's model and its tokenizer; one that does not fit on the device is refused before it is there."""
+    """Open the run's model and its tokenizer, after checking that it fits on the device."""
     words = config.words()
     plan = plan_model(config.model, words=words)
     if plan is not None:
@@ -184,7 +183,7 @@ def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tupl
 
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
-    """What makes a run's prompts, with the tokenizer of its model."""
+    """Open the prompter of a run."""
     rollout = config.rollout
 
     def instruct(task: Task) -> str:
@@ -201,13 +200,10 @@ def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
 
 
 def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
-    """The canary of a run: the beginning of its own prompts; some engines decode for it too.
+    """The weight check of a run, with the beginning of its own prompts.
 
-    Those are engines in lanes, whose scores are another code's, and those that share the weights, whose scores cannot
-    differ.
-
-    A server that keeps prefixes of prompts keeps them by the block. The prompt is then repeated until it has blocks:
-    only what was kept can have been left behind by old weights.
+    Engines with KV-cache slots or shared weights also decode, because their scores come from other code or cannot
+    differ. Servers cache prefixes per block, so the prompt is repeated to fill blocks: a stale cache is then found.
     """
     opening = prompter.encode_opening("")[:CANARY_TOKENS]
     response = (*opening[-4:], prompter.frame.end_id)
@@ -245,10 +241,9 @@ def open_run_engine(
     device: torch.device | None = None,
     folder: Path | None = None,
 ) -> Engine:
-    """Open the engine that the run file names, for a loaded model; refused where it gives less than its part said.
+    """Open the run's engine for a loaded model, and check that it gives what its part declares.
 
-    The device is what the model will compute on (None = where it is), the folder where the engine may write files of
-    its own (None = nowhere in the run's folder).
+    `device` is the model's future device (None = its present one); `folder` is for files of the engine.
     """
     source = ModelSource(
         model=model,
@@ -262,14 +257,14 @@ def open_run_engine(
         check_methods(engine, "engine", f"engine ({name_of(config.engine)})")
         for gift in sorted(config.engine.gives - engine.gives):
             raise ConfigError(
-                f"engine: {name_of(config.engine)} says that it gives {gift!r}, but its engine does not; take it out "
-                "of the part's `gives`"
+                f"engine: {name_of(config.engine)} declares {gift!r}, but its engine does not give it; remove it from "
+                "the part's `gives`"
             )
         max_tokens = config.rollout.max_tokens
         if engine.context is not None and engine.context <= max_tokens:
             raise ConfigError(
-                f"rollout.max_tokens: {max_tokens} tokens of a response leave no room for a prompt in the engine's "
-                f"context of {engine.context}; lower it, or take an engine with a longer context"
+                f"rollout.max_tokens: {max_tokens} response tokens leave no room for a prompt in the engine's context "
+                f"of {engine.context}; lower it, or use an engine with a longer context"
             )
     except BaseException:
         if isinstance(engine, ClosingEngine):
@@ -279,54 +274,43 @@ def open_run_engine(
 
 
 def open_run_host(config: RunConfig) -> Host:
-    """Open the host that the environments run in.
+    """Open the environment runner.
 
-    Environments from elsewhere are asked for their tasks and words there first, where an exit costs a worker and not
-    the run.
+    Outside environments list their tasks and words there first: if they exit, only a worker ends.
     """
     splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
     rehearsed = () if is_ours(config.env) else tuple(splits)
     return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
 
 
-# How many threads a run computes with, where it leaves that to the machine: settled once, and kept with the run.
-#
-# Sums come out in another order with another number of threads, and so do the last digits of a run. A run that is
-# resumed takes the number that it began with, whatever the machine does by then. Ranks of one run settle on the same
-# number.
-
-
 def settle_threads(config: RunConfig, folder: Path) -> RunConfig:
-    """Settle how many threads a run computes with: as many as it began with, or as the machine has to spare now."""
+    """Choose a run's number of threads: the one that it began with, or the number of free cores.
+
+    The number of threads changes the order of sums, and so the last digits of a run. All ranks choose the same number.
+    """
     if not config.shares_cores:
         return config
     try:
         recorded = parse_toml(read_text_file(RunPaths(folder).config)).get("threads")
-    except (OSError, ValueError):  # no run, or one whose settings cannot be read, which is told elsewhere
+    except (OSError, ValueError):  # no run, or unreadable settings, which are reported elsewhere
         recorded = None
     if isinstance(recorded, int) and recorded > 0:
         threads = recorded
     else:
-        started = read_started_rank()  # all ranks may be here where nothing says how many are on another machine
+        started = read_started_rank()  # all ranks may be on this machine
         ranks = started.local_world if "LOCAL_WORLD_SIZE" in os.environ else started.world
         threads = choose_threads(config.threads, ranks=ranks)
     return config.model_copy(update={"threads": threads, "shares_cores": False})
 
 
-# What every process of a sharded run does but the first: it holds its share of the weights, and follows rank 0.
-
-
 def is_follower(config: RunConfig) -> bool:
-    """Whether this process is one of several and not the first; another number than the learner wants is refused.
-
-    Only where a run trains: whoever reads it needs one process, whatever it was made with.
-    """
+    """Whether this process is a rank above 0 of a sharded run that trains; checks the number of processes."""
     from groupwise.learner.sharded import check_gpus
 
     started, part = read_started_rank(), config.training.learner
     if started.world > 1 and not isinstance(part, ShardedLearnerConfig):
         raise ConfigError(
-            f"{started.world} processes were started, but the learner {name_of(part)} is in one; set "
+            f"{started.world} processes were started, but the learner {name_of(part)} uses one; set "
             'training.learner.kind = "sharded", or start one process'
         )
     if isinstance(part, ShardedLearnerConfig) and part.ranks not in (None, started.world):
@@ -337,22 +321,22 @@ def is_follower(config: RunConfig) -> bool:
         )
     if started.world > 1 and ":" in config.device:
         raise ConfigError(
-            f"device: {config.device!r} would put every process on one GPU; say cuda, and each takes its own"
+            f"device: {config.device!r} would put every process on one GPU; set cuda, and each uses its own"
         )
     if started.world > 1 and (config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())):
-        check_gpus(torch.device("cuda"))  # on every rank of the machine, and before rank 0 opens what takes minutes
+        check_gpus(torch.device("cuda"))  # before rank 0 opens the model, which takes minutes
     return started.rank > 0
 
 
 def follow_run(config: RunConfig) -> None:
-    """Take this rank's share of the model that rank 0 opens, and do what rank 0 asks for until the run ends."""
+    """Hold this rank's shard of the model, and follow rank 0 until the run ends."""
     from groupwise.learner.sharded import check_gpus, follow, open_rank
 
     part = config.training.learner
-    assert isinstance(part, ShardedLearnerConfig), "is_follower has refused others"
+    assert isinstance(part, ShardedLearnerConfig), "checked by is_follower"
     if config.device in ("auto", "cuda") and torch.cuda.is_available():
         check_gpus(torch.device("cuda"))
-        torch.cuda.set_device(read_started_rank().local_rank)  # what is put on a GPU before goes to the first
+        torch.cuda.set_device(read_started_rank().local_rank)  # before anything is put on the first GPU
     loss, device = check_algorithm(config), choose_device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)

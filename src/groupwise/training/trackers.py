@@ -1,4 +1,4 @@
-"""Trackers: copies of a run's metrics for other people's dashboards. The journal is the original."""
+"""Trackers: copies of a run's metrics for dashboards and files. The journal is the original."""
 
 from __future__ import annotations
 
@@ -28,18 +28,15 @@ if TYPE_CHECKING:
     from groupwise.training.evaluation.summary import Evaluation
 
 
-# The tracker protocol: it is started for a run's folder, told numbers, and finished.
-
-
 class LiveTracker(Protocol):
-    """A tracker at work on one run."""
+    """A tracker of one run."""
 
     @property
     def run_id(self) -> str:
-        """What the dashboard calls the run, so that a resumed run goes on with the same one."""
+        """The dashboard's name of the run, with which a resumed run continues."""
 
     def log(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of an update, or of the evaluation after it; numbers grow, and may come twice in a row."""
+        """Log the metrics of an update, or of the evaluation after it; numbers grow, and may repeat once."""
 
     def finish(self) -> None:
         """Write out what is left."""
@@ -50,7 +47,7 @@ class Tracker(Protocol):
 
     @property
     def package(self) -> str:
-        """The package it needs, which the extra of the same name installs; empty = none."""
+        """The package that it needs, and the extra that installs it; empty = none."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         """Begin to track a run.
@@ -58,7 +55,7 @@ class Tracker(Protocol):
         Args:
             config: the resolved run file.
             folder: the run's folder.
-            run_id: what the dashboard calls the run, where it was tracked before.
+            run_id: the dashboard's name of the run, if it was tracked before.
         """
 
 
@@ -68,7 +65,7 @@ TrackerSlot = Annotated[Tracker, Slot("tracker")]
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A live tracker that hands everything on to a dashboard's own client."""
+    """A live tracker that forwards to a dashboard's own client."""
 
     run_id: str
     log: Callable[[int, Mapping[str, float]], None]
@@ -76,7 +73,7 @@ class Client:
 
 
 class Csv(Part, slot="tracker"):
-    """A row an update, a column a metric; what was not measured is left empty."""
+    """One row per update, one column per metric; missing values are empty."""
 
     package: ClassVar[str] = ""
 
@@ -146,7 +143,7 @@ class Tensorboard(Part, slot="tracker"):
 
 
 LONGEST_PARAMETER = 500
-"""Characters of a parameter that every MLflow store takes."""
+"""Characters of a parameter that every MLflow store accepts."""
 
 
 def resolve_store(uri: str) -> str:
@@ -159,17 +156,17 @@ def resolve_store(uri: str) -> str:
 
 
 class Mlflow(Part, slot="tracker"):
-    """A run in MLflow; a resumed run goes on with the same one."""
+    """A run in MLflow; a resumed run continues it."""
 
     package: ClassVar[str] = "mlflow"
 
     experiment: str = "groupwise"
     """The experiment it belongs to."""
     uri: Annotated[str, resolve_by(resolve_store)] | None = None
-    """Where the store is; None = what MLFLOW_TRACKING_URI says. A password in it is written as `${NAME}`, the name of
-    an environment variable."""
+    """Address of the store; None = MLFLOW_TRACKING_URI. Write a password in it as `${NAME}`, an environment
+    variable."""
     name: str | None = None
-    """Its name there; None = that of the run's folder."""
+    """The run's name there; None = that of its folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         from mlflow import MlflowClient
@@ -203,14 +200,14 @@ def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 class Trackio(Part, slot="tracker"):
-    """A run in Trackio; a resumed run goes on with the same one."""
+    """A run in Trackio; a resumed run continues it."""
 
     package: ClassVar[str] = "trackio"
 
     project: str = "groupwise"
     """The project it belongs to."""
     name: str | None = None
-    """Its name there; None = that of the run's folder."""
+    """The run's name there; None = that of its folder."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         import trackio
@@ -222,14 +219,14 @@ class Trackio(Part, slot="tracker"):
             config=dict(config),
             embed=False,
         )
-        # Of several runs of one name, Trackio goes on with the latest.
+        # Of several runs of one name, Trackio continues the latest.
         return Client(
             run_id=str(run.name), log=lambda number, metrics: run.log(dict(metrics), step=number), finish=run.finish
         )
 
 
 class Wandb(Part, slot="tracker"):
-    """A run at Weights & Biases; a resumed run goes on with the same one."""
+    """A run at Weights & Biases; a resumed run continues it."""
 
     package: ClassVar[str] = "wandb"
 
@@ -238,9 +235,9 @@ class Wandb(Part, slot="tracker"):
     entity: str | None = None
     """User or team; None = your own."""
     name: str | None = None
-    """Its name there; None = that of the run's folder."""
+    """The run's name there; None = that of its folder."""
     mode: Literal["online", "offline"] = "online"
-    """Whether it is sent at once, or kept in the run's folder for `wandb sync`."""
+    """online = sent at once; offline = kept in the run folder for `wandb sync`."""
 
     def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> LiveTracker:
         import wandb
@@ -260,11 +257,8 @@ class Wandb(Part, slot="tracker"):
         )
 
 
-# A run's trackers as one observer: they are told everything once, and none of them can stop the run.
-
-
 def check_trackers(trackers: Sequence[Tracker]) -> None:
-    """Refuse what cannot work, before anything is loaded: a package that is not there, a tracker named twice."""
+    """Check that packages are installed and no tracker is named twice, before anything is loaded."""
     kinds = [_kind(tracker) for tracker in trackers]
     for kind, tracker in zip(kinds, trackers, strict=True):
         if kinds.count(kind) > 1:
@@ -278,7 +272,7 @@ def check_trackers(trackers: Sequence[Tracker]) -> None:
 
 @contextmanager
 def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
-    """Track a run as long as the context lasts."""
+    """Track a run while the context lasts."""
     live = Trackers(trackers, config, folder)
     try:
         yield live
@@ -287,10 +281,10 @@ def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Pa
 
 
 class Trackers(RunObserver):
-    """Hands a run's metrics to its trackers.
+    """Sends a run's metrics to its trackers.
 
-    What a tracker has been told is bookmarked in the run's folder. A resumed run makes some updates again, the same to
-    the bit; they are not told again. A tracker that fails is left out from there on: the journal has everything.
+    Bookmarks in the run folder say what was sent. Updates that a resumed run repeats are not sent again. A tracker that
+    fails is dropped; the journal has everything.
     """
 
     def __init__(self, trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> None:
@@ -302,10 +296,10 @@ class Trackers(RunObserver):
             mark = self._marks.setdefault(kind, {})
             try:
                 self._live[kind] = tracker.start(redact_all(config), folder, run_id=mark.get("run_id"))
-            except Exception as error:  # whatever a dashboard's client raises, now is the time to say it
+            except Exception as error:  # a dashboard's client may raise anything
                 raise ConfigError(
-                    f"the tracker {kind!r} cannot be started ({type(error).__name__}: {error}); mend that, or leave "
-                    "it out"
+                    f"the tracker {kind!r} cannot be started ({type(error).__name__}: {error}); fix that, or leave it "
+                    "out"
                 ) from error
             mark["run_id"] = self._live[kind].run_id
         self._bookmark()
@@ -331,14 +325,14 @@ class Trackers(RunObserver):
         self._bookmark()
 
     def _call_tracker(self, kind: str, call: Any) -> None:
-        """Call a tracker. The one place where whatever it raises is caught: a dashboard out of reach ends no run."""
+        """Call a tracker and catch any error: a dashboard that is not reachable must not end the run."""
         try:
             call()
         except Exception as error:
             self._live.pop(kind, None)
             warnings.warn(
-                f"the tracker {kind!r} failed ({type(error).__name__}: {error}) and is left out from here on; "
-                "the journal has everything",
+                f"the tracker {kind!r} failed ({type(error).__name__}: {error}) and is not used any more; the journal "
+                "has everything",
                 stacklevel=2,
             )
 
@@ -354,7 +348,7 @@ def _kind(tracker: Tracker) -> str:
 
 
 def _read_bookmarks(path: Path) -> dict[str, dict[str, Any]]:
-    """What each tracker was told before; nothing where that cannot be read, and a warning."""
+    """What was sent to each tracker before; empty, with a warning, if it cannot be read."""
     try:
         marks: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -363,5 +357,5 @@ def _read_bookmarks(path: Path) -> dict[str, dict[str, Any]]:
         marks = None
     if isinstance(marks, dict) and all(isinstance(mark, dict) for mark in marks.values()):
         return marks
-    warnings.warn(f"{path} cannot be read; trackers begin anew, and may be told some updates twice", stacklevel=2)
+    warnings.warn(f"{path} cannot be read; trackers start again, and may get some updates twice", stacklevel=2)
     return {}

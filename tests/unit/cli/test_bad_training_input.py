@@ -195,8 +195,8 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     choosing = ("--set", "rollout.action_rule=choice", "--set", 'rollout.template.show_admissible="numbered"')
     assert refuse(groupwise, "train", "run.toml", *choosing) == (
         "env: rollout.action_rule 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        'are free text; mix environments with one action rule, or set rollout.action_rule to "whole_response" or '
-        '"tagged"'
+        "are free text; mix environments that fit one action parser, or set rollout.action_rule to "
+        '"whole_response" or "tagged"'
     )
     own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_rule = "tagged"')
     (tmp_path / "own.toml").write_text(own_rule, encoding="utf-8")

@@ -178,8 +178,7 @@ def test_a_reward_function_that_was_not_looked_at_is_noted(groupwise: Run, tmp_p
     reward = '[[rewards]]\nkind = "function"\nfunction = "mine.py:score"\n'
     (tmp_path / "run.toml").write_text(f"{SMALL}\n{reward}", encoding="utf-8")
     (tmp_path / "mine.py").write_text("def score(a, b, c): ...\n", encoding="utf-8")
-    unread = f"rewards: {tmp_path}/mine.py:score not loaded without --trust, so that nobody has seen whether it can be "
-    unread += "called"
+    unread = f"rewards: {tmp_path}/mine.py:score not loaded without --trust, so its signature was not checked"
     ran = groupwise("doctor", "run.toml")
     assert ran.status == 0, ran.out
     assert f"note     run.toml: {unread}" in ran.out

@@ -84,7 +84,7 @@ def test_a_depth_of_history_beside_another_memory_is_noted_in_one_line(groupwise
 def test_a_lag_that_is_refused_is_not_noted_first(groupwise: Run, tmp_path: Path) -> None:
     ran = groupwise("train", small(tmp_path), "--set", "rollout.lag=free")
     assert ran.status == 2
-    assert ran.err.startswith('error: rollout.lag: "free" lets attempts go on while weights are handed over, which')
+    assert ran.err.startswith('error: rollout.lag: "free" continues rollouts during weight syncs, which')
 
 
 def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_tracker_that_cannot_start_leaves_no_folder(
     ran = groupwise("train", small(tmp_path), "--tracker", "csv")
     assert (ran.status, ran.err) == (
         2,
-        "error: the tracker 'csv' cannot be started (OSError: no dashboard); mend that, or leave it out\n",
+        "error: the tracker 'csv' cannot be started (OSError: no dashboard); fix that, or leave it out\n",
     )
     assert not (tmp_path / "runs" / "small").exists()
 

@@ -89,7 +89,7 @@ def test_fewer_gpus_than_processes_of_a_machine_are_named_by_each_before_anythin
 
 def test_several_processes_need_a_learner_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
     start_as(monkeypatch, rank=1, world=2)
-    with pytest.raises(ConfigError, match=r"2 processes were started, but the learner .* is in one"):
+    with pytest.raises(ConfigError, match=r"2 processes were started, but the learner .* uses one"):
         is_follower(small_config())
     assert is_follower(make_config(1))
 

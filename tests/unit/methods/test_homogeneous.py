@@ -138,7 +138,7 @@ def test_after_vgpo_is_what_the_oracle_says() -> None:
 )
 def test_an_environment_without_answers_is_refused_before_a_model_loads(options: dict[str, Any], part: str) -> None:
     config = small_config().model_copy(update={"algorithm": methods.copo(**options), "env": Household()})
-    with pytest.raises(ConfigError, match=rf"^algorithm: {part}.* reads the fact 'answer', which the environment"):
+    with pytest.raises(ConfigError, match=rf"^algorithm: {part}.* reads the step info 'answer', which the environment"):
         check_algorithm(config)
     without = methods.copo(mode="forced", consistency=False)
     check_algorithm(config.model_copy(update={"algorithm": without}))

@@ -86,6 +86,6 @@ def test_leaving_out_the_tasks_that_everybody_solved_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         check_algorithm(load_run(RUN, overrides=["rollout.plan={kind='top_up', attempts=8}"]))
     assert str(caught.value) == (
-        "rollout.plan: TopUp leaves out the tasks that every attempt solved, which AmongSolved learns from; leave out "
-        "the one or the other"
+        "rollout.plan: TopUp drops the tasks that every rollout solved, but AmongSolved learns from them; leave out "
+        "one of the two"
     )

@@ -57,13 +57,12 @@ def test_what_cannot_have_four_bits_is_refused_before_anything_opens(folder: Pat
     )
     servers = plan_run(name_model(folder), engine={"kind": "server"})
     assert refusal(servers, tmp_path / "run") == (
-        "model.quantise: the engine ServerEngineConfig would load other numbers than the four bits that the adapter "
-        'is trained beside; use the engine of this process ([engine] kind = "local"), or leave model.quantise out'
+        "model.quantise: the engine ServerEngineConfig would not load the learner's 4-bit weights; use the engine of "
+        'this process ([engine] kind = "local"), or leave model.quantise out'
     )
     shares = plan_run(name_model(folder), training={"learner": {"kind": "sharded"}})
     assert refusal(shares, tmp_path / "run") == (
-        "model.quantise: layers in four bits cannot be divided over ranks; take the local learner, or leave "
-        "model.quantise out"
+        "model.quantise: 4-bit layers cannot be sharded; use the local learner, or leave model.quantise out"
     )
 
 

@@ -98,8 +98,7 @@ def test_replay_is_refused_with_an_engine_that_cannot_tell_how_far_the_policy_ha
 def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_over(tmp_path: Path) -> None:
     said = refusal(tmp_path, all_but("scores"))
     assert said.startswith(
-        "engine: the check after each hand-over of weights reads the log-probs of recorded tokens, which the engine "
-        "Poor(gives="
+        "engine: the check after each weight sync reads the log-probs of recorded tokens, which the engine Poor(gives="
     )
     assert said.endswith("does not give; use an engine that does")
 
@@ -148,7 +147,7 @@ class Boasting(LocalEngine):
 
 def test_an_engine_that_gives_less_than_its_part_said_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, Boasting()) == (
-        "engine: Boasting says that it gives 'entropy', but its engine does not; take it out of the part's `gives`"
+        "engine: Boasting declares 'entropy', but its engine does not give it; remove it from the part's `gives`"
     )
 
 
@@ -236,8 +235,8 @@ class Narrow(LocalEngine, slot="engine"):
 
 def test_an_engine_without_room_for_a_prompt_is_refused_and_closed(tmp_path: Path) -> None:
     assert refusal(tmp_path, Narrow(context=1)) == (
-        "rollout.max_tokens: 1 tokens of a response leave no room for a prompt in the engine's context of 1; lower it, "
-        "or take an engine with a longer context"
+        "rollout.max_tokens: 1 response tokens leave no room for a prompt in the engine's context of 1; lower it, or "
+        "use an engine with a longer context"
     )
     assert Narrow.closed == ["engine"]
     with open_run(with_engine(Narrow(context=2)), tmp_path):
@@ -253,9 +252,9 @@ def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_it
     with pytest.raises(ConfigError) as caught:
         check_engine_gives(make("local", 1), device="cuda")
     assert str(caught.value) == (
-        "rollout.lag: the engine LocalEngine shares a process with the learner, and on a GPU the attention kernels "
-        'that learn would then depend on the clock; give the engine a process of its own ([engine] kind = "server"), '
-        "or set rollout.lag to 0"
+        "rollout.lag: the engine LocalEngine shares a process with the learner, so on a GPU the learner's attention "
+        'kernels would depend on timing; give the engine its own process ([engine] kind = "server"), or set '
+        "rollout.lag to 0"
     )
     check_engine_gives(make("local", 1), device="cpu")
     check_engine_gives(make("local", 0), device="cuda")

@@ -33,14 +33,17 @@ def test_a_fact_that_the_environment_does_not_tell() -> None:
     with pytest.raises(ConfigError) as raised:
         check_algorithm(make(Gridworld(), "num_calls"))
     assert str(raised.value) == (
-        "algorithm: ColumnSignal(name='num_calls') reads the fact 'num_calls', which the environment 'gridworld' does "
-        "not tell; use one that does (lookup, storefront, webshop, search_qa, bfcl), or a measure that writes it"
+        "algorithm: ColumnSignal(name='num_calls') reads the step info 'num_calls', which the environment "
+        "'gridworld' does not give; use one that does (lookup, storefront, webshop, search_qa, bfcl), or a scorer "
+        "that writes it"
     )
 
 
 def test_a_judge_that_goes_by_what_nobody_tells() -> None:
     asks: dict[str, Any] = {"measures": (JudgeScore(),), "judge": CheckedSteps()}
-    with pytest.raises(ConfigError, match=r"CheckedSteps reads the fact 'checks', which the environment 'identity'"):
+    with pytest.raises(
+        ConfigError, match=r"CheckedSteps reads the step info 'checks', which the environment 'identity'"
+    ):
         check_algorithm(make(Identity(), "judge_score", **asks))
     check_algorithm(make(Lookup(), "judge_score", **asks))
 

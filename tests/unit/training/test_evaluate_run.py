@@ -77,7 +77,7 @@ def test_sampled_tokens_are_counted_over_the_steps_of_an_attempt(tmp_path: Path)
 
 def test_an_evaluation_of_nothing_is_refused(tmp_path: Path) -> None:
     run = small_run(tmp_path)
-    with pytest.raises(ConfigError, match="an evaluation of no task says nothing"):
+    with pytest.raises(ConfigError, match="an evaluation needs tasks and seeds"):
         evaluate_run(run, settings=run.config.evaluation.model_copy(update={"tasks": 0}))
 
 

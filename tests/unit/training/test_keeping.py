@@ -133,7 +133,7 @@ def test_patience_counts_evaluations_since_the_first_best() -> None:
 @pytest.mark.parametrize("keep", [0, -1, True, "some", 1.5])
 def test_what_is_no_number_of_checkpoints_is_refused(keep: object) -> None:
     with pytest.raises(
-        ConfigError, match=r'keep: found .*; give "all", "best" or how many of the newest stay, 1 or more'
+        ConfigError, match=r'keep: found .*; give "all", "best" or the number of newest checkpoints to keep, 1 or more'
     ):
         CheckpointsConfig(keep=keep)  # type: ignore[arg-type]
 
@@ -141,9 +141,9 @@ def test_what_is_no_number_of_checkpoints_is_refused(keep: object) -> None:
 @pytest.mark.parametrize(
     ("keep", "evaluation", "what"),
     [
-        ("all", {"patience": 2}, r"patience = 2 waits .* with every = 0 there are none; raise evaluation\.every"),
-        ("all", {"patience": 2, "every": 1, "tasks": 0}, r"with tasks = 0 there are none; raise evaluation\.tasks"),
-        ("best", {"tasks": 0}, r"keep = \"best\" needs evaluations, .*set checkpoints\.keep = 1 for the latest alone"),
+        ("all", {"patience": 2}, r"patience = 2 needs .* but every = 0; raise evaluation\.every"),
+        ("all", {"patience": 2, "every": 1, "tasks": 0}, r"but tasks = 0; raise evaluation\.tasks"),
+        ("best", {"tasks": 0}, r"keep = \"best\" needs evaluations, .*set checkpoints\.keep = 1 for the latest only"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused(keep: str, evaluation: dict[str, Any], what: str) -> None:

@@ -86,9 +86,9 @@ def test_a_filter_that_would_drop_what_is_asked_for_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         check_algorithm(config)
     assert str(caught.value) == (
-        "algorithm.filters: Staleness(max_age=0) drops attempts that weights more than 0 versions back have sampled, "
-        "and rollout.lag plays up to 1 ahead, so that slow tasks would be trained less than they are asked for; raise "
-        "the one, lower rollout.max_age, or set rollout.lag to 0"
+        "algorithm.filters: Staleness(max_age=0) drops rollouts that are more than 0 versions old, but rollout.lag "
+        "samples up to 1 ahead: slow tasks would be trained less than others. Raise max_age of the filter, lower "
+        "rollout.max_age, or set rollout.lag to 0"
     )
 
 
@@ -96,8 +96,8 @@ def test_an_engine_that_cannot_go_on_over_a_hand_over_is_refused_by_name() -> No
     with pytest.raises(ConfigError) as caught:
         check_algorithm(decode("free"))
     assert str(caught.value) == (
-        'rollout.lag: "free" lets attempts go on while weights are handed over, which the engine LocalEngine cannot; '
-        "set rollout.lag to 1, or use an engine of servers"
+        'rollout.lag: "free" continues rollouts during weight syncs, which the engine LocalEngine cannot do; set '
+        "rollout.lag to 1, or use an engine of servers"
     )
     check_algorithm(decode("free", engine=FREE))
 
@@ -107,15 +107,15 @@ def test_another_lag_is_refused(lag: object) -> None:
     with pytest.raises(ConfigError) as caught:
         decode(lag)
     assert str(caught.value) == (
-        f"RunConfig: rollout: RolloutConfig: lag: found {lag!r}; give 0 (play, then learn), 1 (play ahead by one "
-        'update) or "free"'
+        f"RunConfig: rollout: RolloutConfig: lag: found {lag!r}; give 0 (synchronous), 1 (one-step off-policy) "
+        'or "free" (asynchronous)'
     )
 
 
 def test_a_free_run_says_at_once_that_it_does_not_repeat() -> None:
     (notice,) = list_notices(decode("free", engine=FREE))
     assert notice == (
-        'rollout.lag = "free": which weights sample what depends on the clock, so that neither a second run nor a '
-        "resumed one comes to the same numbers; rollout.lag = 1 repeats itself to the bit"
+        'rollout.lag = "free": results depend on timing, so neither a second run nor a resumed one gives the same '
+        "numbers; rollout.lag = 1 is bit-exact reproducible"
     )
     assert list_notices(decode(1)) == []

@@ -88,7 +88,7 @@ def test_a_world_that_cannot_be_copied_is_refused_before_a_model_loads(tmp_path:
     with pytest.raises(ConfigError) as caught:
         open_run(rigid, tmp_path)
     assert str(caught.value).startswith(
-        "algorithm.measures: ProverValues(best_of=2, continuations=3) lets attempts go on from copies of their worlds, "
-        "and this one cannot be copied ("
+        "algorithm.measures: ProverValues(best_of=2, continuations=3) continues rollouts in copies of their "
+        "environments, and this one cannot be copied ("
     )
     assert str(caught.value).endswith("); give the environment fork(), or leave the measure out")

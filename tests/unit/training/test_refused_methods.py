@@ -98,8 +98,8 @@ def test_pairs_of_lone_attempts_are_refused_before_a_model_loads(name: str) -> N
         with pytest.raises(ConfigError) as caught:
             check_algorithm(config.model_copy(update=change))
         assert str(caught.value) == (
-            f"algorithm.pairing: {name_of(config.algorithm.pairing)} holds attempts at one task against each other, "
-            "and each task gets 1; give rollout.plan.attempts, and at_most where it is used, at least 2"
+            f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task "
+            "gets 1; set rollout.plan.attempts, and at_most if it is used, to at least 2"
         )
 
 

@@ -36,7 +36,7 @@ def test_servers_are_named_or_started_not_both(kind: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(urls=("http://127.0.0.1:1",), replicas=2)
     assert str(caught.value) == (
-        f"{kind.__name__}: urls names 1 server and replicas asks for 2 more; give urls for servers that are there, or "
+        f"{kind.__name__}: urls names 1 server and replicas asks for 2 more; give urls of running servers, or "
         "replicas to let the run start them"
     )
 
@@ -162,7 +162,7 @@ def test_heads_that_vllm_refuses_are_refused_before_anything_starts(
     with pytest.raises(ConfigError) as caught:
         check_engine_gives(narrow, device="cpu")
     assert str(caught.value) == (
-        "model.heads: 4 heads of 8 each, but vLLM on a CPU refuses heads narrower than 32; use fewer heads or the "
+        "model.heads: 4 heads of 8 each, but vLLM on a CPU needs heads of at least 32; use fewer heads or the "
         "local engine"
     )
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 64, "num_attention_heads": 4}))

@@ -82,9 +82,9 @@ def test_groups_that_nothing_was_done_for_are_not_rescued(tmp_path: Path) -> Non
 
 
 def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="top_up leaves out the groups"):
+    with pytest.raises(ConfigError, match="top_up drops zero-variance groups"):
         open_small_run(tmp_path, methods.r3(), plan=TopUp())
-    with pytest.raises(ConfigError, match="top_up leaves out the groups"):
+    with pytest.raises(ConfigError, match="top_up drops zero-variance groups"):
         open_small_run(tmp_path, methods.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
 
 
@@ -327,7 +327,5 @@ def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path
     with pytest.raises(ConfigError, match="derive ids from the content") as caught:
         open_run(config, tmp_path)
     first = Identity(num_words=4, length=1).panel("train")[0].id
-    assert str(caught.value).startswith(
-        f"env: asked twice for its training tasks, it calls the same one '{first}-1' and '{first}-"
-    )
+    assert str(caught.value).startswith(f"env: the same training task has the id '{first}-1' at first and '{first}-")
     open_run(config.model_copy(update={"algorithm": methods.grpo()}), tmp_path)

@@ -243,16 +243,16 @@ def test_the_rules_are_those_of_a_model_with_a_new_adapter(folder: Path, dtype: 
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
-        ("rollout", {"lag": 1}, "attempts are played while these change (rollout.lag = 1); set rollout.lag to 0"),
+        ("rollout", {"lag": 1}, "they change during rollouts (rollout.lag = 1); set rollout.lag to 0"),
         (
             "training",
             {"learner": {"kind": "sharded"}},
-            'the learner ShardedLearnerConfig does not have them whole in one place; use kind = "local"',
+            'the learner ShardedLearnerConfig does not keep them whole in one place; use kind = "local"',
         ),
         (
             "training",
             {"weight_transfer": {"kind": "through_file"}},
-            "ThroughFile would carry them from there to where they are; use the weight_transfer in_memory",
+            "ThroughFile would copy them onto themselves; use the weight_transfer in_memory",
         ),
     ],
 )
@@ -265,9 +265,7 @@ def test_what_cannot_share_is_refused_before_a_model_loads(
     config = RunConfig(**{name: getattr(plain, name) for name in type(plain).model_fields} | settings)
     with pytest.raises(ConfigError) as caught:
         open_run(config, tmp_path)
-    assert (
-        str(caught.value) == f"engine.share_weights: the engine cannot read the learner's own weights, since {message}"
-    )
+    assert str(caught.value) == f"engine.share_weights: the engine cannot read the learner's own weights: {message}"
 
 
 def test_another_precision_is_refused_before_and_after_a_model_loads(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_leaving_out_what_is_learnt_from_is_refused(name: str, override: str, wh
     with pytest.raises(ConfigError) as caught:
         check_algorithm(load_run(RUNS / f"{name}.toml", overrides=[override]))
     assert str(caught.value) == (
-        f"{where} leaves out the tasks that every attempt solved, which {NEEDING[name]} learns from; leave out "
-        "the one or the other"
+        f"{where} drops the tasks that every rollout solved, but {NEEDING[name]} learns from them; leave out one of "
+        "the two"
     )
 
 

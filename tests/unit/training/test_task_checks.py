@@ -47,14 +47,14 @@ def test_somebody_must_pay_and_say_what_success_is(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         check(configure(env=env))
     assert str(raised.value) == (
-        'env: verifier = "none" leaves it to rewards to judge, and there is none that does; add [[rewards]] with kind '
-        '= "function", or choose a verifier'
+        'env: verifier = "none" needs a reward that judges, and there is none; add [[rewards]] with kind = '
+        '"function", or choose a verifier'
     )
     with pytest.raises(ConfigError) as raised:
         check(configure(env=env, rewards=pay_by("match_answer")))
     assert str(raised.value) == (
-        'env: with verifier = "none" nobody says which attempts of an evaluation succeeded; set solved_at of the '
-        "reward that judges, or evaluation.tasks = 0"
+        'env: with verifier = "none" an evaluation cannot say which rollouts succeeded; set solved_at of the reward '
+        "that judges, or evaluation.tasks = 0"
     )
     check(configure(env=env, rewards=pay_by("match_answer"), evaluation={"tasks": 0}))
     check(configure(env=env, rewards=pay_by("match_answer", solved_at=1)))
@@ -62,7 +62,7 @@ def test_somebody_must_pay_and_say_what_success_is(tmp_path: Path) -> None:
 
 def test_in_a_mixture_the_sentence_says_which_environment(tmp_path: Path) -> None:
     members = [LISTING, {"name": "mine", "env": ask_without_verifier(tmp_path)}]
-    with pytest.raises(ConfigError, match=r'^env \(mine\): verifier = "none" leaves it to rewards'):
+    with pytest.raises(ConfigError, match=r'^env \(mine\): verifier = "none" needs a reward that judges'):
         check(configure(env={"kind": "mixture", "members": members}))
 
 
@@ -83,8 +83,8 @@ def test_environments_whose_action_rules_differ_are_refused_by_name() -> None:
         check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}, rollout=choosing))
     assert str(raised.value) == (
         "env: rollout.action_rule 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        'are free text; mix environments with one action rule, or set rollout.action_rule to "whole_response" or '
-        '"tagged"'
+        "are free text; mix environments that fit one action parser, or set rollout.action_rule to "
+        '"whole_response" or "tagged"'
     )
     check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}))
     echo = {"name": "echo", "env": {"kind": "identity"}}
@@ -107,7 +107,7 @@ def test_a_method_that_compares_across_tasks_is_worth_a_notice() -> None:
     assert list_notices(configure(env=mixed)) == []
     [notice] = list_notices(configure(algorithm={"recipe": "reinforce_pp"}, env=mixed))
     assert notice.endswith(
-        "compares across tasks, and so across the environments home, sums: what they pay should be on one scale"
+        "compares across tasks, and so across the environments home, sums: their rewards should have the same scale"
     )
     assert list_notices(configure(algorithm={"recipe": "reinforce_pp"}, env={"kind": "countdown"})) == []
 

@@ -102,7 +102,7 @@ def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) -
     assert [row["update"] for row in table(tmp_path / "metrics.csv")] == ["1", "2", "3"]
     [warning] = warned
     assert str(warning.message).endswith(
-        "failed (ConnectionError: no route) and is left out from here on; the journal has everything"
+        "failed (ConnectionError: no route) and is not used any more; the journal has everything"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_tracker_that_cannot_start_says_so_at_once(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError) as caught, track_run((Absent(),), CONFIG, tmp_path):
         pass
-    assert "cannot be started (OSError: not logged in); mend that, or leave it out" in str(caught.value)
+    assert "cannot be started (OSError: not logged in); fix that, or leave it out" in str(caught.value)
 
 
 def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

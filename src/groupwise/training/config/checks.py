@@ -1,4 +1,4 @@
-"""What is refused before a run's model loads: an algorithm, a journal, tasks or panels that a run cannot work with."""
+"""Checks of a run before its model loads: algorithm, engine, journal, tasks and task sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]
 
 
 def check_algorithm(config: RunConfig) -> Loss:
-    """Refuse an algorithm that has no loss, needs what nothing computes, or another number of attempts; its loss."""
+    """Check that the algorithm has a loss and gets all that it needs; returns the loss."""
     loss, plan = config.algorithm.loss, config.rollout.plan
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
@@ -46,8 +46,8 @@ def check_algorithm(config: RunConfig) -> Loss:
     attempts = min([plan.attempts, *at_most])
     if config.algorithm.pairing is not None and attempts < 2:
         raise ConfigError(
-            f"algorithm.pairing: {name_of(config.algorithm.pairing)} holds attempts at one task against each other, "
-            f"and each task gets {attempts}; give rollout.plan.attempts, and at_most where it is used, at least 2"
+            f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task gets "
+            f"{attempts}; set rollout.plan.attempts, and at_most if it is used, to at least 2"
         )
     for part in config.algorithm.parts():
         part.check_attempts(attempts)
@@ -57,10 +57,9 @@ def check_algorithm(config: RunConfig) -> Loss:
 
 
 def _check_environment_facts(config: RunConfig) -> None:
-    """Refuse a part that reads a fact which environments tell, where the run's own does not and no measure writes it.
+    """Check that the run's environment or a scorer gives the step info that parts read.
 
-    A part says what it reads in `reads`, an environment what it tells in `writes`. One from outside groupwise without
-    that may tell anything, and so may a measure.
+    Parts declare `reads`; environments and scorers declare `writes`. Outside ones without `writes` may give anything.
     """
     measures, known = config.algorithm.measures or (), load_catalogue("env")
     if not all(hasattr(part, "writes") for part in measures):
@@ -75,32 +74,32 @@ def _check_environment_facts(config: RunConfig) -> None:
             for fact in sorted((getattr(part, "reads", frozenset()) & told) - written):
                 telling = ", ".join(kind for kind, env in known.items() if fact in getattr(env, "writes", ()))
                 raise ConfigError(
-                    f"algorithm: {name_of(part)} reads the fact {fact!r}, which the environment "
-                    f"{kind_of(type(environment))!r} does not tell; use one that does ({telling}), or a measure that "
+                    f"algorithm: {name_of(part)} reads the step info {fact!r}, which the environment "
+                    f"{kind_of(type(environment))!r} does not give; use one that does ({telling}), or a scorer that "
                     "writes it"
                 )
 
 
 def _check_lag(config: RunConfig) -> None:
-    """Refuse an overlap that the engine cannot play, or whose attempts would be dropped for their age."""
+    """Check that the engine supports the lag, and that no filter drops its rollouts for their staleness."""
     is_free = config.rollout.lag == "free"
     if is_free and not getattr(config.engine, "supports_inflight_weight_update", False):
         raise ConfigError(
-            f'rollout.lag: "free" lets attempts go on while weights are handed over, which the engine '
-            f"{name_of(config.engine)} cannot; set rollout.lag to 1, or use an engine of servers"
+            f'rollout.lag: "free" continues rollouts during weight syncs, which the engine {name_of(config.engine)} '
+            "cannot do; set rollout.lag to 1, or use an engine of servers"
         )
     max_age = config.rollout.max_age if is_free else 1
     for part in config.algorithm.filters:
-        if isinstance(part, Staleness) and part.max_age < max_age:  # what was asked for is trained
+        if isinstance(part, Staleness) and part.max_age < max_age:  # all requested rollouts are trained
             raise ConfigError(
-                f"algorithm.filters: {name_of(part)} drops attempts that weights more than {part.max_age} versions "
-                f"back have sampled, and rollout.lag plays up to {max_age} ahead, so that slow tasks would be trained "
-                "less than they are asked for; raise the one, lower rollout.max_age, or set rollout.lag to 0"
+                f"algorithm.filters: {name_of(part)} drops rollouts that are more than {part.max_age} versions old, "
+                f"but rollout.lag samples up to {max_age} ahead: slow tasks would be trained less than others. Raise "
+                "max_age of the filter, lower rollout.max_age, or set rollout.lag to 0"
             )
 
 
 def _check_solved_groups(config: RunConfig) -> None:
-    """Refuse to leave out the groups that a part of the algorithm learns from."""
+    """Check that no part drops solved groups that another part learns from."""
     plan = config.rollout.plan
     assert isinstance(plan, Part), "a slot is filled by parts"
     needing = [part for part in config.algorithm.parts() if getattr(part, "needs_solved_groups", False)]
@@ -109,33 +108,28 @@ def _check_solved_groups(config: RunConfig) -> None:
         for part in parts:
             if getattr(part, "drops_solved_groups", False):
                 raise ConfigError(
-                    f"{where}: {name_of(part)} leaves out the tasks that every attempt solved, which "
-                    f"{name_of(needing[0])} learns from; leave out the one or the other"
+                    f"{where}: {name_of(part)} drops the tasks that every rollout solved, but {name_of(needing[0])} "
+                    "learns from them; leave out one of the two"
                 )
 
 
 def check_words(config: RunConfig) -> None:
-    """Refuse environments without a vocabulary under a model that makes its tokenizer from their words."""
+    """If the model makes its tokenizer from words, check that environments have a vocabulary."""
     for env in list_environments(config.env).values() if config.needs_words else ():
         check_vocabulary(env)
 
 
 def check_model(config: RunConfig) -> None:
-    """Refuse a model that says of itself, before it loads, that it cannot be opened; one from elsewhere need not.
-
-    Layers in four bits are refused where engine or learner cannot have the same ones.
-    """
+    """Check the model before it loads; 4-bit layers need the local engine and the local learner."""
     is_quantised = getattr(config.model, "quantise", "no") != "no"
     if is_quantised and not isinstance(config.engine, LocalEngine):
         raise ConfigError(
-            f"model.quantise: the engine {name_of(config.engine)} would load other numbers than the four bits that the "
-            'adapter is trained beside; use the engine of this process ([engine] kind = "local"), or leave '
-            "model.quantise out"
+            f"model.quantise: the engine {name_of(config.engine)} would not load the learner's 4-bit weights; "
+            'use the engine of this process ([engine] kind = "local"), or leave model.quantise out'
         )
     if is_quantised and isinstance(config.training.learner, ShardedLearnerConfig):
         raise ConfigError(
-            "model.quantise: layers in four bits cannot be divided over ranks; take the local learner, or leave "
-            "model.quantise out"
+            "model.quantise: 4-bit layers cannot be sharded; use the local learner, or leave model.quantise out"
         )
     check = getattr(config.model, "check", None)
     if check is not None:
@@ -143,7 +137,7 @@ def check_model(config: RunConfig) -> None:
 
 
 def check_journal(folder: Path) -> None:
-    """Refuse a journal that this version cannot go on with, before a model loads."""
+    """Check that this version can read the journal."""
     paths = RunPaths(folder)
     if not paths.journal.exists():
         return
@@ -152,19 +146,19 @@ def check_journal(folder: Path) -> None:
     except FileError as error:
         if not paths.latest.exists():
             raise
-        if not paths.checkpoint(0).is_dir():  # no other goes on without the journal's updates
+        if not paths.checkpoint(0).is_dir():  # later checkpoints need the journal's updates
             raise FileError(
-                f"{error}. Its first checkpoint, from which the run could begin again, was not kept: put the journal "
+                f"{error}. The first checkpoint, from which the run could begin again, was not kept; put the journal "
                 "back from a copy, or start the run again in another folder"
             ) from None
         raise FileError(
-            f"{error}. To begin again from its first checkpoint, move {JOURNAL} and what begins with its name out of "
-            f"{folder}, write `0000` into {paths.latest} and resume"
+            f"{error}. To begin again from the first checkpoint, move {JOURNAL} and files that begin with its name out "
+            f"of {folder}, write `0000` into {paths.latest} and resume"
         ) from None
 
 
 def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
-    """Refuse environments that cannot do what is asked of them; the tasks of each split that the run uses."""
+    """Check the environments, and return the tasks of each split that the run uses."""
     panels = {"train": ask_panel(config.env, "train")}
     if config.evaluation.tasks and config.evaluation.split not in panels:
         panels[config.evaluation.split] = ask_panel(config.env, config.evaluation.split)
@@ -184,15 +178,14 @@ def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
         for task in tasks:
             if not is_plain(dict(task.payload)):
                 raise ConfigError(
-                    f"env: the payload of task {task.id!r} holds what JSON cannot write, and rollout.lag keeps tasks "
-                    "in the journal with the attempts that were played ahead; give JSON values, or set rollout.lag to 0"
+                    f"env: the payload of task {task.id!r} is not JSON, but rollout.lag saves tasks in the journal; "
+                    "give JSON values, or set rollout.lag to 0"
                 )
     return panels
 
 
 def _check_expert(host: Host, task: Task, sentence: str) -> None:
-    """Refuse, with a sentence, where there is no expert. An environment that fails here says nothing of whether it has
-    one."""
+    """Raise `sentence` if there is no expert; an environment that fails here may have one."""
     if isinstance(host.open({0: task})[0], Fault):
         return
     if isinstance(host.ask_experts([0])[0], NoExpert):
@@ -201,51 +194,50 @@ def _check_expert(host: Host, task: Task, sentence: str) -> None:
 
 
 def _check_asked_of_world(measure: Measure, host: Host, task: Task) -> None:
-    """Refuse a measure that asks of environments what they cannot do."""
+    """Check that the environment supports what a scorer asks of it."""
     needs = getattr(measure, "needs", ())
     if "expert" in needs:
-        sentence = "the environment has no expert, whom algorithm.measures asks ({}); take another one, or leave it out"
+        sentence = (
+            "the environment has no expert, but algorithm.measures asks it ({}); take another one, or leave it out"
+        )
         _check_expert(host, task, sentence.format(name_of(measure)))
     if "fork" in needs and not isinstance(host.open({0: task})[0], Fault):
         copy = host.fork(0, [1])[1]
         host.close([0, 1])
         if isinstance(copy, Fault):
             raise ConfigError(
-                f"algorithm.measures: {name_of(measure)} lets attempts go on from copies of their worlds, and this one "
-                f"cannot be copied ({copy.message}); give the environment fork(), or leave the measure out"
+                f"algorithm.measures: {name_of(measure)} continues rollouts in copies of their environments, and this "
+                f"one cannot be copied ({copy.message}); give the environment fork(), or leave the scorer out"
             )
 
 
 def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:
-    """Refuse a run whose past attempts could not be found again by their tasks, or would be left out by its plan."""
+    """Check that past rollouts can be found by task, and that the plan does not drop what replay needs."""
     assert isinstance(config.rollout.plan, Part), "a slot is filled by parts"
     if config.algorithm.replay is not None and any(isinstance(part, TopUp) for part in config.rollout.plan.parts()):
         raise ConfigError(
-            "rollout.plan: top_up leaves out the groups whose attempts all did equally well, which algorithm.replay is "
-            "there for; use the plan flat, or leave out algorithm.replay"
+            "rollout.plan: top_up drops zero-variance groups, which algorithm.replay is for; use the plan flat, or "
+            "leave out algorithm.replay"
         )
     tasks_again = ask_panel(config.env, "train") if config.reads_past_attempts else tasks
     for task, again in zip(tasks, tasks_again, strict=False):
         if task.id != again.id:
             raise ConfigError(
-                f"env: asked twice for its training tasks, it calls the same one {task.id!r} and {again.id!r}, so that "
-                "past attempts cannot be found by task; derive ids from the content (`Task.create`), or leave out "
-                "algorithm.replay and algorithm.guidance"
+                f"env: the same training task has the id {task.id!r} at first and {again.id!r} later, so past rollouts "
+                "cannot be found by task; derive ids from the content (`Task.create`), or leave out algorithm.replay "
+                "and algorithm.guidance"
             )
 
 
 def check_panels(config: RunConfig) -> None:
-    """Refuse tasks that are not those of the run's panel file."""
+    """Compare the tasks with the run's task set file."""
     if config.panel:
         assert isinstance(config.env, Part), "the slot is filled by parts"
         PanelFile.read(Path(config.panel)).check(config.env, name=config.panel)
 
 
-# What is refused of tasks before a model loads: rewards that lack a column, nobody who judges, rules that differ.
-
-
 def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, Task]) -> None:
-    """Refuse what a task of each environment, by the environment's name, shows to be impossible."""
+    """Check rewards, success and actions on the first task of each environment."""
     functions = [part for part in config.rewards if isinstance(part, FunctionReward)]
     for name, env in list_environments(config.env).items():
         if name not in first_tasks:
@@ -253,7 +245,7 @@ def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, T
         if not getattr(env, "tells_success", True):
             _check_judged(config, functions, f"env ({name})" if name else "env")
         task = first_tasks[name]
-        for part in functions if may_run() else ():  # who only reads a run loads none
+        for part in functions if may_run() else ():  # without trust no function is loaded
             if missing := part.find_missing_column(task.payload):
                 there = ", ".join(sorted(task.payload)) or "none"
                 raise ConfigError(
@@ -265,21 +257,21 @@ def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, T
 
 
 def _check_judged(config: RunConfig, functions: Sequence[FunctionReward], whose: str) -> None:
-    """Refuse tasks that nobody says the success of, where that is asked for, or that nobody pays."""
+    """Check that a reward judges the tasks, and says which rollouts succeed if there are evaluations."""
     if not functions:
         raise ConfigError(
-            f'{whose}: verifier = "none" leaves it to rewards to judge, and there is none that does; add [[rewards]] '
-            'with kind = "function", or choose a verifier'
+            f'{whose}: verifier = "none" needs a reward that judges, and there is none; add [[rewards]] with kind = '
+            '"function", or choose a verifier'
         )
     if config.evaluation.tasks and all(part.solved_at is None for part in functions):
         raise ConfigError(
-            f'{whose}: with verifier = "none" nobody says which attempts of an evaluation succeeded; set solved_at of '
-            "the reward that judges, or evaluation.tasks = 0"
+            f'{whose}: with verifier = "none" an evaluation cannot say which rollouts succeeded; set solved_at of the '
+            "reward that judges, or evaluation.tasks = 0"
         )
 
 
 def _check_choices(host: Host, first_tasks: Mapping[str, Task]) -> None:
-    """Refuse to choose by number where some of the environments list what can be chosen and others do not."""
+    """Check that all environments list their actions, or none, if actions are chosen by number."""
     numbered = dict(enumerate(first_tasks.items()))
     shown = host.open({number: task for number, (_, task) in numbered.items()})
     host.close([number for number, seen in shown.items() if not isinstance(seen, Fault)])
@@ -290,24 +282,22 @@ def _check_choices(host: Host, first_tasks: Mapping[str, Task]) -> None:
         listing, silent = (", ".join(name for name, has in lists.items() if has is wanted) for wanted in (True, False))
         raise ConfigError(
             f"env: rollout.action_rule 'choice' fits {listing}, which lists its possible actions, but not {silent}, "
-            "whose actions are free text; mix environments with one action rule, or set rollout.action_rule to "
+            "whose actions are free text; mix environments that fit one action parser, or set rollout.action_rule to "
             '"whole_response" or "tagged"'
         )
 
 
-# Warnings about a run file: settings that are no error and still go against the method they are for.
-
 LONG = 1000
-"""Steps of an attempt that is longer than any bounded memory."""
+"""Steps of a rollout that is longer than any bounded history."""
 
 
 def list_notices(config: RunConfig) -> list[str]:
-    """List what is worth a look before the run begins, a line each."""
+    """List warnings about settings that are no errors, one line each."""
     notices = []
     if config.rollout.lag == "free":
         notices.append(
-            'rollout.lag = "free": which weights sample what depends on the clock, so that neither a second run nor a '
-            "resumed one comes to the same numbers; rollout.lag = 1 repeats itself to the bit"
+            'rollout.lag = "free": results depend on timing, so neither a second run nor a resumed one gives the same '
+            "numbers; rollout.lag = 1 is bit-exact reproducible"
         )
     depth = max((part.depth for part in config.algorithm.parts() if isinstance(part, ByHistory)), default=None)
     if depth is not None and (counts := count_steps_shown(config.rollout.memory)) != (depth, depth):
@@ -322,18 +312,18 @@ def list_notices(config: RunConfig) -> list[str]:
     mixing = next((part for part in config.algorithm.parts() if part.mixes_tasks), None)
     if len(names) > 1 and mixing is not None:
         notices.append(
-            f"{name_of(mixing)} compares across tasks, and so across the environments {', '.join(names)}: what they "
-            "pay should be on one scale"
+            f"{name_of(mixing)} compares across tasks, and so across the environments {', '.join(names)}: their "
+            "rewards should have the same scale"
         )
     return notices
 
 
 def describe_unread_rewards(config: RunConfig) -> str:
-    """Say that reward functions were not looked at, where this process only reads run files; else nothing."""
+    """A warning that reward functions were not loaded without trust; empty if there are none."""
     places = [part.function for part in config.rewards if isinstance(part, FunctionReward)]
     if may_run() or not places:
         return ""
-    return f"rewards: {', '.join(places)} {WITHOUT_TRUST}, so that nobody has seen whether it can be called"
+    return f"rewards: {', '.join(places)} {WITHOUT_TRUST}, so its signature was not checked"
 
 
 def count_steps_shown(memory: Memory) -> tuple[int, int | None]:
@@ -347,11 +337,8 @@ def count_steps_shown(memory: Memory) -> tuple[int, int | None]:
     return min(shown), None if max(shown) >= LONG else max(shown)
 
 
-# What a run needs of its engine; one that does not give it is refused before a model loads.
-
-
 def check_engine_gives(config: RunConfig, *, device: str) -> None:
-    """Refuse an engine that cannot work where the learner computes, or that does not give what the run reads."""
+    """Check that the engine supports the device, and gives what the run reads."""
     check_engine_part(config.engine)
     for gift, place, reader, instead in _list_needs(config):
         if gift not in config.engine.gives:
@@ -366,38 +353,38 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     _check_sharing(config)
     if isinstance(config.engine, VllmInProcess) and isinstance(config.training.learner, ShardedLearnerConfig):
         raise ConfigError(
-            "engine: vLLM in the trainer's own process starts a process group, which a sharded learner would take for "
-            'its own; use servers ([engine] kind = "vllm")'
+            "engine: vLLM in the trainer's process starts a process group, which conflicts with the sharded learner; "
+            'use servers ([engine] kind = "vllm")'
         )
-    check_model = getattr(config.engine, "check_model", None)  # of engines that cannot take every model
+    check_model = getattr(config.engine, "check_model", None)  # some engines cannot load every model
     if check_model is not None:
         check_model(config.model)
 
 
 def _check_overlap(config: RunConfig, device: str) -> None:
-    """Refuse to play and learn at once in one process on a GPU: torch's choice of attention kernels is the process's.
+    """On a GPU, sampling and learning at the same time needs two processes.
 
-    The engine changes it while it decodes in lanes, so that the learner's own kernels would depend on the clock.
+    torch selects attention kernels per process, and the engine changes the selection while it decodes.
     """
     if config.rollout.lag and device == "cuda" and isinstance(config.engine, LocalEngine):
         raise ConfigError(
-            f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, and on a GPU the "
-            "attention kernels that learn would then depend on the clock; give the engine a process of its own "
+            f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, so on a GPU the "
+            "learner's attention kernels would depend on timing; give the engine its own process "
             '([engine] kind = "server"), or set rollout.lag to 0'
         )
 
 
 def _check_sharing(config: RunConfig) -> None:
-    """Refuse to share weights where the engine may read them while they change, or they are not what is handed over."""
+    """Check that the engine can read the learner's own weights, if `share_weights` is set."""
     if not getattr(config.engine, "share_weights", False):
         return
     learner, transfer = config.training.learner, config.training.weight_transfer
     if config.rollout.lag:
-        reason = f"attempts are played while these change (rollout.lag = {config.rollout.lag!r}); set rollout.lag to 0"
+        reason = f"they change during rollouts (rollout.lag = {config.rollout.lag!r}); set rollout.lag to 0"
     elif type(learner) is not LearnerConfig:
-        reason = f'the learner {name_of(learner)} does not have them whole in one place; use kind = "local"'
+        reason = f'the learner {name_of(learner)} does not keep them whole in one place; use kind = "local"'
     elif not isinstance(transfer, InMemory):
-        reason = f"{name_of(transfer)} would carry them from there to where they are; use the weight_transfer in_memory"
+        reason = f"{name_of(transfer)} would copy them onto themselves; use the weight_transfer in_memory"
     elif config.engine.precision == "bfloat16" and getattr(config.model, "dtype", None) == "float32":
         reason = (
             "they are float32 and the engine would compute in bfloat16; set model.dtype = 'bfloat16', or "
@@ -405,11 +392,11 @@ def _check_sharing(config: RunConfig) -> None:
         )
     else:
         return
-    raise ConfigError(f"engine.share_weights: the engine cannot read the learner's own weights, since {reason}")
+    raise ConfigError(f"engine.share_weights: the engine cannot read the learner's own weights: {reason}")
 
 
 def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
-    """What is needed, the place in the run file of who needs it, its name, and what else could be done."""
+    """Per need: its name, the reader's place in the run file, the reader's name, and another fix."""
     algorithm = config.algorithm
     inside, loss, replay = algorithm.token_credit, algorithm.loss, algorithm.replay
     readers: dict[tuple[str, str], Iterable[object]] = {
@@ -427,4 +414,4 @@ def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
     if replay is not None:
         for need in (SCORES, VERSIONS):
             yield need, "algorithm.replay", name_of(replay), ", or leave out algorithm.replay"
-    yield SCORES, "engine", "the check after each hand-over of weights", ""
+    yield SCORES, "engine", "the check after each weight sync", ""

@@ -1,4 +1,4 @@
-"""The settings of engines, in this process and in others; without torch, so that run files decode without it."""
+"""The settings of engines, in this process and in others. They need no torch."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ if TYPE_CHECKING:
 
 
 class LocalEngine(Part, slot="engine"):
-    """Samples in the trainer's own process, with a copy of the model on the same device, or with the learner's own."""
+    """Samples in the trainer's process, with a copy of the model or with the learner's own weights."""
 
     gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
     """All that an engine can give."""
     refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What the engine computes in: float32 = its weights as the model was loaded; bfloat16 = cast at each hand-over."""
+    """The engine's precision: float32 = weights as the model was loaded; bfloat16 = cast at each weight sync."""
     share_weights: bool = False
-    """Whether the engine reads the learner's own weights instead of a copy: one model in memory, and a hand-over copies
-    nothing. Their precision must be the engine's; needs `rollout.lag = 0` and the local learner."""
+    """Whether the engine reads the learner's own weights: there is one model in memory, and a weight sync copies
+    nothing. Needs the same precision, `rollout.lag = 0` and the local learner."""
     decoding: Literal["auto", "eager", "graphs"] = "auto"
-    """How tokens are decoded: graphs = in lanes, a CUDA graph a step; auto = graphs on a GPU where the model allows."""
+    """How tokens are decoded: graphs = one CUDA graph per step; auto = graphs on a GPU if the model allows it."""
     rows: Annotated[int, Field(ge=1)] = 256
-    """Most responses that decode at a time, with graphs."""
+    """With graphs: largest number of responses that decode at a time."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """Share of the GPU's memory that keys and values may take, with graphs."""
+    """With graphs: fraction of the GPU's memory for keys and values."""
     compile_parts: Literal["auto"] | bool = "auto"
-    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start; auto =
-    where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
+    """With graphs: whether norms and feed-forward layers are compiled. Faster, but the start takes half a minute
+    longer. auto = if groupwise has no layers of its own for the model. Layers that fail a test are not compiled; the
+    log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
-    """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
+    """Largest number of tokens per batch of prompts; without graphs, of prompts and responses."""
 
     def check_device(self, device: str) -> None:
-        """Refuse graphs where there is no GPU."""
+        """Check that graphs have a GPU."""
         from groupwise.engines.open_engine import check_decoding
 
         check_decoding(self.decoding, device)
 
     def open(self, source: ModelSource) -> Engine:
-        """An engine over a copy of the model, or over the model's own weights."""
+        """Open an engine with a copy of the model, or with the model's own weights."""
         from groupwise.engines.open_engine import check_shared_weights, open_engine
 
         if self.share_weights:
@@ -70,49 +71,46 @@ class LocalEngine(Part, slot="engine"):
         )
 
 
-# Engines in other processes: servers of ours and vLLM's, that are there or that the run starts; without torch.
-
-
 class RemoteEngineConfig(Part):
-    """What servers have in common, whosever they are."""
+    """The settings that all servers share."""
 
     refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
     starts_others: ClassVar[bool] = False
-    """Whether the servers that it starts are programs that the run file names."""
+    """Whether the run file names the program of the servers."""
 
     supports_inflight_weight_update: ClassVar[bool] = True
-    """They answer several threads, and requests that are under way when new weights come: `rollout.lag = "free"`."""
+    """Servers answer requests during a weight sync, which `rollout.lag = "free"` needs."""
 
     urls: tuple[str, ...] = ()
-    """Servers that are there already, as `groupwise serve` prints them; the run hands them its weights. Empty = those
-    that the variable GROUPWISE_ENGINE_URLS names; without it the run starts its own, and stops them."""
+    """URLs of running servers, as `groupwise serve` prints them; the run syncs its weights to them. Empty = the servers
+    in the variable GROUPWISE_ENGINE_URLS; without it, the run starts and stops its own servers."""
     replicas: Annotated[int, Field(ge=0)] = 0
-    """Servers that the run starts; 0 = one, or none where `urls` names some."""
+    """Number of servers that the run starts; 0 = one, or none if `urls` is given."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What the servers compute in; one that is there already must compute in it too."""
+    """The servers' precision; a running server must have the same."""
     request_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds that an answer may take; then it is asked for elsewhere, and the server is out until the next hand-over
-    of weights."""
+    """Seconds that an answer may take. After that, another server is asked, and this one is not used until the next
+    weight sync."""
     handover_timeout: Annotated[float, Field(gt=0)] = 300.0
-    """Seconds that a server may take to take new weights over."""
+    """Seconds that a weight sync may take per server."""
     start_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds until servers that the run starts, or that were launched beside it, must be healthy."""
+    """Seconds until started or launched servers must be healthy."""
     gpus: tuple[str, ...] = ()
-    """GPUs of servers that the run starts, such as ["1", "2"], in turn (CUDA_VISIBLE_DEVICES). Empty = those that the
-    trainer sees."""
+    """GPUs of the servers that the run starts, such as ["1", "2"], in order (CUDA_VISIBLE_DEVICES). Empty = the GPUs
+    that the trainer sees."""
 
     @model_validator(mode="after")
     def _names_or_starts(self) -> RemoteEngineConfig:
         if self.urls and self.replicas:
             raise ValueError(
                 f"urls names {len(self.urls)} server{'s' if len(self.urls) > 1 else ''} and replicas asks for "
-                f"{self.replicas} more; give urls for servers that are there, or replicas to let the run start them"
+                f"{self.replicas} more; give urls of running servers, or replicas to let the run start them"
             )
         return self
 
     def check_device(self, device: str) -> None:
-        """Refuse servers that are not there; what the learner computes on does not matter to them."""
+        """Check that the servers run; the learner's device does not matter."""
         from groupwise.engines.http_client import open_clients
 
         self._check_may_open()
@@ -124,17 +122,17 @@ class RemoteEngineConfig(Part):
                 client.check_health()
 
     def _check_may_open(self) -> None:
-        """Refuse servers that somebody else's run names, and programs that it would start, where it is only read."""
-        # Servers of the variable are whoever's who runs this, and then no program is started.
+        """Without trust, reject servers that a run file names, and programs that it would start."""
+        # The servers of the variable are the user's own, and then no program is started.
         if (self.urls or (self.starts_others and not choose_urls(self.urls))) and not may_run():
             reach = "connects to the servers" if self.urls else "starts the program"
             raise ConfigError(
                 f"the engine {kind_of(type(self))!r} is {WITHOUT_TRUST}: it {reach} that this run names; add --trust "
-                "if you trust whoever wrote it"
+                "if you trust its author"
             )
 
     def open(self, source: ModelSource) -> Engine:
-        """An engine over servers that are there, or that are started here."""
+        """Open an engine with running servers, or start them."""
         from groupwise.engines.client import open_server_engine
 
         urls = choose_urls(self.urls)
@@ -154,27 +152,27 @@ class RemoteEngineConfig(Part):
 
 
 class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
-    """Samples with our own engine in other processes, here or on other machines, as the local engine would, to the
-    bit."""
+    """Samples with groupwise's engine in other processes or on other machines, bit-exact like the local engine."""
 
     gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
     """All that an engine can give."""
 
     decoding: Literal["auto", "eager", "graphs"] = "auto"
-    """How servers that the run starts decode: graphs = in lanes, a CUDA graph a step; auto = graphs on a GPU where the
-    model allows."""
+    """How the servers that the run starts decode: graphs = one CUDA graph per step; auto = graphs on a GPU if the model
+    allows it."""
     rows: Annotated[int, Field(ge=1)] = 256
-    """Most responses that decode at a time in a server, with graphs."""
+    """With graphs: largest number of responses that decode at a time in a server."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """Share of the GPU's memory that keys and values of a server may take, with graphs."""
+    """With graphs: fraction of the GPU's memory for keys and values of a server."""
     compile_parts: Literal["auto"] | bool = "auto"
-    """Whether norms and feed-forward parts are compiled, with graphs: faster, after half a minute at the start; auto =
-    where there are no layers of our own for the model. What fails its trial is left out, and the log says so."""
+    """With graphs: whether norms and feed-forward layers are compiled. Faster, but the start takes half a minute
+    longer. auto = if groupwise has no layers of its own for the model. Layers that fail a test are not compiled; the
+    log says so."""
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
-    """Most tokens of a batch: of prompts that are read together, and, without graphs, of prompts and responses."""
+    """Largest number of tokens per batch of prompts; without graphs, of prompts and responses."""
 
     def check_device(self, device: str) -> None:
-        """Refuse servers that are not there, or an environment without what they need."""
+        """Check that the servers run, or can be started."""
         super().check_device(device)
         if not choose_urls(self.urls):
             from groupwise.engines.server_processes import check_can_serve
@@ -202,26 +200,26 @@ class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
 
 
 class VllmServerConfig(RemoteEngineConfig, slot="engine"):
-    """Samples with vLLM servers, which live in an environment of their own."""
+    """Samples with vLLM servers, which have their own Python environment."""
 
     gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
     """vLLM gives no entropies."""
     starts_others: ClassVar[bool] = True
-    """`python` may be anything."""
+    """`python` may be any program."""
 
     max_in_flight: Annotated[int, Field(ge=1)] = 128
-    """Most requests that are under way at a server; others wait here."""
+    """Largest number of open requests per server; others wait."""
     python: Annotated[str, resolve_by(lambda text: make_absolute(text) if "/" in text else text)] = "python"
-    """The interpreter of an environment with vLLM, for servers that the run starts."""
+    """The Python interpreter with vLLM, for servers that the run starts."""
     memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of a GPU's memory that each server takes; none = they compute on the CPU."""
+    """Fraction of a GPU's memory per server; none = servers on the CPU."""
     context: Annotated[int, Field(ge=2)] | None = None
-    """Tokens that a prompt and its response may have together; none = what the model allows."""
+    """Largest number of tokens of prompt and response together; none = the model's limit."""
     flags: tuple[str, ...] = ()
     """Further flags of vLLM, such as ["--max-num-seqs", "64"]."""
 
     def check_device(self, device: str) -> None:
-        """Refuse servers that are not there, or an environment without vLLM."""
+        """Check that the servers run, or that vLLM is installed."""
         super().check_device(device)
         if not choose_urls(self.urls):
             from groupwise.engines.vllm.command import find_vllm
@@ -229,7 +227,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
             find_vllm(self.python)
 
     def check_model(self, model: Any) -> None:
-        """Refuse a model that vLLM would refuse, where its settings tell."""
+        """Check from a model's settings that vLLM can load it."""
         from groupwise.engines.vllm.command import MIN_CPU_HEAD, check_heads
 
         if choose_urls(self.urls) or self.memory is not None:
@@ -237,7 +235,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
         hidden, heads, path = (getattr(model, name, None) for name in ("hidden", "heads", "path"))
         if hidden and heads and hidden // heads < MIN_CPU_HEAD:
             raise ConfigError(
-                f"model.heads: {heads} heads of {hidden // heads} each, but vLLM on a CPU refuses heads narrower than "
+                f"model.heads: {heads} heads of {hidden // heads} each, but vLLM on a CPU needs heads of at least "
                 f"{MIN_CPU_HEAD}; use fewer heads or the local engine"
             )
         if path and (Path(path).expanduser() / "config.json").is_file():
@@ -260,29 +258,29 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 
 
 class VllmInProcess(Part, slot="engine"):
-    """Samples with vLLM in the trainer's own process, with a copy of the model; needs vLLM beside groupwise."""
+    """Samples with vLLM in the trainer's process, with a copy of the model. vLLM must be installed there."""
 
     gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
     """No entropies: vLLM does not compute them."""
     refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What vLLM computes in; weights are cast at each hand-over."""
+    """vLLM's precision; weights are cast at each weight sync."""
     context: Annotated[int, Field(ge=2)] | None = None
-    """Tokens that a prompt and its response may have together; none = what the model allows."""
+    """Largest number of tokens of prompt and response together; none = the model's limit."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.4
-    """Share of the GPU's memory that vLLM may take."""
+    """Fraction of the GPU's memory for vLLM."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of vLLM's `LLM`, by their names there, such as `attention_backend`."""
+    """Further arguments of vLLM's `LLM`, such as `attention_backend`."""
 
     def check_device(self, device: str) -> None:
-        """Refuse where vLLM is not installed."""
+        """Check that vLLM is installed."""
         from groupwise.engines.vllm.in_process import check_vllm_is_here
 
         check_vllm_is_here()
 
     def open(self, source: ModelSource) -> Engine:
-        """VLLM over a copy of the model."""
+        """Open vLLM with a copy of the model."""
         from groupwise.engines.vllm.in_process import open_vllm_engine
 
         return open_vllm_engine(
@@ -290,22 +288,20 @@ class VllmInProcess(Part, slot="engine"):
         )
 
 
-# Servers that whoever launched the run has started beside it, named by a variable and not by the run file.
-
 VARIABLE = "GROUPWISE_ENGINE_URLS"
-"""Their URLs, separated by spaces or commas: the same run file then serves a laptop, Slurm and Kubernetes."""
+"""URLs of servers that were launched with the run, separated by spaces or commas. One run file then works anywhere."""
 POLL_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 def read_launched_urls() -> tuple[str, ...]:
-    """The URLs that the variable names; empty where it is not set."""
+    """The URLs in the variable; empty if it is not set."""
     return tuple(os.environ.get(VARIABLE, "").replace(",", " ").split())
 
 
 def choose_urls(named: tuple[str, ...]) -> tuple[str, ...]:
-    """The servers to use: those of the run file or those of the variable; different ones at once are refused."""
+    """The servers of the run file or of the variable; they must not differ."""
     launched = read_launched_urls()
     if named and launched and set(named) != set(launched):
         raise ConfigError(
@@ -316,7 +312,7 @@ def choose_urls(named: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_uses_servers(engine: Part) -> None:
-    """Refuse an engine of this process where servers were launched for it: they would stand idle, unnoticed."""
+    """If servers were launched for the run, reject an engine that does not use them."""
     launched = read_launched_urls()
     if launched:
         raise ConfigError(
@@ -326,7 +322,7 @@ def check_uses_servers(engine: Part) -> None:
 
 
 def wait_for_launched(urls: tuple[str, ...], *, timeout: float) -> None:
-    """Wait until servers answer that were launched together with the run, and may still be loading."""
+    """Wait for servers that were launched with the run and may still be loading."""
     from groupwise.engines.http_client import ServerFault, open_clients
 
     deadline = time.monotonic() + timeout

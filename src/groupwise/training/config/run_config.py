@@ -1,4 +1,4 @@
-"""The run file's sections as one model: everything a run is, complete and loadable."""
+"""The sections of a run file as one model."""
 
 from __future__ import annotations
 
@@ -33,58 +33,58 @@ from groupwise.training.trackers import TrackerSlot
 
 
 class ModelPart(Protocol):
-    """Fills the slot `model`: where the weights and the tokenizer come from.
+    """Fills the slot `model`: opens the weights and the tokenizer.
 
-    One that also has `open_tokenizer(*, words)`, which gives the tokenizer alone and the model's number of positions
-    (None = no limit), can be previewed without its weights. One whose `needs_words` is False brings its own tokenizer:
-    it gets no words, and its environments need no `vocabulary`.
+    A model with `open_tokenizer(*, words)` can be previewed without its weights. It returns the tokenizer and the
+    model's number of positions (None = no limit). A model with `needs_words = False` has its own tokenizer: it gets no
+    words, and its environments need no `vocabulary`.
     """
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
-        """The model and its tokenizer; `words` are those of the environment, for a tokenizer made from scratch."""
+        """Return the model and its tokenizer; `words` are for a tokenizer that is made from scratch."""
 
 
 class RolloutConfig(Part):
-    """How attempts are played."""
+    """How rollouts are sampled."""
 
     refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     memory: MemorySlot = Window()
-    """How much of the past a prompt shows."""
+    """The history in the prompt."""
     template: TemplateSlot = PromptTemplate()
-    """How observations are put to the model."""
+    """How observations become a prompt."""
     system: str = ""
-    """A system prompt: a system message where the model's chat template has them, else a line before everything. Empty
-    = none but what the chat template says by itself."""
+    """A system prompt: a system message if the model's chat template supports it, else a line before everything. Empty
+    = the chat template's own system message, if any."""
     action_rule: ActionRuleSlot = WholeResponse()
-    """How actions are read out of responses."""
+    """The action parser: how actions are read from responses."""
     plan: PlanSlot = Flat()
-    """Who is attempted, how often and with what guidance, and which groups are compared."""
+    """Which tasks get how many rollouts, with which hints, and which groups are compared."""
     max_tokens: Annotated[int, Field(ge=1)] = 16
-    """Most tokens of a response."""
+    """Largest number of tokens per response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    """Processes that environments run in; 0 = in this one, without a time limit or a wall around them. auto = 0 for the
+    """Processes that environments run in; 0 = this process, without time limit or isolation. auto = 0 for the
     environments that come with groupwise, 1 for others."""
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
     lag: Literal[0, 1, "free"] = 0
-    """Whether attempts are played while the learner learns. 0 = no. 1 = those of the next update are, with exactly the
-    weights of the update before, and the run repeats itself to the bit. free = attempts also go on while weights are
-    handed over, and the run does not repeat itself."""
+    """Whether rollouts are sampled while the learner learns. 0 = synchronous. 1 = one-step off-policy: the next
+    update's rollouts are sampled with the weights of the update before; the run is bit-exact reproducible. free = fully
+    asynchronous: rollouts also continue during weight syncs; the run is not reproducible."""
     max_age: Annotated[int, Field(ge=1)] = 1
-    """At a lag above 0: how many versions the weights may lie back that sampled an attempt when it is learnt from. With
-    `free`, attempts are asked for that much ahead; what was asked for is never discarded."""
+    """At a lag above 0: the highest staleness of a rollout, in policy versions, when it is trained. With `free`,
+    rollouts are requested that many updates ahead; none is discarded."""
     corrects_lag: bool = True
-    """Whether, at a lag above 0, the loss gets truncated importance weights (`truncate`, where its `old` is the learner
-    and it corrects nothing yet) and the filters one on `staleness`, with `max_age`."""
+    """Whether, at a lag above 0, the loss gets truncated importance weights (`truncate`, if its `old` is the learner
+    and it has no correction yet) and the filters get `staleness` with `max_age`."""
 
     @field_validator("lag", mode="before")
     @classmethod
     def _is_known_lag(cls, value: object) -> object:
         if isinstance(value, bool) or value not in (0, 1, "free"):
-            raise ValueError(f'found {value!r}; give 0 (play, then learn), 1 (play ahead by one update) or "free"')
+            raise ValueError(f'found {value!r}; give 0 (synchronous), 1 (one-step off-policy) or "free" (asynchronous)')
         return value
 
     @field_validator("workers", mode="before")
@@ -99,7 +99,7 @@ class RolloutConfig(Part):
         if isinstance(self.action_rule, Tagged) != self.template.asks_for_tags:
             raise ValueError(
                 "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_template) "
-                "go together: the one reads what the other asks for; set both or neither"
+                "need each other; set both or neither"
             )
         return self
 
@@ -107,29 +107,29 @@ class RolloutConfig(Part):
     def _choices_are_numbered(self) -> RolloutConfig:
         if isinstance(self.action_rule, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
             raise ValueError(
-                "action_rule 'choice' needs the actions' numbers in the prompt; set template.show_admissible to "
+                "action_rule 'choice' needs the numbers of the actions in the prompt; set template.show_admissible = "
                 '"numbered"'
             )
         return self
 
 
 class TrainingConfig(Part):
-    """How long a run is and what an update holds."""
+    """The length of a run and the content of an update."""
 
     updates: Annotated[int, Field(ge=0)] = 20
     """Updates to make."""
     tasks: Annotated[int, Field(ge=1)] = 16
-    """Tasks of an update."""
+    """Tasks per update."""
     curriculum: CurriculumSlot = Shuffled()
-    """Which task comes next."""
+    """The order of the tasks."""
     learner: LearnerSlot = LearnerConfig()
-    """Who updates the weights, and how."""
+    """How the weights are updated."""
     weight_transfer: WeightTransferSlot = InMemory()
-    """How weights come from the learner to the engine."""
+    """How the learner's weights get to the engine."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
-    """Updates between checkpoints; the last update always has one."""
+    """Updates between checkpoints; the last update always gets one."""
     min_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of an update's attempts that must end without a fault; below it the run stops."""
+    """Fraction of an update's rollouts that must end without an error; below it the run stops."""
 
 
 class EvaluationConfig(Part):
@@ -138,98 +138,100 @@ class EvaluationConfig(Part):
     refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
     split: str = "test"
-    """Panel of tasks, disjoint from training's."""
+    """Task set, disjoint from the train set."""
     tasks: Annotated[int, Field(ge=0)] = 200
-    """How many of its tasks, from the first; 0 = no evaluation."""
+    """Number of its tasks, from the first; 0 = no evaluation."""
     every: Annotated[int, Field(ge=0)] = 0
     """Updates between evaluations; 0 = only before the first update and after the last."""
     patience: Annotated[int, Field(ge=0)] = 0
-    """Evaluations in a row without a higher success after which the run ends early; 0 = it makes all its updates."""
+    """Number of consecutive evaluations without a higher success that ends the run early; 0 = never."""
     attempts: Annotated[int, Field(ge=1)] = 1
-    """Attempts at each."""
+    """Rollouts per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.4
-    """Divides the logits; 0 = always the likeliest token."""
+    """Divides the logits; 0 = always the most likely token."""
 
 
 class CheckpointsConfig(Part):
-    """Which checkpoints stay in the run's folder."""
+    """Which checkpoints are kept in the run folder."""
 
     keep: Literal["all", "best"] | Annotated[int, Field(ge=1)] = "all"
-    """all = every one that `training.checkpoint_every` makes. A number = so many of the newest, and the best. best =
-    the latest and the best alone. The best has the highest success on the evaluation's panel; unless all are kept, it
-    is also saved where no checkpoint was due. The policy that a loss compares with always stays."""
+    """all = every checkpoint of `training.checkpoint_every`. A number = that many of the newest, and the best. best =
+    the latest and the best only. The best has the highest success in evaluations; unless all are kept, it is also saved
+    if no checkpoint was due. The reference policy of a loss is always kept."""
 
     @field_validator("keep", mode="before")
     @classmethod
     def _is_known(cls, value: object) -> object:
         if value not in ("all", "best") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f'found {value!r}; give "all", "best" or how many of the newest stay, 1 or more')
+            raise ValueError(
+                f'found {value!r}; give "all", "best" or the number of newest checkpoints to keep, 1 or more'
+            )
         return value
 
 
 class WarmStartConfig(Part):
-    """A supervised start from expert attempts."""
+    """Supervised fine-tuning on an expert's actions before the first update."""
 
     tasks: Annotated[int, Field(ge=1)] = 200
-    """Training tasks that the expert plays."""
+    """Training tasks that the expert solves."""
     epochs: Annotated[int, Field(ge=1)] = 2
-    """Passes over its steps."""
+    """Passes over the expert's steps."""
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of steps at which the attempt strays, so that the expert shows how to recover: some action that it has been
-    offered so far, possible now or not. These steps are not learnt from."""
+    """Fraction of steps with a random action instead of the expert's, after which the expert shows how to recover. The
+    random action is one that was offered so far, possible now or not. These steps are not trained."""
     sloppiness: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of steps at which the teacher does anything that is possible, and is imitated in it: a teacher that knows
-    the way and often does not take it leaves something to learn."""
+    """Fraction of steps with a random possible action that is trained: a noisy expert, which leaves something to
+    learn."""
     observation_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of observation tokens beside the expert's; above 0 a fresh model learns sooner to copy what it reads."""
+    """Weight of observation tokens; above 0, a new model learns sooner to copy what it reads."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Step size of AdamW after a short warm-up; it falls to a twentieth along a cosine."""
     batch_tokens: Annotated[int, Field(ge=1)] = 512
-    """Distinct tokens of an optimiser step."""
+    """Distinct tokens per optimizer step."""
 
 
 class RunConfig(Part):
-    """A run, whole."""
+    """All settings of a run."""
 
     seed: int = 0
     """Root of the tree of seeds."""
     algorithm: Algorithm
-    """What makes the method."""
+    """The method's parts."""
     made_by: Mapping[str, Any] | None = None
-    """The section [algorithm] as it was written, with a recipe's name and options: what reports call the method. Only
-    a run's own config.toml has it, and only [algorithm] is run."""
+    """The section [algorithm] as it was written, with the method's name and options, for reports. Only a run's own
+    config.toml has it; the run uses [algorithm] alone."""
     device: str = "auto"
-    """Where the model computes: cpu, cuda, cuda:1; auto = a GPU where there is one."""
+    """The model's device: cpu, cuda, cuda:1; auto = a GPU if there is one."""
     threads: Annotated[int, Field(ge=0, le=65536)] = 0
-    """Threads that torch computes with; 0 = its own choice. More than there are free cores is many times slower."""
+    """Threads of torch; 0 = torch's choice. More threads than free cores are many times slower."""
     shares_cores: bool = False
-    """Whether `threads` is a limit (0 = none): fewer are taken where fewer cores are free when the run begins, or
-    OMP_NUM_THREADS says fewer. The number is kept with the run, since others give other last digits."""
+    """Whether `threads` is an upper limit (0 = none): the run uses fewer if fewer cores are free when it begins, or if
+    OMP_NUM_THREADS is smaller. The number is stored with the run, because it changes the last digits of results."""
     env: EnvironmentSlot
-    """The tasks and the environments that play them."""
+    """The environment and its tasks."""
     panel: PathText = ""
-    """A panel file, as `groupwise panel ENV --out FILE` writes it; tasks other than those of the file are refused.
-    Empty = none."""
+    """A task set file of `groupwise panel ENV --out FILE`; the run fails if its tasks differ from the file's. Empty =
+    none."""
     rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)
-    """What steps earn: the sum of these."""
+    """The reward of a step is the sum of these."""
     model: Annotated[ModelPart, Slot("model")]
-    """Where the weights come from."""
+    """The model and its weights."""
     engine: EngineSlot = LocalEngine()
-    """How responses are sampled."""
+    """The engine that samples responses."""
     rollout: RolloutConfig = RolloutConfig()
-    """How attempts are played."""
+    """How rollouts are sampled."""
     training: TrainingConfig = TrainingConfig()
-    """How long the run is and what an update holds."""
+    """The length of the run and the content of an update."""
     checkpoints: CheckpointsConfig = CheckpointsConfig()
-    """Which checkpoints stay."""
+    """Which checkpoints are kept."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the policy is evaluated."""
     alarms: AlarmsConfig = AlarmsConfig()
-    """What the run is watched for, and what then happens."""
+    """Warnings about metrics of the run, which can stop it."""
     warm_start: WarmStartConfig | None = None
-    """A supervised start, if any."""
+    """Supervised fine-tuning before the first update, if any."""
     trackers: tuple[TrackerSlot, ...] = ()
-    """Dashboards that get a copy of the metrics."""
+    """Dashboards and files that get a copy of the metrics."""
 
     @model_validator(mode="after")
     def _corrects_lag(self) -> RunConfig:
@@ -247,7 +249,7 @@ class RunConfig(Part):
         is_refused = getattr(self.training.learner, "bfloat16_weights", "refused") == "refused"
         if is_refused and getattr(self.model, "trains_in_bfloat16", False):
             raise ValueError(
-                "model: all weights would train in bfloat16, where small steps are rounded away; set model.dtype = "
+                "model: all weights would train in bfloat16, which rounds small steps to 0; set model.dtype = "
                 "'float32', a model.lora_rank, or training.learner.bfloat16_weights"
             )
         return self
@@ -258,40 +260,40 @@ class RunConfig(Part):
         if evaluation.patience and not (evaluation.tasks and evaluation.every):
             name = "every" if evaluation.tasks else "tasks"
             raise ValueError(
-                f"evaluation: patience = {evaluation.patience} waits for evaluations between updates, and with {name} "
-                f"= 0 there are none; raise evaluation.{name}, or leave out evaluation.patience"
+                f"evaluation: patience = {evaluation.patience} needs evaluations between updates, but {name} = 0; "
+                f"raise evaluation.{name}, or leave out evaluation.patience"
             )
         if self.checkpoints.keep == "best" and not evaluation.tasks:
             raise ValueError(
-                'checkpoints: keep = "best" needs evaluations, and with evaluation.tasks = 0 there are none; raise '
-                "evaluation.tasks, or set checkpoints.keep = 1 for the latest alone"
+                'checkpoints: keep = "best" needs evaluations, but evaluation.tasks = 0; raise evaluation.tasks, or '
+                "set checkpoints.keep = 1 for the latest only"
             )
         return self
 
     @property
     def num_workers(self) -> int:
-        """How many processes environments run in, with `auto` settled."""
+        """Number of environment processes, with `auto` resolved."""
         asked = self.rollout.workers
         return asked if asked != "auto" else 0 if is_ours(self.env) else 1
 
     @property
     def plan(self) -> AttemptPlan:
-        """The attempt plan, with the algorithm's guidance in it."""
+        """The plan, with the algorithm's hints in it."""
         plan, guidance = self.rollout.plan, self.algorithm.guidance
         return plan if guidance is None else Guided(plan=plan, guidance=guidance)
 
     @property
     def reads_past_attempts(self) -> bool:
-        """Whether the run needs the attempts of earlier updates; a plan from elsewhere may ask for them."""
+        """Whether the run needs rollouts of earlier updates; an outside plan may ask for them."""
         return self.algorithm.reads_past_attempts or getattr(self.rollout.plan, "reads_past_attempts", True)
 
     @property
     def needs_words(self) -> bool:
-        """Whether the model makes its tokenizer from words; one from elsewhere may."""
+        """Whether the model makes its tokenizer from words; an outside model may."""
         return getattr(self.model, "needs_words", True)
 
     def words(self) -> tuple[str, ...]:
-        """Every word that a prompt or an answer of the run may hold, for a tokenizer made from scratch, if it is."""
+        """Every word of the run's prompts and answers, for a tokenizer that is made from scratch."""
         if not self.needs_words:
             return ()
         tags = TAGS if self.rollout.template.asks_for_tags else ()
@@ -300,23 +302,16 @@ class RunConfig(Part):
 
 
 def is_ours(env: object) -> bool:
-    """Whether an environment comes with groupwise: its kind stands in the catalogue, and its fields name no module."""
+    """Whether an environment comes with groupwise and names no module of the user."""
     is_known = isinstance(env, Part) and type(env) in load_catalogue("env").values()
     return is_known and not getattr(env, "names_module", False)
 
 
-# What an algorithm gets where older weights sample than those that learn: a correction, and a bound on their age.
-#
-# Both are parts of the algorithm like any other: the run's own settings show them, and reading these again adds
-# nothing.
-
-
 def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> Algorithm:
-    """The algorithm with truncated importance weights and a filter on staleness, where it has nothing of the kind.
+    """Add truncated importance weights and a filter on staleness to an algorithm without them.
 
-    The weights go into a loss whose ratio is taken against the learner: one that is taken against the engine holds the
-    gap already. The filter goes where the engine says which version sampled what, and where nothing is recalled: it
-    would drop every past attempt, for which replay has a bound of its own.
+    The weights are added if the loss takes its ratio against the learner; a ratio against the engine needs none. The
+    filter is added if the engine reports versions and nothing is replayed: it would drop every replayed rollout.
     """
     changes: dict[str, object] = {}
     loss = algorithm.loss
@@ -329,7 +324,7 @@ def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> 
 
 
 def undo_correction(algorithm: Algorithm, *, max_ages: Collection[int]) -> Algorithm:
-    """The algorithm that `correct_lag` was given with one of these ages, if it was; what others wrote stays."""
+    """Undo `correct_lag`, if it was applied with one of these ages."""
     loss, filters = algorithm.loss, algorithm.filters
     losses = [loss]
     if isinstance(loss, PolicyLoss):
@@ -343,7 +338,7 @@ def undo_correction(algorithm: Algorithm, *, max_ages: Collection[int]) -> Algor
 
 
 def lacks_correction(algorithm: Algorithm) -> bool:
-    """Whether the loss takes its ratio against the learner and leaves the gap to the weights that sampled alone."""
+    """Whether the loss takes its ratio against the learner and does not correct the gap to the engine."""
     loss = algorithm.loss
     if not isinstance(loss, PolicyLoss) or loss.old != "learner":
         return False

@@ -24,10 +24,10 @@ An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints 
     by = { kind = "by_task" }
     of = { kind = "episode_return" }
 
-Order of truth: a recipe's defaults, then the file that the run file extends (`extends = "base.toml"`), then the run
-file, then `--set a.b.c=value`. `--unset a.b.c` takes a setting out of both files first.
+Later settings override earlier ones: a recipe's defaults, the file that the run file extends (`extends =
+"base.toml"`), the run file, `--set a.b.c=value`. `--unset a.b.c` first removes a setting from both files.
 
-With `--set algorithm.recipe=NAME`, options of the file that the other recipe does not have are left out, with a note.
+With `--set algorithm.recipe=NAME`, options in the file that the other recipe does not have are ignored, with a note.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from groupwise.system.text import quote_line
 from groupwise.training.config.run_config import RunConfig
 
 Tell = Callable[[str], object]
-"""Is told what was left out, in a sentence."""
+"""Is called with a sentence that says what was left out."""
 
 MAX_MESSAGE = 2000
-"""Characters of an error: it may list every valid name, but not repeat a value of a megabyte."""
+"""Largest length of an error."""
 
 
 def load_algorithm(path: Path) -> Algorithm:
@@ -73,10 +73,10 @@ def load_run(
     """Read a run file, with `a.b.c=value` overrides on top; every error names the file and the overrides.
 
     Args:
-        path: a TOML file, or the folder of a run, whose own settings are read.
-        overrides: settings by their path, such as `training.updates=80`.
-        unset: paths of settings that the file has and that do not count, such as `training.learner`.
-        tell: is told what another recipe than the file's leaves out.
+        path: a TOML file, or the folder of a run.
+        overrides: settings by path, such as `training.updates=80`.
+        unset: paths of settings of the file to ignore, such as `training.learner`.
+        tell: gets a sentence about options that another recipe than the file's does not have.
     """
     path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
     file = read_run_file(path)
@@ -98,9 +98,9 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
 def _decode_section(
     content: Mapping[str, Any], *, of_other: Container[str] = (), tell: Tell = warnings.warn
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
-    """The algorithm, and what was written for it: [algorithm] as far as it counts; None where it names no recipe.
+    """The algorithm, and the section [algorithm] as far as it was used; None if it names no recipe.
 
-    Keys in `of_other` were written for another recipe: what this one does not have is left out, and told.
+    Keys in `of_other` were written for another recipe; those that this recipe does not have are left out.
     """
     for name in content:
         if name not in RunConfig.model_fields:
@@ -148,7 +148,7 @@ def _decode_written(
 
 
 def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
-    """A slip in a part's name is no option that the recipe lacks; whatever is nearer to an option, the recipe says."""
+    """A misspelled part name gets a suggestion here; misspelled options get one from the recipe."""
     known = methods.summary(recipe).options if options else {}
     for key in (key for key in options if key not in known):
         valid = [*Algorithm.model_fields, *known]
@@ -161,7 +161,7 @@ def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
 
 
 def _check_parts_only(section: Mapping[str, Any]) -> None:
-    """An option of a recipe says nothing to parts."""
+    """Without a recipe, its options are errors."""
     options = {option for name in methods.names() for option in methods.summary(name).options}
     for key in section:
         if key not in Algorithm.model_fields and key in options:
@@ -179,7 +179,7 @@ def decode_run(
     unset: Sequence[str] = (),
     tell: Tell = warnings.warn,
 ) -> RunConfig:
-    """Turn a run file's content into a run; `load_run` says what the others are.
+    """Turn a run file's content into a run; the arguments are those of `load_run`.
 
     Paths in it, also of a file that it extends, are relative to the working directory.
     """
@@ -191,8 +191,7 @@ def decode_run(
     if "algorithm.recipe" in given:
         section = merged.get("algorithm")
         if isinstance(section, Mapping) and "recipe" not in section:
-            # Parts that are spelled out, as in a run's own config, would all outweigh those of the other recipe. They
-            # were made by what the run file said.
+            # A run's own config spells out all parts, which would override those of the other recipe.
             merged["algorithm"] = merged.pop("made_by", {})
     for key in unset:
         unset_setting(merged, key)
@@ -203,14 +202,14 @@ def decode_run(
     check_no_secret(merged)
     algorithm, made_by = _decode_section(merged, of_other=_list_of_other(written, merged, given), tell=tell)
     if made_by is None and merged["algorithm"] == content.get("algorithm"):
-        made_by = merged.get("made_by")  # a run's own settings, whose parts nobody changed
+        made_by = merged.get("made_by")  # a run's own settings, with unchanged parts
     return RunConfig(**{**merged, "algorithm": algorithm, "made_by": made_by})
 
 
 def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:
-    """The keys that a file wrote into [algorithm] for its own recipe, where `--set` names another one.
+    """If `--set` names another recipe: the keys that the file wrote for its own recipe.
 
-    A slip is none of them, and neither is what `--set` gives itself: these are errors as ever.
+    Misspelled keys, and keys of `--set` itself, are not among them: they stay errors.
     """
     section, before = merged.get("algorithm"), str(written.get("recipe"))
     if not isinstance(section, Mapping) or before not in methods.names() or section.get("recipe") == before:
@@ -221,9 +220,6 @@ def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given:
 
 def _shorten(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
-
-
-# Settings that are given as text, `KEY=VALUE`: one by one, or put on top of what a run file says.
 
 
 def parse_setting(text: str, *, option: str = "") -> tuple[str, Any]:
@@ -241,13 +237,13 @@ def parse_setting(text: str, *, option: str = "") -> tuple[str, Any]:
 
 
 def parse_settings(texts: Iterable[str], *, option: str = "", prefix: str = "") -> dict[str, Any]:
-    """Read settings by key, less a prefix such as `env.` that a key may begin with; of one key the last counts."""
+    """Read settings by key, without an optional prefix such as `env.`; the last value of a key counts."""
     settings = [parse_setting(text, option=option) for text in texts]
     return {key.removeprefix(prefix): value for key, value in settings}
 
 
 def override_setting(content: dict[str, Any], text: str) -> None:
-    """Put a setting such as `training.updates=80` into the content of a run file, in place of what stood there."""
+    """Set `training.updates=80` in the content of a run file."""
     path, value = parse_setting(text, option="--set ")
     *sections, key = path.split(".")
     if len(sections) > MAX_KEY_PARTS:
@@ -263,7 +259,7 @@ def override_setting(content: dict[str, Any], text: str) -> None:
 
 
 def unset_setting(content: dict[str, Any], path: str) -> None:
-    """Take a setting such as `training.learner` out of the content of a run file, so that its default counts."""
+    """Remove a setting such as `training.learner` from the content of a run file, so its default counts."""
     *sections, key = path.strip().split(".")
     where = f"--unset {quote_line(path, limit=200)}"
     for depth, name in enumerate((*sections, key)):
@@ -278,12 +274,12 @@ def unset_setting(content: dict[str, Any], path: str) -> None:
     del content[key]
 
 
-# Run files as they are written: a file, on top of the one that it extends.
+# A run file may extend another one:
 #
 #     extends = "base.toml"          # relative to this file; base.toml itself extends none
 #
-# Tables are merged. A table of another `kind`, or of another `recipe`, takes the place of the one below, and so does
-# a list. Paths in each file are relative to that file.
+# Tables are merged. A list, or a table of another `kind` or `recipe`, replaces the one below. Paths in each file are
+# relative to that file.
 
 EXTENDS = "extends"
 WANTED = "a run file (TOML) or the folder of a run"
@@ -294,9 +290,8 @@ class RunFile:
     """A file and the one that it extends."""
 
     path: Path
-    """Where it is."""
     written: Mapping[str, Any]
-    """What it says itself."""
+    """Its own content."""
     base: RunFile | None = None
     """The file that it extends; None = none."""
 
@@ -307,11 +302,11 @@ class RunFile:
             return own
         below = dict(self.base.written)
         if "algorithm" in own:
-            below.pop("made_by", None)  # of a run's own settings, whose parts may change here
+            below.pop("made_by", None)  # of a run's own settings; its parts may change here
         return lay_over(below, own)
 
     def name_place(self, key: Sequence[str]) -> str:
-        """The file in which a key stands, for a message."""
+        """The file that has a key, for messages."""
         if self.base is None or _count_known(self.written, key) >= _count_known(self.base.written, key):
             return str(self.path)
         return f"{self.base.path} (extended by {self.path})"
@@ -386,7 +381,7 @@ def _read(path: Path, wanted: str) -> dict[str, Any]:
 
 
 def _count_known(content: Any, key: Sequence[str]) -> int:
-    """How many words of a key's path stand in a file, from the first."""
+    """How many leading words of a key's path a file has."""
     count = 0
     for word in key:
         if not isinstance(content, Mapping) or word not in content:

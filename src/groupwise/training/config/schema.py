@@ -1,8 +1,7 @@
-"""The JSON schema of run files, so that editors complete and check them.
+"""The JSON schema of run files, with which editors complete and check them.
 
-It is made from the models themselves: fields, bounds and defaults as they are decoded, sentences from under the fields.
-A slot is a choice by `kind` among its catalogue; a recipe is a choice by `recipe` with its own options. The dialect is
-draft 7, written so that tools which know draft 4 only (Taplo) understand all but the exclusive bounds.
+It is made from the models and their docstrings. A slot is a choice by `kind`, a recipe a choice by `recipe` with its
+own options. The dialect is draft 7; tools for draft 4 (Taplo) understand all but the exclusive bounds.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def make_run_schema() -> dict[str, Any]:
 
 @cache
 def read_field_sentences(part: type[Part]) -> dict[str, str]:
-    """What stands under each field of a part, in one line; fields of the classes it derives from included."""
+    """The docstring of each field of a part, inherited fields included, in one line."""
     sentences: dict[str, str] = {}
     for owner in reversed(part.__mro__):
         if not (issubclass(owner, Part) and owner is not Part):
@@ -74,7 +73,7 @@ def read_field_sentences(part: type[Part]) -> dict[str, str]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, which learns of slots and of parts as defaults."""
+    """Pydantic's generator, extended for slots and for parts as defaults."""
 
     def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JsonSchemaValue:
         """A field that a slot fills; there is no other plain validator in a part."""
@@ -120,7 +119,7 @@ def _list_sections(part: type[Part]) -> list[type[Part]]:
 
 
 def _describe_slot(slot: str) -> dict[str, Any]:
-    """What fills a slot: a kind by itself, a table of one of the kinds below, or a class from elsewhere."""
+    """The choices of a slot: a kind alone, a table of one kind, or an outside class."""
     plain = {
         "type": "string",
         "description": f"Kind of the {slot}, with its defaults.",
@@ -153,7 +152,7 @@ OVER: dict[str, Any] = {
     "pairing": {SLOT: "pairing"},
     "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
 }
-"""What a run file may say about a recipe's parts: single fields, checked when the file is read."""
+"""The parts of a recipe that a run file may change."""
 
 
 def _describe_recipe(name: str) -> dict[str, Any]:
@@ -181,7 +180,7 @@ def _describe_algorithm(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Settle what the dialect and TOML ask for: slots as references, no titles of fields, no null, finite defaults."""
+    """Adapt the schema to draft 7 and TOML: slots as references, no field titles, no null, finite defaults."""
     if isinstance(value, list):
         return [_tidy(entry) for entry in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Playing a fixed panel with a policy's weights: success with a 95 % interval, over one or several seeds."""
+"""Evaluate a policy on a fixed task set, with one or several seeds."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def evaluate_run(
     write: bool = True,
     report: Callable[[int, Sequence[Trajectory]], None] = lambda seed, played: None,
 ) -> Evaluation:
-    """Play a panel with the engine's weights, once with each seed; nothing learns from it.
+    """Run rollouts on a task set with the engine's weights, once per seed.
 
     Args:
-        run: whose engine plays. The version of its weights is the update after which the evaluation counts.
-        seeds: repetitions; each draws other tokens at the same tasks.
-        settings: which tasks and how; None = the run's own.
-        write: whether the run's journal keeps the attempts.
-        report: called after each seed with what was played.
+        run: its engine's policy version is the update of the evaluation.
+        seeds: sampling seeds; the tasks are the same.
+        settings: None = the run's own.
+        write: whether the journal keeps the rollouts.
+        report: called after each seed with its rollouts.
     """
     config, player = run.config, run.player
     settings = settings or config.evaluation
     tasks = ask_panel(config.env, settings.split)[: settings.tasks]
     if not (tasks and seeds):
-        raise ConfigError("an evaluation of no task says nothing; raise evaluation.tasks, and give at least one seed")
+        raise ConfigError("an evaluation needs tasks and seeds; raise evaluation.tasks, and give at least one seed")
     digest, rows, trajectories = panel_hash(tasks), list[EvaluatedAttempt](), list[Trajectory]()
     for seed in seeds:
         attempts = [
@@ -53,7 +53,13 @@ def evaluate_run(
             else score_trajectory(trajectory, config.rewards, read_response=player.prompter.text)
             for trajectory in player.play(attempts, temperature=settings.temperature)
         ]
-        _check_success_known(scored, settings)
+        if not any("success" in trajectory.scores for trajectory in scored):
+            causes = Counter(trajectory.error or trajectory.stop.value for trajectory in scored)
+            listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
+            raise TrainingError(
+                f"evaluation on split {settings.split!r}: none of {len(scored)} rollouts says whether it succeeded "
+                f"({listed}); fix the environment, which `groupwise check env` tests"
+            )
         rows += [_make_row(trajectory, player.engine.version, settings.split, seed, digest) for trajectory in scored]
         trajectories += scored
         report(seed, scored)
@@ -63,17 +69,6 @@ def evaluate_run(
             run.lock.check()
             run.journal.write_evaluation(evaluation.rows)
     return evaluation
-
-
-def _check_success_known(played: Sequence[Trajectory], settings: EvaluationConfig) -> None:
-    """Raise with the causes where no attempt, as rewards paid it, says whether it succeeded."""
-    if not any("success" in trajectory.scores for trajectory in played):
-        causes = Counter(trajectory.error or trajectory.stop.value for trajectory in played)
-        listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
-        raise TrainingError(
-            f"evaluation on split {settings.split!r}: none of {len(played)} attempts says whether it succeeded "
-            f"({listed}); mend the environment, which `groupwise check env` looks at"
-        )
 
 
 def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> EvaluatedAttempt:

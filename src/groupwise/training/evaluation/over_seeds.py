@@ -14,13 +14,13 @@ import numpy as np
 from groupwise.data.segments import FloatArray
 
 RESAMPLES = 50_000
-"""How often scores are drawn anew for an interval, as in rliable."""
+"""Number of bootstrap resamples, as in rliable."""
 LEVEL = 0.95
-"""Share of the resamples that an interval holds."""
+"""Fraction of the resamples inside an interval."""
 TRIMMED = 0.25
-"""Share of the scores that the interquartile mean leaves out at either end."""
+"""Fraction of the scores that the interquartile mean drops at each end."""
 MAX_NUMBERS_AT_ONCE = 2_000_000
-"""Numbers that are drawn before they are summed up: it bounds the memory."""
+"""Numbers drawn at a time, to bound the memory."""
 
 Statistic = Callable[[FloatArray], FloatArray]
 """From drawn scores of the shape (resamples, runs, strata) to a number for each resample."""
@@ -28,23 +28,20 @@ Statistic = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number over runs, and how far it can be trusted."""
+    """A number over runs, with its 95 % interval."""
 
     value: float
-    """Of the runs as they are."""
     low: float
-    """Lower end of its 95 % interval."""
     high: float
-    """Upper end."""
 
 
 def estimate_interquartile_mean(scores: FloatArray, *, resamples: int = RESAMPLES) -> Estimate:
-    """Mean of the middle half of all scores, with its interval; `scores` has a row a run and a column a stratum.
+    """Mean of the middle half of all scores, with its interval; `scores` has a row per run and a column per stratum.
 
         floor(n / 4) of the n scores are left out at either end
 
-    It heeds more of the scores than the median, and no single run that went astray decides it, as it does the mean. Up
-    to three scores nothing is left out, and it is the mean.
+    It uses more scores than the median, and one bad run changes it less than the mean. With up to three scores it is
+    the mean.
 
     >>> estimate_interquartile_mean(np.array([[0.1], [0.5], [0.6], [0.7], [1.0]])).value
     0.6
@@ -53,16 +50,16 @@ def estimate_interquartile_mean(scores: FloatArray, *, resamples: int = RESAMPLE
 
 
 def estimate_mean(scores: FloatArray, *, resamples: int = RESAMPLES) -> Estimate:
-    """Mean of all scores, with its interval; `scores` has a row a run and a column a stratum."""
+    """Mean of all scores, with its interval; `scores` has one row per run and one column per stratum."""
     return _estimate(scores, lambda drawn: drawn.mean(axis=(1, 2)), resamples)
 
 
 def estimate_improvement(first: FloatArray, second: FloatArray, *, resamples: int = RESAMPLES) -> Estimate:
-    """Probability that a run of the first arm does better than one of the second, with its interval.
+    """Probability that a run of the first variant is better than one of the second, with its interval.
 
-        mean over strata of the share of pairs (x of the first, y of the second) with x > y; x = y counts a half
+        mean over strata of the fraction of pairs (x of the first, y of the second) with x > y; x = y counts a half
 
-    0.5 says that neither is better. Both arms are resampled, independently of one another.
+    0.5 means that neither is better. Both variants are resampled independently.
 
     >>> estimate_improvement(np.array([[0.5], [0.9]]), np.array([[0.5], [0.1]])).value
     0.875
@@ -103,14 +100,14 @@ def _bound(value: float, drawn: FloatArray) -> Estimate:
 
 
 def _order(scores: FloatArray) -> FloatArray:
-    """The scores of each stratum by size, so that the order of the runs changes no draw."""
+    """The scores of each stratum, sorted: the order of the runs must not matter."""
     assert scores.ndim == 2, "scores are a matrix with a row for each run"
     assert scores.size, "there is at least one run"
     return np.sort(np.asarray(scores, dtype=np.float64), axis=0)
 
 
 def _draw(ordered: FloatArray, num: int, generator: np.random.Generator) -> FloatArray:
-    """As many runs again, with replacement, in every stratum by itself."""
+    """Draw as many runs again, with replacement, per stratum."""
     runs, strata = ordered.shape
     chosen = generator.integers(runs, size=(num, runs, strata))
     drawn: FloatArray = ordered[chosen, np.arange(strata)]
@@ -118,7 +115,7 @@ def _draw(ordered: FloatArray, num: int, generator: np.random.Generator) -> Floa
 
 
 def _split_resamples(numbers_each: int, resamples: int) -> list[int]:
-    """How many resamples are drawn at a time."""
+    """Numbers of resamples that are drawn at a time."""
     at_once = max(1, MAX_NUMBERS_AT_ONCE // numbers_each)
     whole, rest = divmod(resamples, at_once)
     return [at_once] * whole + [rest] * bool(rest)

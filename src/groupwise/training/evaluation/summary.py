@@ -1,4 +1,5 @@
-"""What an evaluation says: success with a 95 % interval, by seed, family and task, and pass@k. It needs no torch."""
+"""The result of an evaluation: success with a 95 % interval, by seed, category and task, and pass@k. It needs no
+torch."""
 
 from __future__ import annotations
 
@@ -14,86 +15,85 @@ from groupwise.system.errors import TrainingError
 
 @dataclass(frozen=True, kw_only=True)
 class TasksSummary:
-    """Success over some tasks of a panel: all of them, a family, or one."""
+    """Success over some tasks: all of a task set, a category, or one task."""
 
     name: str
-    """Whose success it is."""
+    """The tasks' name."""
     tasks: int
-    """Tasks that were played."""
+    """Number of tasks."""
     attempts: int
-    """Attempts that ended by themselves or at a limit."""
+    """Rollouts that ended without an error."""
     success: float
-    """Share of them that succeeded; every task counts the same."""
+    """Fraction of them that succeeded; all tasks have equal weight."""
     interval: tuple[float, float]
-    """95 % interval of that share for tasks of this kind (`mean_over_clusters`)."""
+    """95 % interval of the success for tasks of this kind (`mean_over_clusters`)."""
     steps: float
-    """Mean steps of an attempt."""
+    """Mean steps per rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassAt:
-    """Share of tasks that at least one of k attempts solves."""
+    """Fraction of tasks that at least one of k rollouts solves."""
 
     k: int
-    """Attempts that a task is given."""
+    """Rollouts per task."""
     tasks: int
-    """Tasks with at least k attempts that count; the others say nothing of it."""
+    """Tasks with at least k rollouts that count."""
     success: float
-    """The share, estimated without bias (`pass_at`)."""
+    """The fraction, estimated without bias (`pass_at`)."""
     interval: tuple[float, float]
-    """95 % interval of that share for tasks of this kind."""
+    """95 % interval for tasks of this kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """How a policy did on a panel.
+    """The result of a policy on a task set.
 
     Worked example: three tasks, two seeds. The first is solved with both seeds, the second with one, the third with
     neither: success 0.5, by seed 2/3 and 1/3, over an effective number of 4.5 tries.
 
-    Attempts that a fault of the environment ended are counted, and leave the shares: they say nothing of the policy.
+    Rollouts that an environment error ended are counted in `faults` only.
     """
 
     number: int
-    """After which update; 0 = before the first."""
+    """The update; 0 = before the first."""
     split: str
-    """The panel's name."""
+    """The task set's name."""
     panel: str
-    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    """Hash of the tasks: only evaluations of equal hashes can be compared."""
     tasks: int
-    """Tasks that were played."""
+    """Number of tasks."""
     attempts: int
-    """Attempts that count."""
+    """Rollouts that count."""
     faults: int
-    """Attempts that a fault ended."""
+    """Rollouts that an error ended."""
     success: float
-    """Share of the attempts that succeeded, mean over seeds; every task counts the same."""
+    """Fraction of the rollouts that succeeded, mean over seeds; all tasks have equal weight."""
     interval: tuple[float, float]
-    """95 % interval of that share for tasks of this kind."""
+    """95 % interval for tasks of this kind."""
     outcome: float
-    """Mean outcome of an attempt."""
+    """Mean final score."""
     steps: float
-    """Mean steps of an attempt."""
+    """Mean steps per rollout."""
     tokens: float | None
-    """Mean sampled tokens of an attempt; None where they were not counted."""
+    """Mean sampled tokens per rollout; None if they were not counted."""
     by_seed: Mapping[int, float]
-    """Success with each seed."""
+    """Success per seed."""
     rows: Sequence[EvaluatedAttempt]
-    """The attempts, as the journal keeps them."""
+    """The rollouts, as the journal keeps them."""
     trajectories: Sequence[Trajectory] = field(default=(), repr=False)
-    """What was played, where it was played just now."""
+    """The trajectories, if they were sampled just now."""
 
     @classmethod
     def from_rows(cls, rows: Sequence[EvaluatedAttempt], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
-        """Sum up the attempts of one evaluation, which are of one update and one panel, with any number of seeds."""
+        """Sum up the rollouts of one evaluation: one update, one task set, any number of seeds."""
         kinds = {(row.number, row.split, row.panel) for row in rows}
         assert len(kinds) == 1, "an evaluation is of one update and one panel"
         counted = [row for row in rows if row.success is not None]
         if not counted:
             raise TrainingError(
-                f"split {rows[0].split!r}: none of {len(rows)} attempts says whether it succeeded (stop: "
-                f"{', '.join(sorted({row.stop for row in rows}))}); `groupwise check env` shows what the environment "
-                "does wrong"
+                f"split {rows[0].split!r}: none of {len(rows)} rollouts says whether it succeeded (stop: "
+                f"{', '.join(sorted({row.stop for row in rows}))}); test the environment with `groupwise check env`"
             )
         whole, tokens = _summarise("all", counted), [row.tokens for row in counted if row.tokens is not None]
         (number, split, panel), *_ = kinds
@@ -117,20 +117,19 @@ class Evaluation:
         )
 
     def by_tag(self) -> list[TasksSummary]:
-        """Success of each family, in the order of their names; a task with two tags is in two families."""
-        by_tag = group_rows(self._counted_rows, tags_of)
-        return [_summarise(tag, rows) for tag, rows in by_tag]
+        """Success per category, by name; a task with two tags is in two categories."""
+        return [_summarise(tag, rows) for tag, rows in group_rows(self._counted_rows, tags_of)]
 
     def by_task(self) -> list[TasksSummary]:
         return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
 
     @property
     def attempts_per_task(self) -> int:
-        """The n of mean@n, which is `success`: the most attempts that count at a task, over all seeds."""
+        """The n of mean@n (`success`): the largest number of rollouts per task that count, over all seeds."""
         return max(tries for _, tries in self._count_wins())
 
     def pass_at(self) -> list[PassAt]:
-        """pass@k for k = 1, 2, 4, ... and the number of attempts at a task; those of all seeds count alike."""
+        """pass@k for k = 1, 2, 4, ... and the number of rollouts per task, over all seeds."""
         largest_k = self.attempts_per_task
         shares = []
         for k in sorted({2**power for power in range(largest_k.bit_length())} | {largest_k}):
@@ -140,13 +139,13 @@ class Evaluation:
         return shares
 
     def _count_wins(self) -> list[tuple[int, int]]:
-        """Of each task: attempts that solved it, and attempts that count."""
+        """Per task: rollouts that solved it, and rollouts that count."""
         by_task = group_rows(self._counted_rows, lambda row: [row.task])
         return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
     @property
     def _counted_rows(self) -> list[EvaluatedAttempt]:
-        """The attempts that count: no fault of the environment ended them."""
+        """The rollouts that no environment error ended."""
         return [row for row in self.rows if row.success is not None]
 
 
@@ -168,12 +167,12 @@ def tags_of(row: EvaluatedAttempt) -> list[str]:
 def scores_by_task(
     rows: Iterable[EvaluatedAttempt], score_of: Callable[[EvaluatedAttempt], float]
 ) -> list[list[float]]:
-    """The scores of the attempts at each task, tasks in the order of their ids: the clusters of an interval."""
+    """The scores per task, tasks in the order of their ids: the clusters of an interval."""
     return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
 
 
 def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
-    scores = scores_by_task(rows, lambda row: row.success or 0.0)  # only attempts that say how they ended are counted
+    scores = scores_by_task(rows, lambda row: row.success or 0.0)  # no row with None is counted
     success, interval = mean_over_clusters(scores)
     return TasksSummary(
         name=name,
@@ -185,39 +184,37 @@ def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
     )
 
 
-# What a run achieved: how it did on a fixed panel at each evaluation, with intervals, and by family of tasks.
-
 ScoreKind = Literal["success", "outcome"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PanelScore:
-    """Success, or the mean outcome where the environment does not say what success is, with its 95 % interval."""
+    """Success, or the mean final score if success is not known, with its 95 % interval."""
 
     name: str
-    """PolicyRole: a split, or a family of its tasks."""
+    """A split, or a category of its tasks."""
     number: int
-    """After which update."""
+    """The update."""
     tasks: int
-    """Tasks that were played."""
+    """Number of tasks."""
     attempts: int
-    """Attempts at them."""
+    """Number of rollouts."""
     value: float
     """The mean over tasks."""
     interval: tuple[float, float]
-    """Its 95 % interval: Wilson's, over the effective number of tries; for outcomes, 1.96 standard errors."""
+    """Its 95 % interval: Wilson's, over the effective number of tries; for final scores, 1.96 standard errors."""
     panel: str
     """Hash of the tasks of its evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyScores:
-    """A family of tasks, before and after."""
+    """A category of tasks, before and after."""
 
     name: str
     """The tasks' tag."""
     before: PanelScore | None
-    """At the first evaluation; None where the family was not in it."""
+    """At the first evaluation; None if it has no such tasks."""
     after: PanelScore
     """At the last."""
 
@@ -227,19 +224,19 @@ class RunVerdict:
     """The evaluations of one split, in the order of updates."""
 
     split: str
-    """The panel's name."""
+    """The task set's name."""
     measure: ScoreKind
-    """What is reported: success, or the mean outcome where the environment does not say what success is."""
+    """What is reported: success, or the mean final score if success is not known."""
     scores: tuple[PanelScore, ...]
     """Every evaluation; at least one."""
     families: tuple[FamilyScores, ...]
-    """The same by family, where tasks have tags."""
+    """The same by category, if tasks have tags."""
     is_one_panel: bool
-    """Whether the first and the last evaluation played the same tasks."""
+    """Whether the first and the last evaluation have the same tasks."""
 
     @property
     def before(self) -> PanelScore | None:
-        """The first evaluation, where there are two."""
+        """The first evaluation, if there are two."""
         return self.scores[0] if len(self.scores) > 1 else None
 
     @property
@@ -255,7 +252,7 @@ class RunVerdict:
 
 
 def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
-    """How a run did on one panel, from the rows of its evaluations."""
+    """The result of a run on one task set, from the rows of its evaluations."""
     played = [row for row in rows if row.split == split]
     measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
     counted = [row for row in played if measure == "outcome" or row.success is not None]
@@ -306,14 +303,14 @@ def _mean_outcome(outcomes: Sequence[Sequence[float]]) -> tuple[float, tuple[flo
     return mean, (mean - half, mean + half)
 
 
-# Intervals for shares: how far an observed success rate can be trusted.
+# Intervals of success rates.
 
 Z_95 = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % on either side."""
 
 
 def wilson_interval(wins: float, tries: float, z: float = Z_95) -> tuple[float, float]:
-    """Wilson's interval for a share: it stays within [0, 1] and is right at the ends.
+    """Wilson's interval of a fraction: it stays within [0, 1] and is right at the ends.
 
     >>> [round(bound, 3) for bound in wilson_interval(5, 10)]
     [0.237, 0.763]
@@ -325,21 +322,20 @@ def wilson_interval(wins: float, tries: float, z: float = Z_95) -> tuple[float, 
 
 
 def mean_over_clusters(scores: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
-    """Mean share over clusters, such as a panel's tasks, and its 95 % interval.
+    """Mean fraction over clusters, such as tasks, and its 95 % interval.
 
         p = mean_i p_i,   n = N p (1 - p) / mean_i (p_i - p)^2 * (z / t)^2,   Wilson's interval of p over n tries
 
-    `scores` holds a cluster's attempts, each from 0 to 1; p_i is their mean, N the number of clusters, and t Student's
-    quantile with N - 1 degrees of freedom, since the spread of few clusters is itself uncertain. Attempts at one task
-    are alike, so they count for less than as many tasks would: n, the effective number of tries, lies between the
-    number of clusters and the number of attempts. With one attempt a cluster this is Wilson's interval.
+    `scores` has a cluster's rollouts, each from 0 to 1; p_i is their mean, N the number of clusters, and t Student's
+    quantile with N - 1 degrees of freedom, because the spread of few clusters is itself uncertain. Rollouts of one task
+    are similar, so they count less than as many tasks: n, the effective number of tries, lies between the number of
+    clusters and the number of rollouts. With one rollout per cluster this is Wilson's interval.
 
     Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive counts
     estimated from survey data", with Wilson's interval in place of the exact one.
 
-    Choices: the interval speaks of further tasks of the same kind, not of these tasks alone; two tasks say little,
-    however often they are tried. Clusters count the same, however many attempts they have. Where all attempts agree,
-    nothing tells how alike they are, and n is the number of clusters: more would not cover.
+    Choices: the interval is for further tasks of the same kind, so two tasks say little, however often they are tried.
+    Clusters have equal weight. If all rollouts agree, their similarity is unknown, and n is the number of clusters.
 
     >>> share, (low, high) = mean_over_clusters([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     >>> share, round(low, 3), round(high, 3)
@@ -350,26 +346,25 @@ def mean_over_clusters(scores: Sequence[Sequence[float]], z: float = Z_95) -> tu
 
 
 def pass_at(k: int, *, wins: int, tries: int) -> float:
-    """Probability that at least one of k attempts succeeds, from `wins` successes in `tries` attempts at a task.
+    """Probability that at least one of k rollouts succeeds, from `wins` successes in `tries` rollouts of a task.
 
         1 - C(tries - wins, k) / C(tries, k)
 
-    The share of all choices of k among the attempts that hold a success. It is unbiased, which 1 - (1 - wins/tries)^k
-    is not. Source: Chen et al. 2021, arXiv:2107.03374, equation 1.
+    It is the fraction of all choices of k rollouts that contain a success. It is unbiased; 1 - (1 - wins/tries)^k is
+    not. Source: Chen et al. 2021, arXiv:2107.03374, equation 1.
 
     >>> pass_at(2, wins=1, tries=4)
     0.5
     """
-    assert 1 <= k <= tries, "k attempts are chosen among those that were made"
+    assert 1 <= k <= tries, "k rollouts are chosen among the tries"
     return 1 - math.comb(tries - wins, k) / math.comb(tries, k)
 
 
 def mean_pass_at(k: int, counts: Sequence[tuple[int, int]], z: float = Z_95) -> tuple[float, tuple[float, float]]:
     """Mean of `pass_at` over tasks, each given as (wins, tries), and its 95 % interval.
 
-    Choices: the interval is that of `mean_over_clusters` with a task's pass@k in place of its mean, so it speaks of
-    further tasks of the same kind, and at k = 1 the two are the same. The effective number of tries is at most the
-    number of disjoint choices of k attempts.
+    Choices: the interval is that of `mean_over_clusters` with a task's pass@k in place of its mean; at k = 1 the two
+    are the same. The effective number of tries is at most the number of disjoint choices of k rollouts.
 
     >>> share, (low, high) = mean_pass_at(2, [(4, 4), (1, 4), (0, 4)])
     >>> share, round(low, 3), round(high, 3)

@@ -61,8 +61,8 @@ def test_attempts_that_all_fail_with_an_error_are_no_evaluation() -> None:
     with pytest.raises(TrainingError) as caught:
         Evaluation.from_rows([replace(ROW, success=None, stop="timeout")])
     assert str(caught.value) == (
-        "split 'test': none of 1 attempts says whether it succeeded (stop: timeout); `groupwise check env` shows what "
-        "the environment does wrong"
+        "split 'test': none of 1 rollouts says whether it succeeded (stop: timeout); test the environment with "
+        "`groupwise check env`"
     )
 
 
