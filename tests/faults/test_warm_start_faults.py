@@ -111,7 +111,7 @@ def test_too_many_faults_stop_the_run_with_the_cause(tmp_path: Path, workers: in
     with run.host, pytest.raises(TrainingError) as caught:
         make_expert_samples(run, run.tasks[:TASKS], WarmStartConfig())
     assert str(caught.value) == (
-        f"warm start: only 0 of {TASKS} expert attempts survived ({TASKS} x RuntimeError: the roof fell in); mend the "
+        f"warm start: only 0 of {TASKS} expert rollouts survived ({TASKS} x RuntimeError: the roof fell in); fix the "
         "environment"
     )
 
@@ -256,7 +256,7 @@ def test_the_command_tells_of_exits_and_ends_with_the_status_it_should(tmp_path:
         assert "warm start: faults ended 2 of 8 expert attempts" in ran.stdout + ran.stderr
         assert "the worker ended with status 0" in ran.stdout + ran.stderr
     else:
-        assert "error: warm start: only 0 of 8 expert attempts survived" in ran.stderr
+        assert "error: warm start: only 0 of 8 expert rollouts survived" in ran.stderr
     assert "Traceback" not in ran.stderr
     for package in CHATTY:  # they are installed with what the tests need, and no word of theirs is about this run
         assert package not in ran.stderr

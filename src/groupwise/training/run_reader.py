@@ -1,4 +1,4 @@
-"""A run's folder as a reader sees it: its settings, its journal, and whatever can be decoded without the trainer."""
+"""Read a run folder: its settings and its journal, without the trainer."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from groupwise.system.text import quote_line
 from groupwise.training.evaluation.summary import PanelScore, ScoreKind, make_verdict
 
 MAX_OPTIONS = 3
-"""How many options of a method are named; more are counted."""
+"""Largest number of options to list; more are counted."""
 MAX_NAME = 80
-"""Characters of a method's name, and of its options."""
+"""Largest length of a method's name, and of its options."""
 OWN_PARTS = "own parts"
-"""What an algorithm is called that was written part by part."""
+"""The name of an algorithm that was written part by part."""
 WHAT_TO_GIVE = "give the folder that `groupwise train --out FOLDER` wrote"
 
 
 class RunFolder:
-    """A run's folder, open for reading. Its journal is read-only: the run may go on, and the folder may be read-only.
+    """A run folder, open for reading; the run may continue meanwhile.
 
-    Settings that cannot be decoded (a part of a package that is not installed here) cost only what needs them.
+    If settings cannot be decoded (a part's package is not installed here), only what needs them fails.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """The folder."""
         journal = path / JOURNAL
         if not journal.is_file():
             raise FileError(f"{path}: {_describe_mistake(path)}; {WHAT_TO_GIVE}")
         config = path / CONFIG
         try:
             self.config_text = read_text_file(config) if config.exists() else ""
-            """The settings as they stand in the folder; empty where there are none."""
+            """The text of the settings; empty if there are none."""
         except (OSError, ValueError) as error:
             raise FileError(f"{config}: cannot be read ({error}); {WHAT_TO_GIVE}") from None
         try:
@@ -53,7 +52,6 @@ class RunFolder:
         except ValueError as error:
             raise FileError(f"{config}: not valid TOML: {error}; {WHAT_TO_GIVE}") from None
         self.journal = Journal(journal, read_only=True)
-        """Its updates, metrics, attempts and evaluations."""
 
     def __enter__(self) -> RunFolder:
         return self
@@ -66,7 +64,7 @@ class RunFolder:
         return self.path.resolve().name
 
     def find_method(self) -> tuple[str, str]:
-        """What the run's method is called, and the options that were written for it."""
+        """The name of the run's method, and its options."""
         section = self.settings.get("algorithm")
         written = self.settings.get("made_by", section)
         if not isinstance(written, dict) or "recipe" not in written:
@@ -80,7 +78,7 @@ class RunFolder:
         return f"{name} ({note})" if note else name
 
     def read_algorithm(self) -> Algorithm:
-        """The algorithm that gave the credit; an error where it cannot be decoded here."""
+        """The run's algorithm; an error if it cannot be decoded here."""
         section = self.settings.get("algorithm")
         if not isinstance(section, dict):
             raise ConfigError(f"{self.path / CONFIG}: there is no section [algorithm]; {WHAT_TO_GIVE}")
@@ -90,21 +88,21 @@ class RunFolder:
             raise ConfigError(f"{self.path / CONFIG}: {error}") from None
 
     def find_algorithm(self) -> Algorithm | None:
-        """The algorithm, or None where it cannot be decoded here."""
+        """The algorithm, or None if it cannot be decoded here."""
         try:
             return self.read_algorithm()
         except ConfigError:
             return None
 
     def find_env(self) -> EnvironmentPart | None:
-        """The environment, or None where it cannot be decoded here, or must not be opened."""
+        """The environment, or None if it cannot be decoded here, or is not trusted."""
         try:
             return self._open_env()
         except ConfigError:
             return None
 
     def list_untrusted(self, *, with_env: bool = True) -> list[str]:
-        """What was not loaded because nobody said that the run can be trusted, a sentence each."""
+        """The parts that were not loaded without --trust, one sentence each."""
         reasons = []
         for load in (self.read_algorithm, self._open_env) if with_env else (self.read_algorithm,):
             try:
@@ -120,7 +118,7 @@ class RunFolder:
 
     @cached_property
     def metrics(self) -> dict[str, dict[int, float]]:
-        """Every metric by name, and its value by update; an update without a finite value is left out."""
+        """Every metric by name, and its finite values by update."""
         return {
             name: {number: value for number, value in self.journal.curve(name) if math.isfinite(value)}
             for name in self.journal.metric_names()
@@ -132,16 +130,16 @@ class RunFolder:
 
     @cached_property
     def attempts(self) -> list[dict[str, Any]]:
-        """Every attempt of every update, without its steps."""
+        """Every rollout of every update, without its steps."""
         return self.journal.attempts()
 
     @cached_property
     def panels(self) -> dict[str, str]:
-        """Hash of each panel that the run named when it began, by split."""
+        """Hash of each task set when the run began, by split."""
         return self.journal.panels()
 
     def setting(self, path: str) -> Any:
-        """A setting by its path, such as `training.tasks`; None where there is none."""
+        """A setting by its path, such as `training.tasks`; None if there is none."""
         value: Any = self.settings
         for key in path.split("."):
             value = value.get(key) if isinstance(value, dict) else None
@@ -155,16 +153,13 @@ def _describe_mistake(path: Path) -> str:
         return "not a folder"
     runs = sorted(journal.parent.name for journal in path.glob(f"*/{JOURNAL}"))
     if runs:
-        return f"holds runs, but is none itself ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
+        return f"holds runs, but is not a run folder ({', '.join(runs[:8])}{', ...' if len(runs) > 8 else ''})"
     return f"not the folder of a run: it has no {JOURNAL}"
-
-
-# Two runs side by side: the settings that differ, and what came of it.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingDifference:
-    """A setting that two runs do not share."""
+    """A setting that differs between two runs."""
 
     path: str
     first: Any
@@ -194,7 +189,7 @@ class ScoreDifference:
     second: PanelScore
     measure: ScoreKind
     is_one_panel: bool
-    """Whether both played the same tasks; only then can they be compared."""
+    """Whether both have the same tasks; only then can they be compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +220,7 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Differences:
 
 
 def find_setting_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[SettingDifference]:
-    """The settings that differ, by path; a part of another kind counts by its kind alone, as the rest must differ.
-
-    How an algorithm was written makes no difference: its parts tell all.
-    """
+    """The settings that differ, by path, without `made_by`; of a part of another kind only the kind."""
     of_first, of_second = (
         flatten_settings({name: value for name, value in settings.items() if name != "made_by"})
         for settings in (first, second)

@@ -1,16 +1,16 @@
-"""What a sweep is: its arms with all their settings, its seeds, and where the runs lie.
+"""A sweep: its variants (arms) with all their settings, its seeds, and the folders of its runs.
 
     FOLDER/
         sweep.json          the plan
         ARM/
-            seed0.toml      the run file of the arm and the seed, complete
-            seed0.log       what its process printed
-            seed0/          the run's folder, as `groupwise train` makes it
-        results.json        the table, as data
-        report.html         as `groupwise report` writes it
+            seed0.toml      the run file of the variant and the seed, complete
+            seed0.log       the output of its process
+            seed0/          the run folder
+        results.json        the table
+        report.html         the report
 
-The plan is written before the first run begins. A later command must ask for all that is in it, with the same
-settings; it may ask for more.
+The plan is written before the first run begins. A later command must include all of it, with the same settings; it may
+add more.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ RESULTS = "results.json"
 SCHEMA = 1
 MAX_PLAN_BYTES = 64 << 20
 MAX_SHOWN = 3
-"""How many arms a sentence names."""
+"""Largest number of variants that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """Settings that all runs of an arm share."""
+    """A variant: settings that several runs with different seeds share."""
 
     name: str
     choices: Mapping[str, str]
-    """What the command line chose for it, by the setting's path."""
+    """Its settings on the command line, by path."""
     settings: Mapping[str, Any]
-    """All settings, as a run's folder has them, without the seed."""
+    """All settings of its runs, without the seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +74,15 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """A sweep, whole."""
+    """All variants and seeds of a sweep."""
 
     threads: int
-    """Threads of a run whose file does not say; the same on every machine, since it can change the last digits."""
+    """Threads of a run without this setting; stored, because the number can change the last digits of results."""
     seeds: tuple[int, ...]
     arms: tuple[Arm, ...]
 
     def list_runs(self, folder: Path) -> list[PlannedRun]:
-        """Every run, first all arms with the first seed: a sweep that is stopped can be compared as far as it is."""
+        """Every run, all variants with the first seed first: a stopped sweep can still be compared."""
         return [
             PlannedRun(arm=arm.name, seed=seed, folder=folder / arm.name / f"seed{seed}")
             for seed in self.seeds
@@ -103,10 +103,10 @@ def plan_sweep(
     unset: Sequence[str] = (),
     tell: Tell = warnings.warn,
 ) -> SweepPlan:
-    """Make the plan of every combination of settings, each with so many seeds, counted from the run file's.
+    """Plan every combination of settings, each with `num_seeds` seeds, counted from the run file's seed.
 
-    `settings` are `a.b=1,2` as the command line gives them, `threads` is for run files that do not say how many, and
-    `tell` is told once what the recipe of an arm leaves out.
+    `settings` are `a.b=1,2` from the command line; `threads` is for run files without this setting; `tell` gets a
+    sentence about options that the recipe of a variant does not have.
     """
     choices = list_choices(settings)
     notes: dict[str, None] = {}
@@ -124,7 +124,7 @@ def plan_sweep(
     names = name_arms(choices, otherwise=file.stem)
     for name, config in zip(names, configs, strict=True):
         if not config.evaluation.tasks:
-            raise ConfigError(f"{file}: evaluation.tasks is 0 in {name!r}, and a sweep compares evaluations; raise it")
+            raise ConfigError(f"{file}: evaluation.tasks is 0 in {name!r}, but a sweep compares evaluations; raise it")
     arms = [
         Arm(name=name, choices=choice, settings=_describe_settings(config, threads))
         for name, choice, config in zip(names, choices, configs, strict=True)
@@ -158,13 +158,13 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write data as JSON, whole or not at all."""
+    """Write data as JSON, atomically."""
     with write_atomic(path, advice="free some space, or give another folder") as draft:
         draft.write_text(to_json(content), encoding="utf-8")
 
 
 def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
-    import tomli_w  # only who trains needs it
+    import tomli_w  # only needed for training
 
     try:
         run.file.parent.mkdir(parents=True, exist_ok=True)
@@ -176,13 +176,12 @@ def write_run_file(plan: SweepPlan, run: PlannedRun) -> None:
 
 
 def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[SweepPlan, str]:
-    """The plan to go on with, and what it adds to the recorded one in words; an error where it is another sweep.
+    """The plan to continue with, and what it adds to the recorded plan; an error if it is another sweep.
 
-    Arms are the same where all their settings are, and keep the name that their folder has: with a second value for a
-    setting the arms that were there would be named after it too.
+    Variants with the same settings are the same, and keep the name of their folder.
     """
     matches: dict[str, Arm | None] = {}
-    for arm in recorded.arms:  # the arm of the other plan that has the same settings
+    for arm in recorded.arms:  # the variant of the other plan with the same settings
         settings = _fill_up(arm, recorded.threads)
         same = (other for other in wanted.arms if not find_setting_differences(settings, other.settings))
         matches[arm.name] = next(same, None)
@@ -191,15 +190,15 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
         if matches[arm.name] is None and arm.name in asked:
             change = find_setting_differences(_fill_up(arm, recorded.threads), asked[arm.name].settings)[0]
             raise ConfigError(
-                f"{folder} holds a sweep whose arm {arm.name!r} has {change.path} = {change.first!r}, but now it is "
-                f"{change.second!r}; put it back as it was, or give another folder with --out"
+                f"{folder} holds a sweep whose variant {arm.name!r} has {change.path} = {change.first!r}, but now it "
+                f"is {change.second!r}; change it back, or give another folder with --out"
             )
     missing = [name for name, match in matches.items() if match is None] + [
         f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
     ]
     if missing:
         raise ConfigError(
-            f"{folder} holds a sweep that also has {_list_names(missing)}; ask for these too, or give another folder "
+            f"{folder} holds a sweep that also has {_list_names(missing)}; include these too, or give another folder "
             "with --out"
         )
     kept = [replace(arm, choices=match.choices) for arm in recorded.arms if (match := matches[arm.name]) is not None]
@@ -207,19 +206,19 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
     for arm in new:
         if arm.name in matches:
             raise ConfigError(
-                f"{folder} holds a sweep in which another arm is called {arm.name!r}; give another folder with --out"
+                f"{folder} holds a sweep with another variant called {arm.name!r}; give another folder with --out"
             )
     added = [arm.name for arm in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
     return replace(recorded, seeds=wanted.seeds, arms=(*kept, *new)), _list_names(added) if added else ""
 
 
 def _fill_up(arm: Arm, threads: int) -> dict[str, Any]:
-    """The settings of a recorded arm; those that only a newer version knows have their defaults."""
+    """The settings of a recorded variant; settings of newer versions have their defaults."""
     return _describe_settings(RunConfig(**arm.settings), threads)
 
 
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
-    """All settings but the seed, as JSON gives them back."""
+    """All settings without the seed, as JSON reads them."""
     settings = {name: value for name, value in config.config().items() if name != "seed"}
     plain: dict[str, Any] = json.loads(
         json.dumps({**settings, "threads": config.threads or threads, "shares_cores": False})
@@ -230,7 +229,7 @@ def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
 def _read_arm(content: Mapping[str, Any]) -> Arm:
     name = str(content["name"])
     if Path(name).name != name or name.startswith("."):
-        raise ValueError(f"the arm {name!r} is no name of a folder")
+        raise ValueError(f"the variant {name!r} is not a valid folder name")
     return Arm(name=name, choices=dict(content["choices"]), settings=dict(content["settings"]))
 
 
@@ -239,15 +238,13 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_SHOWN]) + rest
 
 
-# The arms of a sweep: every combination of the values that settings are given on the command line.
-
 RECIPE = "algorithm.recipe"
 MAX_NAME = 80
-"""Characters of an arm's name, which its folder has too."""
+"""Largest length of a variant's name, which is also its folder's."""
 BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 Choice = dict[str, str]
-"""A value, as text, for each setting that was given."""
+"""One value, as text, per setting."""
 
 
 def list_choices(settings: Sequence[str]) -> list[Choice]:
@@ -262,13 +259,13 @@ def list_choices(settings: Sequence[str]) -> list[Choice]:
         if key in values:
             raise ConfigError(f"--set {key} is given twice; give all of its values at once: --set {key}=1,2")
         if key == "seed":
-            raise ConfigError("--set seed: a sweep's seeds are counted from the run file's; say how many with --seeds")
+            raise ConfigError("--set seed: a sweep counts its seeds from the run file's; set their number with --seeds")
         values[key] = _split_values(key, setting.partition("=")[2])
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
 def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
-    """What each arm is called, and its folder: by the settings in which the arms differ.
+    """Name each variant, and its folder, by the settings in which the variants differ.
 
     >>> name_arms([{"algorithm.recipe": "one", "a.b": "1"}, {"algorithm.recipe": "two", "a.b": "1"}], otherwise="x")
     ['one', 'two']
@@ -284,13 +281,13 @@ def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"two arms of the sweep would both be called {name!r}; give the settings values that tell them apart"
+                f"two variants of the sweep would both be called {name!r}; give settings that make the names differ"
             )
     return names
 
 
 def _split_values(key: str, text: str) -> list[str]:
-    """Values between commas; those within quotes and brackets belong to a value.
+    """Split values at commas, except inside quotes and brackets.
 
     >>> _split_values("plan", '{ kind = "flat", attempts = 4 },flat')
     ['{ kind = "flat", attempts = 4 }', 'flat']
@@ -315,7 +312,7 @@ def _split_values(key: str, text: str) -> list[str]:
 
 
 def _shorten_key(key: str, keys: Sequence[str]) -> str:
-    """The last part of a setting's path where that tells it from the others; nothing for the recipe."""
+    """The last word of a setting's path if it is unique; empty for the recipe."""
     if key == RECIPE:
         return ""
     last = key.rpartition(".")[2]
@@ -332,41 +329,41 @@ def _describe_value(text: str) -> str:
 
 
 def _make_folder_name(text: str) -> str:
-    """A name that any file system and any shell takes as it is."""
+    """A name that is safe for file systems and shells."""
     plain = re.sub(r"[^A-Za-z0-9._+=,-]+", "-", text).strip("-.,")
     return plain[:MAX_NAME] or "run"
 
 
-# How many runs of a sweep train beside each other: as many as cores, memory and GPUs allow.
+# How many runs of a sweep train at the same time: as many as cores, memory and GPUs allow.
 
 MEMORY_SHARE = 0.9
-"""Share of the free memory that runs may take: estimates are estimates."""
+"""Fraction of the free memory that runs may use, because needs are estimates."""
 PROCESS_MEMORY = 0.8e9
-"""Bytes of a process that trains, beside its model: the interpreter, torch, transformers."""
+"""Bytes of a training process without its model: the interpreter, torch, transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a machine has to give."""
+    """The free resources of a machine."""
 
     cores: int
     memory: float | None
     """Free bytes; None = the system does not say."""
     gpus: Sequence[float]
-    """Free bytes of each GPU that the runs may compute on; none = they compute on the CPU."""
+    """Free bytes of each GPU for the runs; empty = they run on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunNeeds:
-    """What one run takes, the largest of a sweep."""
+    """The resources of the largest run of a sweep."""
 
     threads: int
     memory: float
-    """Bytes of weights, gradients, optimiser and activations, on a GPU where there is one."""
+    """Bytes of weights, gradients, optimizer state and activations, on a GPU if there is one."""
     alone_because: str = ""
-    """Why no other run may be beside it, in words; empty = others may."""
+    """Why no other run may run at the same time; empty = others may."""
     fills_gpu: bool = False
-    """Whether it has an engine that takes a GPU's memory for itself."""
+    """Whether its engine uses a whole GPU's memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,9 +371,9 @@ class Places:
     """Where runs may train at the same time."""
 
     gpus: tuple[int | None, ...]
-    """A place for each run that may train at a time: the number of its GPU, or None on the CPU."""
+    """One place per run at the same time: the number of its GPU, or None on the CPU."""
     reason: str
-    """What sets the limit, in words."""
+    """What limits the number, in words."""
 
 
 def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
@@ -396,7 +393,7 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
         limits[f"{machine.memory / 1e9:.1f} GB of free memory"] = int(MEMORY_SHARE * machine.memory / of_run)
     places: list[int | None] = [None] * num_runs
     if machine.gpus:
-        # One that seems too small is tried all the same.
+        # A GPU that seems too small still gets one run.
         rooms = [
             1 if needs.fills_gpu else max(1, int(MEMORY_SHARE * free / max(needs.memory, 1.0))) for free in machine.gpus
         ]

@@ -1,7 +1,7 @@
-"""The warm start of a run: its expert plays training tasks, and the model learns to say what the expert did.
+"""The warm start of a run: supervised fine-tuning on the actions of an environment's expert.
 
-The expert may know more than the agent sees (where things are hidden); what cannot be known from the prompt averages
-out into a search over what is possible, which is the exploration that the comparison of attempts then sharpens.
+The expert may know more than the agent sees. What the prompt does not tell averages out into a search over the possible
+actions, which training then improves.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from groupwise.training.config.run_config import WarmStartConfig
 from groupwise.training.run import Run
 
 ReportFaults = Callable[[Mapping[str, int], int], None]
-"""Called with the number of attempts that a fault ended, by cause, and with the number of all attempts."""
+"""Called with the number of rollouts that an error ended, by cause, and with the number of all rollouts."""
 MAX_AT_ONCE = 64
-"""Expert attempts that are played in step with one another, so that workers have work and none holds too many."""
+"""Expert rollouts that run at the same time."""
 
 
 def warm_start(
@@ -39,7 +39,7 @@ def warm_start(
     report_epoch: ReportEpoch | None = None,
     report_faults: ReportFaults | None = None,
 ) -> list[float]:
-    """Let the learner imitate expert attempts; mean loss of each epoch. The engine takes the weights over."""
+    """Let the learner imitate expert rollouts, sync the weights, and return the mean loss of each epoch."""
     samples = make_expert_samples(run, run.tasks[: config.tasks], config, report_faults=report_faults)
     return imitate_samples(run, samples, config, report_epoch=report_epoch)
 
@@ -47,10 +47,7 @@ def warm_start(
 def imitate_samples(
     run: Run, samples: Sequence[Sample], config: WarmStartConfig, *, report_epoch: ReportEpoch | None = None
 ) -> list[float]:
-    """Let the run's learner learn to say what samples say, tokens weighted by `advantage`; mean loss of each epoch.
-
-    The engine takes the weights over.
-    """
+    """Let the learner imitate samples, with tokens weighted by `advantage`; returns the mean loss of each epoch."""
     losses = run.learner.imitate(samples, config, seed=run.config.seed, report=report_epoch)
     run.hand_over(0)
     return losses
@@ -59,12 +56,9 @@ def imitate_samples(
 def make_expert_samples(
     run: Run, tasks: Sequence[Task], config: WarmStartConfig, *, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
-    """What the expert says at every step of its attempts, put exactly as a rollout would put it.
+    """The expert's actions at every step, in the format of rollouts.
 
-    The environments run where those of rollouts do. One that raises, hangs or dies costs its own attempt, of which
-    nothing is learnt; too few attempts without a fault stop the run.
-
-    `report_faults` is told where a fault ended some attempts: how many by cause, and how many attempts there were.
+    If an environment raises, hangs or dies, its rollout is not used. Too few rollouts without an error stop the run.
     """
     lessons = [_Lesson(run, task, number, config) for number, task in enumerate(tasks)]
     for first in range(0, len(lessons), MAX_AT_ONCE):
@@ -74,18 +68,18 @@ def make_expert_samples(
     if survivors < max(run.config.training.min_survivors * len(lessons), 1):
         listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
         raise TrainingError(
-            f"warm start: only {survivors} of {len(lessons)} expert attempts survived ({listed}); mend the environment"
+            f"warm start: only {survivors} of {len(lessons)} expert rollouts survived ({listed}); fix the environment"
         )
     if causes and report_faults is not None:
         report_faults(causes, len(lessons))
     samples = [sample for lesson in lessons if lesson.fault is None for sample in lesson.samples]
     if not samples:
-        raise ConfigError(f"the expert says nothing at any of {len(lessons)} tasks; leave out [warm_start]")
+        raise ConfigError(f"the expert gives no action at any of {len(lessons)} tasks; leave out [warm_start]")
     return samples
 
 
 def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
-    """Play the teacher's attempts to their ends, in step with one another."""
+    """Run the expert's rollouts to their ends, all together."""
     shown = run.host.open({number: lesson.task for number, lesson in enumerate(lessons)})
     for number, lesson in enumerate(lessons):
         lesson.begin(shown[number])
@@ -105,7 +99,7 @@ def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
 
 
 class _Lesson:
-    """An attempt of the teacher: the expert, or what noise and sloppiness put in its place; each step is a sample."""
+    """A rollout of the expert, with noise and sloppiness; each step is a sample."""
 
     def __init__(self, run: Run, task: Task, number: int, config: WarmStartConfig) -> None:
         self.task, self.samples = task, list[Sample]()
@@ -113,7 +107,7 @@ class _Lesson:
         self.fault: Fault | None = None
         self._run, self._number, self._config = run, number, config
         self._draws = Random(seed_of(run.config.seed, "warm start", task.id))
-        self._offered: dict[str, None] = {}  # actions in the order they came up
+        self._offered: dict[str, None] = {}  # actions in the order they were offered
         self._past = list[Exchange]()
 
     def begin(self, shown: Observation | Fault) -> None:
@@ -124,7 +118,7 @@ class _Lesson:
         self._opening = self._run.prompter.for_task(self.task).encode_opening(shown.goal)
 
     def teach(self, advice: Advice) -> str | None:
-        """Make a sample of what the teacher does next, and say what that is; None where the attempt is over."""
+        """Make a sample of the next action, and return the action; None if the rollout is over."""
         if isinstance(advice, NoExpert):
             raise ConfigError(NO_EXPERT)
         if isinstance(advice, Fault) or advice is None:
@@ -137,9 +131,9 @@ class _Lesson:
         self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
         prompt = prompter.prompt(self._opening, self._past, seen)
-        # Within a single message the observation has no place of its own to be weighed at.
+        # In a single message, the observation has no separate place.
         shown = len(prompt) - len(observation_ids) - len(prompter.frame.before_response) if observation_ids else 0
-        # With a weight on observations, what the environment showed last is said too.
+        # With a weight on observations, the last observation is trained too.
         cut = shown if config.observation_weight and shown > 0 else len(prompt)
         weight, num_said = 0.0 if strays else 1.0, len(prompt) - cut
         self.samples.append(
@@ -165,7 +159,7 @@ class _Lesson:
             self._seen = outcome.observation
 
     def _choose(self, advice: str) -> tuple[str, bool]:
-        """What the teacher does, and whether that is a stray."""
+        """The action, and whether it is noise that is not trained."""
         seen, draws = self._seen, self._draws
         self._offered |= dict.fromkeys(seen.admissible or ())
         if self._offered and draws.random() < self._config.noise:
@@ -175,24 +169,23 @@ class _Lesson:
         return advice, False
 
 
-# Recorded attempts as samples to imitate: from a rollouts file, with its tokens or from its text.
+# Recorded rollouts as samples to imitate.
 
 
 def make_recorded_samples(
     run: Run, rows: Iterable[RolloutRow], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
-    """Make a sample of each recorded step, attempt by attempt; only of attempts that earned enough.
+    """Make one sample per recorded step, of the rollouts that earned enough.
 
-    Where rows hold `prompt_ids` and `response_ids`, these are used as they are: they must come from this model's
-    tokenizer. Elsewhere prompts are put together from `observation` and `action`, as a rollout of this run would put
-    them; the goal is the environment's, where it knows the task by its id. Attempts at a task whose environment fails
-    to say its goal are left out.
+    If rows have `prompt_ids` and `response_ids`, these are used; they must come from this model's tokenizer. Otherwise
+    prompts are made from `observation` and `action`, as in a rollout of this run, with the environment's goal if it
+    knows the task's id. Rollouts of tasks whose environment fails to give its goal are left out.
 
     Args:
-        run: whose tokenizer, template and memory put the prompts together.
-        rows: the rows of a rollouts file, in any order; all of them are held in memory.
-        min_earned: what an attempt must have earned (its outcome, or the sum of its rewards); None = more than 0.
-        report_faults: called where attempts were left out for a fault: how many by cause, and how many there were.
+        run: makes the prompts.
+        rows: the rows of a rollouts file, in any order; all are held in memory.
+        min_earned: lowest final score, or sum of rewards, of a rollout; None = more than 0.
+        report_faults: called if rollouts were left out because of errors.
     """
     attempts: dict[tuple[object, object], list[RolloutRow]] = {}
     for row in rows:
@@ -201,7 +194,7 @@ def make_recorded_samples(
     if not good:
         bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
         raise RecordError(
-            f"none of {len(attempts)} recorded attempts earned {bound}; lower the bound with --min-earned"
+            f"none of {len(attempts)} recorded rollouts earned {bound}; lower the bound with --min-earned"
         )
     openings = _ask_openings(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
@@ -219,7 +212,7 @@ def make_recorded_samples(
     if not samples:
         cause, count = causes.most_common(1)[0]
         raise RecordError(
-            f"no goal of {len(good)} recorded attempts can be had ({count} x {cause}); mend the environment"
+            f"the environment gives no goal for {len(good)} recorded rollouts ({count} x {cause}); fix the environment"
         )
     if causes and report_faults is not None:
         report_faults(causes, len(good))
@@ -243,7 +236,7 @@ def _make_from_tokens(run: Run, steps: Sequence[RolloutRow], number: int) -> lis
         if strange is not None:
             raise RecordError(
                 f"{_place_of(row)}: token id {strange} is not among the model's {size}; the ids come from another "
-                "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text"
+                "tokenizer. Remove `prompt_ids` from the file; the prompts are then made from its text"
             )
     return [_make_recorded_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
@@ -261,7 +254,7 @@ def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening:
         if observation is None or not action:
             raise RecordError(
                 f"{_place_of(row)}: it has neither prompt_ids and response_ids nor an observation and an action; "
-                "record the one or the other"
+                "record one of the two pairs"
             )
         seen = Observation(text=observation)
         response = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
@@ -282,7 +275,7 @@ def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number
 
 
 def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fault]:
-    """What prompts of tasks begin with, by id, where the environment knows them: it says what they ask for."""
+    """The beginnings of the prompts of tasks, by id, if the environment knows the tasks."""
     panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
     known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
     openings: dict[str, tuple[int, ...] | Fault] = {}

@@ -62,7 +62,7 @@ def test_inspect_and_report_show_alarms_and_changes(groupwise: Run, stopped: Pat
     assert groupwise("report", "run").status == 0
     page = (stopped / "report.html").read_text(encoding="utf-8")
     assert "<h2>On the way</h2>" in page
-    assert "After update 2, stopped by <code>no_signal</code>: no group had any credit in 2 updates" in page
+    assert "After update 2, stopped by <code>no_signal</code>: no group had any advantage in 2 updates" in page
     assert "After update 2, changed <code>training.learner.learning_rate</code>: was 0.001, is 0.5." in page
 
 

@@ -73,7 +73,7 @@ def test_what_is_no_run_is_refused_with_what_to_give_instead(tmp_path: Path) -> 
         "nothing": "there is no such folder",
         "file": "not a folder",
         "empty": "not the folder of a run: it has no journal.sqlite",
-        "runs": "holds runs, but is none itself (a, b)",
+        "runs": "holds runs, but is not a run folder (a, b)",
     }
     for name, text in expected.items():
         with pytest.raises(FileError) as caught:

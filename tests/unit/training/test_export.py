@@ -213,7 +213,7 @@ def test_a_folder_is_pushed_to_a_hub(place: Path, tmp_path: Path, refuses: bool)
         assert ran.returncode == 2
         assert "could not be pushed" in ran.stderr
         assert "hf_" not in ran.stderr
-        command = f"`groupwise export {tmp_path / 'out'} --push somebody/policy` sends it as it is"
+        command = f"`groupwise export {tmp_path / 'out'} --push somebody/policy`"
         assert command in " ".join(ran.stderr.split())
         return
     assert ran.returncode == 0, ran.stderr

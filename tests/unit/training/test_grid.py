@@ -48,7 +48,7 @@ def test_keys_that_end_alike_are_written_in_full() -> None:
         (["a.b"], "'a.b' has no value; write --set a.b=VALUE"),
         (
             ["seed=1,2"],
-            "--set seed: a sweep's seeds are counted from the run file's; say how many with --seeds",
+            "--set seed: a sweep counts its seeds from the run file's; set their number with --seeds",
         ),
     ],
 )
@@ -62,5 +62,5 @@ def test_arms_that_would_share_a_folder_are_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         name_arms(list_choices(["env.kind=a b,a/b"]), otherwise="x")
     assert str(raised.value) == (
-        "two arms of the sweep would both be called 'kind=a-b'; give the settings values that tell them apart"
+        "two variants of the sweep would both be called 'kind=a-b'; give settings that make the names differ"
     )

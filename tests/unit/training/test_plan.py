@@ -107,14 +107,14 @@ def test_a_sweep_of_one_arm_gets_a_second(tmp_path: Path) -> None:
             ["algorithm.recipe=dr_grpo"],
             2,
             SMALL,
-            "also has rloo; ask for these too, or give another folder with --out",
+            "also has rloo; include these too, or give another folder with --out",
         ),
-        ([RECIPES], 1, SMALL, "also has seed 1; ask for these too, or give another folder with --out"),
+        ([RECIPES], 1, SMALL, "also has seed 1; include these too, or give another folder with --out"),
         (
             [RECIPES],
             2,
             SMALL.replace("updates = 2", "updates = 3"),
-            "whose arm 'dr_grpo' has training.updates = 2, but now it is 3; put it back as it was, or give another "
+            "whose variant 'dr_grpo' has training.updates = 2, but now it is 3; change it back, or give another "
             "folder with --out",
         ),
     ],
@@ -130,7 +130,7 @@ def test_runs_that_are_never_evaluated_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         make_plan(tmp_path, "evaluation.tasks=0,2")
     assert str(raised.value) == (
-        f"{tmp_path / 'small.toml'}: evaluation.tasks is 0 in 'tasks=0', and a sweep compares evaluations; raise it"
+        f"{tmp_path / 'small.toml'}: evaluation.tasks is 0 in 'tasks=0', but a sweep compares evaluations; raise it"
     )
 
 

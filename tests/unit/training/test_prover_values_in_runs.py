@@ -91,4 +91,4 @@ def test_a_world_that_cannot_be_copied_is_refused_before_a_model_loads(tmp_path:
         "algorithm.measures: ProverValues(best_of=2, continuations=3) continues rollouts in copies of their "
         "environments, and this one cannot be copied ("
     )
-    assert str(caught.value).endswith("); give the environment fork(), or leave the measure out")
+    assert str(caught.value).endswith("); give the environment fork(), or leave the scorer out")

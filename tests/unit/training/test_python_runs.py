@@ -192,7 +192,7 @@ def test_the_blocks_about_alarms_and_going_on_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks("docs/howto/alarms.md")
-    assert " no_signal warn no group had any credit in 1 updates (update " in capsys.readouterr().out
+    assert " no_signal warn no group had any advantage in 1 updates (update " in capsys.readouterr().out
     with read_run(names["folder"], frames="pandas") as run:
         assert list(run.alarms()["name"])[:1] == ["no_signal"]
         assert list(run.changes()["path"]) == ["training.learner.learning_rate", "training.updates"]

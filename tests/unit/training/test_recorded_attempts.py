@@ -84,22 +84,22 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
     [
         (
             [row(0, 0, 0.0, observation="x", action="y")],
-            "none of 1 recorded attempts earned more than 0; lower the bound with --min-earned",
+            "none of 1 recorded rollouts earned more than 0; lower the bound with --min-earned",
         ),
         (
             [row(0, 0, 1.0, action="go")],
-            "task 't', attempt 0, step 0: it has neither prompt_ids and response_ids nor an observation and an action; "
-            "record the one or the other",
+            "task 't', attempt 0, step 0: it has neither prompt_ids and response_ids nor an observation and an "
+            "action; record one of the two pairs",
         ),
         (
             [row(0, 0, 1.0, prompt_ids=[1, 99999], response_ids=[2])],
             "task 't', attempt 0, step 0: token id 99999 is not among the model's {size}; the ids come from another "
-            "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text",
+            "tokenizer. Remove `prompt_ids` from the file; the prompts are then made from its text",
         ),
         (
             [row(0, 0, 1.0, prompt_ids=[1, -1], response_ids=[2])],
             "task 't', attempt 0, step 0: token id -1 is not among the model's {size}; the ids come from another "
-            "tokenizer. Leave `prompt_ids` out of the file, and the prompts are put together from its text",
+            "tokenizer. Remove `prompt_ids` from the file; the prompts are then made from its text",
         ),
     ],
 )

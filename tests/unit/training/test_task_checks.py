@@ -98,7 +98,7 @@ def test_every_environment_must_have_the_expert_and_the_facts_that_are_asked_for
     with pytest.raises(ConfigError, match="the environment has no expert to start from"):
         check(configure(env=env, rewards=pay_by("count_tokens", solved_at=1), warm_start={"tasks": 2}))
     members = [{"name": "lists", "env": {"kind": "ranked_lists"}}, TALKING]
-    with pytest.raises(ConfigError, match="'item_relevance', which the environment 'countdown' does not tell"):
+    with pytest.raises(ConfigError, match="'item_relevance', which the environment 'countdown' does not give"):
         check(configure(algorithm={"recipe": "rank_grpo"}, env={"kind": "mixture", "members": members}))
 
 

@@ -14,7 +14,7 @@ from groupwise import RunObserver, load_run, train
 from groupwise.store.journal import Alarm, Journal
 from groupwise.store.run_folder import RunPaths
 
-SENTENCE = "no group had any credit in 1 updates (update {number})"
+SENTENCE = "no group had any advantage in 1 updates (update {number})"
 GOING_ON = (
     "to continue with --resume, give alarms.no_signal other limits, or set alarms.no_signal.action to warn or off"
 )

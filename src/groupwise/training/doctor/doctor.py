@@ -1,4 +1,4 @@
-"""A self-test of the trainer on this machine: a tiny model samples, scores, learns and hands its weights over."""
+"""A self-test of the trainer on this machine: a tiny model samples, scores, learns and syncs its weights."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CheckResult:
 
 
 def self_test() -> Iterator[CheckResult]:
-    """Run the checks one after another; one that raises is reported as broken, and ends the test."""
+    """Run the checks in order; the first that fails ends the test."""
     bench = _Bench()
     for name, check in (
         ("the scorer agrees with the sampler", bench.sample_and_score),
@@ -106,7 +106,7 @@ class _Bench:
         before = hash_weights(self._learner.weights())
         learned = self._learner.learn(self._samples, count_totals(self._samples, max_tokens=6))
         if hash_weights(self._learner.weights()) == before:
-            raise TrainingError("the weights are as they were")
+            raise TrainingError("the weights did not change")
         return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"
 
     def hand_over(self) -> str:
@@ -115,10 +115,8 @@ class _Bench:
         return f"largest difference {canary.check(self._engine, self._learner, version=1):.1g} nats"
 
 
-# The engine that a run file names, opened for the run's model and put to the rules.
-
 NUDGE = 0.02
-"""By how much of its size each weight is moved for the hand-over; one of nothing, as in a new adapter, by so much."""
+"""Relative size of the noise on each weight for the sync; absolute for weights of 0, as in a new adapter."""
 
 
 def check_run_engine(config: RunConfig) -> list[RuleResult]:
@@ -126,7 +124,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
     device = choose_device(config.device)
     check_engine_gives(config, device=device.type)
     model, tokenizer = open_model(config, device, learns=False)
-    if isinstance(config.engine, LocalEngine):  # a copy of the weights: the rules hand over others than the learner's
+    if isinstance(config.engine, LocalEngine):  # the rules sync other weights than the learner's
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"share_weights": False})})
     engine = open_run_engine(config, model.to(device), tokenizer)
     special = set(tokenizer.all_special_ids)
@@ -144,7 +142,7 @@ def check_run_engine(config: RunConfig) -> list[RuleResult]:
 
 
 def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
-    """Make what a learner would hand over after learning a little: the trained weights, each moved by some noise."""
+    """The trained weights with some noise, as after a little learning."""
     draw = torch.Generator().manual_seed(seed % 2**63)
     return {
         name: value.detach()
@@ -154,18 +152,15 @@ def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]
     }
 
 
-# How large a run is, before it is run: tokens of an update, memory, disk. Estimates, made without loading weights.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What a run takes."""
+    """Estimated size of a run."""
 
     attempts: int
     tokens: int
-    """Most tokens sampled in an update: every attempt as long as the limits allow."""
+    """Largest number of tokens sampled per update."""
     parameters: int
-    """Weights of the model, without those of an adapter."""
+    """Parameters of the model, without those of an adapter."""
     trained: int
     memory: RunMemory
     checkpoint: float
@@ -174,11 +169,9 @@ class Sizes:
 
 
 def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Sizes:
-    """Estimate what a run takes, without loading its weights.
+    """Estimate the size of a run, without loading its weights; an error if they do not fit into `available` bytes.
 
-    A checkpoint holds what trains and its moments: of a model with an adapter the adapter alone, else all weights.
-
-    A run whose weights do not fit into `available` bytes is refused; None = it need not fit here.
+    A checkpoint has the trained weights and their optimizer state: of a model with an adapter the adapter only.
     """
     attempts = config.training.tasks * config.rollout.plan.attempts
     plan, tokenizer = plan_run_model(config)
@@ -205,24 +198,26 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
 
 
 def plan_run_model(config: RunConfig) -> tuple[ModelPlan, Any]:
-    """What the run's model is made of, and its tokenizer."""
+    """The outline of the run's model, and its tokenizer."""
     words = config.words()
     if isinstance(config.model, PretrainedModel | TinyModel):
         tokenizer, _ = config.model.open_tokenizer(words=words)
         plan = plan_model(config.model, words=words)
         assert plan is not None
         return plan, tokenizer
-    model, tokenizer = config.model.open(words=words, seed=0)  # of others only the weights tell the shapes
+    model, tokenizer = config.model.open(
+        words=words, seed=0
+    )  # other models show their shapes only when they are loaded
     return ModelPlan(config=model.config), tokenizer
 
 
 def _count_checkpoints(config: RunConfig) -> int:
-    """How many checkpoints a run has at the most, besides the one that it is about to remove."""
+    """Largest number of checkpoints of a run."""
     updates, keep, evaluation = config.training.updates, config.checkpoints.keep, config.evaluation
     written = {*range(0, updates, config.training.checkpoint_every), updates}
     if keep == "all":
         return len(written)
-    if evaluation.tasks and evaluation.every:  # the best is also saved where no checkpoint was due
+    if evaluation.tasks and evaluation.every:  # the best is also saved if no checkpoint was due
         written |= set(range(0, updates, evaluation.every))
-    always = 3 if keep == "best" else keep + 2  # the first, which a loss may compare with, and the best
+    always = 3 if keep == "best" else keep + 2  # the reference and the best
     return min(len(written), always)
