@@ -146,8 +146,8 @@ def test_a_world_that_lists_no_actions_shows_its_first_prompt_and_says_what_is_m
     assert [len(attempt.steps) for attempt in shown.attempts] == [1]
     assert shown.attempts[0].steps[0].response_ids == ()
     assert shown.notes == (
-        "the environment has no expert and lists no possible actions, so that nobody knows what to say; give responses "
-        "with --response to see further steps",
+        "the environment has no expert and lists no possible actions; give responses with --response to see further "
+        "steps",
     )
     answered = preview_run(make_config(Riddle()), responses=["moon", "moon"])
     assert [step.accepted for step in answered.attempts[0].steps] == [True, True]
@@ -167,7 +167,8 @@ def test_a_system_prompt_is_told_apart_and_its_words_are_known() -> None:
 def test_words_that_the_tokenizer_does_not_know_are_counted() -> None:
     shown = preview_run(make_config(), num_tasks=1, responses=["xylophone"])
     assert shown.notes == (
-        "the tokenizer does not know 3 of the tokens of these prompts and responses; a model cannot tell them apart",
+        "the tokenizer does not know 3 tokens of these prompts and responses; the model sees one and the same token "
+        "for them",
     )
 
 
@@ -181,7 +182,7 @@ def test_prompts_that_will_outgrow_the_model_are_foretold() -> None:
     small = TinyModel(hidden=16, layers=1, heads=2, context=160)
     shown = preview_run(make_config(model=small, rollout=rollout(memory="full")), num_tasks=1)
     assert len(shown.notes) == 1
-    assert shown.notes[0].startswith("an attempt that takes all its steps comes to prompts of about ")
+    assert shown.notes[0].startswith("the last prompts of a long rollout have about ")
     assert shown.costs.longest_prompt > 160 - 8
 
 

@@ -1,4 +1,4 @@
-"""The memory of a run, from its run file: parts of learner and engine, by stage."""
+"""Estimate the memory of a run from its run file: parts of learner and engine, by stage."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from groupwise.training.needed_memory import (
 )
 
 LEARN = ("weights", "reference", "gradients", "optimiser", "activations", "work space", "engine", "keys and values")
-"""Parts that are there while the learner learns."""
+"""Parts in memory while the learner learns."""
 ROLLOUT = ("weights", "reference", "optimiser", "engine", "keys and values", "reading")
-"""Parts that are there while attempts are played."""
+"""Parts in memory during rollouts."""
 UNKNOWN_CONTEXT = 4096
-"""Positions of a model that does not say how many it has."""
+"""Assumed number of positions of a model that does not say it."""
 COMPILED_SHARE = 0.71
-"""What compiled layers keep of what others keep: 0.713 and 0.708 of what is counted here for the 1.5B and 0.5B shapes
-of Qwen2.5, by the peaks in benchmarks/results/prefix_gpu.json."""
+"""Activations of compiled layers as a fraction of others: 0.713 and 0.708 for the 1.5B and 0.5B shapes of Qwen2.5, by
+the peaks in benchmarks/results/prefix_gpu.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunMemory:
-    """What a run holds, part by part: bytes of tensors, as torch counts them (`torch.cuda.max_memory_allocated`).
+    """Bytes of a run's tensors, by part, as in `torch.cuda.max_memory_allocated`.
 
-    The CUDA context, and what torch's allocator keeps in reserve between tensors, come on top.
+    The CUDA context and the reserve of torch's allocator come on top.
     """
 
     parts: Mapping[str, float]
     is_rehearsed: bool
-    """Whether attempts were played to find out how long prompts become; otherwise they are as long as they may be."""
+    """Whether prompt lengths come from sample rollouts; otherwise the largest lengths are assumed."""
     has_gradients_to_add: bool = False
-    """Whether gradients are to be applied as they come although a step has several micro-batches: a learner refuses."""
+    """Whether `apply_gradients` = as_they_come meets several micro-batches per step, which the learner rejects."""
 
     @property
     def rollout(self) -> float:
-        """Most while attempts are played."""
+        """Largest memory during rollouts."""
         return sum(self.parts[name] for name in ROLLOUT)
 
     @property
     def learn(self) -> float:
-        """Most while the learner learns."""
+        """Largest memory while the learner learns."""
         return sum(self.parts[name] for name in LEARN)
 
     @property
@@ -92,14 +92,11 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
 def estimate_learner(
     plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal, *, has_reference: bool = False, shares: int = 1
 ) -> dict[str, float]:
-    """Estimate what the learner holds, by part.
-
-    `shares` is over how many processes weights, gradients and moments are divided.
-    """
+    """Estimate the learner's memory, by part; `shares` is the number of processes that it is sharded over."""
     parts = count_weights(plan, learner, has_reference=has_reference)
     passed = rehearse_update(plan, learner, rehearsal)
     adds_gradients = _adds_gradients(learner, rehearsal)
-    # Where no gradients were there before, those of the pass are in its peak already.
+    # The first gradients are already in the peak of the pass.
     new = 0 if adds_gradients else parts["gradients"]
     return {
         **{name: size / shares for name, size in parts.items()},
@@ -109,7 +106,7 @@ def estimate_learner(
 
 
 def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal) -> PassBytes:
-    """Rehearse a pass over the largest micro-batch of an update; what compiled layers keep is known from two shapes."""
+    """Rehearse a pass over the largest micro-batch of an update."""
     passed = rehearse_learning(
         plan.draw(),
         learner.model_copy(update={"compile_layers": False}),
@@ -138,30 +135,26 @@ def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -
 
 
 def _find_gpu_memory(device: str) -> float | None:
-    """Bytes of the GPU that a run computes on; None = on none that is here."""
+    """Memory of the run's GPU; None = no GPU."""
     name, _, number = device.partition(":")
     gpus = hardware.list_gpus()[int(number) if number.isdigit() else 0 :] if name in ("auto", "cuda") else []
     return gpus[0].memory if gpus else None
 
 
-# The memory of the engine in the trainer's own process: weights, keys and values, and what reading prompts takes.
-
 SESSION_TOKENS = 262_144
-"""Tokens whose keys and values the engine that decodes eagerly keeps for later steps."""
+"""Tokens whose keys and values the eager engine keeps for later steps."""
 WORK_SPACE, STREAMS = 32 * 2**20, 32
-"""Bytes that cuBLAS keeps for a stream on a large GPU, and streams that torch has to give."""
+"""Bytes that cuBLAS keeps per stream on a large GPU, and torch's number of streams."""
 DRAWING_BYTES = 18
-"""Bytes of a logit while tokens are drawn: as the model puts it out, scaled, as a probability, and in a sum of
-float64."""
+"""Bytes per logit while tokens are sampled: raw, scaled, as a probability, and in a float64 sum."""
 
 
 def estimate_engine(
     settings: LocalEngine, plan: ModelPlan, rehearsal: Rehearsal, *, requests: int, gpu: float | None
 ) -> dict[str, float]:
-    """Estimate what the engine holds, by part.
+    """Estimate the engine's memory, by part.
 
-    `requests` are the most responses that are asked for at a time, `gpu` the bytes of the GPU that it decodes on; None
-    = it decodes eagerly.
+    `requests` is the largest number of responses at a time, `gpu` the memory of its GPU (None = it decodes eagerly).
     """
     own = replace(plan, dtype=torch.bfloat16 if settings.precision == "bfloat16" else plan.dtype).draw()
     column = count_column(plan, own)
@@ -186,13 +179,13 @@ def count_column(plan: ModelPlan, own: torch.nn.Module) -> int:
 
 
 def count_work_spaces(rows: int, width: int) -> int:
-    """Bytes that cuBLAS keeps for the streams that steps are captured on: one a shape, as far as torch has streams."""
+    """Bytes that cuBLAS keeps for the streams of captured steps: one per shape, up to torch's number of streams."""
     shapes = (1 + (rows // MIN_ROWS).bit_length()) * 2 * (width // MIN_WIDTH).bit_length()
     return min(shapes, STREAMS) * WORK_SPACE
 
 
 def choose_lanes(settings: LocalEngine, column: int, longest: int, *, requests: int, memory: float) -> tuple[int, int]:
-    """Lanes and their width as the engine chooses them for responses of a length, many of them at a time."""
+    """The number and width of KV-cache slots that the engine chooses."""
     width = _round_up(longest, MIN_WIDTH)
     if memory // (column * width) < 1:
         width = longest

@@ -1,4 +1,4 @@
-"""What passes over a model hold at a time: the learner's, there and back, and the engine's, which reads prompts."""
+"""Rehearse passes over a model without numbers, to find their peak memory: the learner's, and the engine's."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from groupwise.training.open_run import open_prompter
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatchShape:
-    """How large a micro-batch is."""
+    """The size of a micro-batch."""
 
     tokens: int
     predicting: int
-    """Those that predict a token that trains."""
+    """Tokens that predict a token that trains."""
     keys: int
-    """Keys that attention reads: a path is copied as often as it forks."""
+    """Keys that attention reads; shared prefixes are copied per path."""
     chunk: int = 8192
-    """Predicting tokens that the head takes at a time."""
+    """Predicting tokens per pass of the head."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassBytes:
-    """Bytes of a pass there and back, beside weights, and gradients that are there already."""
+    """Bytes of a forward and backward pass, without weights and earlier gradients."""
 
     kept: float
-    """What is kept from the way there for the way back."""
+    """Kept from the forward for the backward pass."""
     there: float
-    """Most at a time on the way there; copies of weights in a narrower type are among it."""
+    """Peak of the forward pass, with weights that are cast to a narrower type."""
     back: float
-    """Most at a time on the way back."""
+    """Peak of the backward pass."""
 
     @property
     def peak(self) -> float:
@@ -63,10 +63,10 @@ class PassBytes:
 def rehearse_learning(
     model: Any, settings: ForwardSettings, shape: MicroBatchShape, *, adds_gradients: bool, keeps_gradients: bool = True
 ) -> PassBytes:
-    """Run the learner's pass over an outline of its model, there and back.
+    """Run the learner's forward and backward pass over an outline of its model.
 
-    The model is set up as the learner sets its model up. With `adds_gradients`, those of an earlier micro-batch are
-    there to be added to, and not counted; without `keeps_gradients` each goes as soon as it is there.
+    With `adds_gradients`, gradients of an earlier micro-batch are there already and not counted. Without
+    `keeps_gradients`, each gradient is dropped as soon as it is computed.
     """
     on_gpu.register()
     halves = CausalLM.of(Forward(model, settings).model)
@@ -98,7 +98,7 @@ def _drop_gradient(value: torch.Tensor) -> None:
 
 @torch.no_grad()
 def rehearse_reading(model: Any, tokens: int) -> int:
-    """Run the body over tokens without a way back, as an engine does with prompts; most bytes at a time."""
+    """Run the body over tokens without a backward pass, as an engine does; returns the peak bytes."""
     on_gpu.register()
     halves = CausalLM.of(model)
     halves.set_attention(on_gpu.NAME)
@@ -108,7 +108,7 @@ def rehearse_reading(model: Any, tokens: int) -> int:
 
 
 def _make_inputs(shape: MicroBatchShape) -> dict[str, Any]:
-    """What the body is called with to read a pack on a GPU (`models.pack.Chains`)."""
+    """The body's arguments for a pack on a GPU (`models.pack.Chains`)."""
     ids = torch.empty(1, shape.tokens, dtype=torch.long)
     bounds = torch.empty(2, dtype=torch.int32)
     source, begins = torch.empty(shape.keys, dtype=torch.long), torch.empty(shape.tokens, dtype=torch.long)
@@ -125,7 +125,7 @@ def _make_inputs(shape: MicroBatchShape) -> dict[str, Any]:
 
 
 class HeadOutline(torch.autograd.Function):
-    """What the fused head (`models.fused_head`) holds at a time, tile by tile, without the arithmetic of its kernels.
+    """The memory of the fused head (`models.fused_head`), tile by tile, without its arithmetic.
 
     Axes: U predicting nodes, H hidden, V vocabulary.
     """
@@ -158,14 +158,10 @@ class HeadOutline(torch.autograd.Function):
         return grad_hidden, None if grad_weight is None else grad_weight.to(weight_VH.dtype), None
 
 
-# Bytes of tensors that are alive, counted operation by operation, for tensors that have shapes and no numbers.
-
-
 class LiveBytes(TorchDispatchMode):
-    """Counts the storage of every tensor that an operation puts out, until nobody holds it any more.
+    """Counts the storage of every output tensor until it is freed; views share a storage, which counts once.
 
-    Views share a storage, which counts once. What is counted is what torch asks its allocator for; the allocator's own
-    rounding, and what libraries keep for themselves, are not.
+    The allocator's rounding and the memory of libraries are not counted.
     """
 
     def __init__(self) -> None:
@@ -173,7 +169,7 @@ class LiveBytes(TorchDispatchMode):
         self.now = 0
         """Bytes that are alive."""
         self.peak = 0
-        """Most bytes that were alive at a time since `start`."""
+        """Largest number of bytes alive since `start`."""
         self._known: set[int] = set()
 
     def count(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -181,7 +177,7 @@ class LiveBytes(TorchDispatchMode):
             self._count(tensor)
 
     def start(self) -> None:
-        """Count from here on: what is alive now is not counted."""
+        """Reset the counts."""
         self.now = self.peak = 0
 
     def _count(self, tensor: torch.Tensor) -> None:
@@ -206,7 +202,7 @@ class LiveBytes(TorchDispatchMode):
 
 @contextmanager
 def count_live_bytes(outline: nn.Module) -> Iterator[LiveBytes]:
-    """Let operations on an outline make no numbers, and count what they would hold beside its weights."""
+    """Run operations on an outline without numbers, and count their memory without the weights."""
     weights = list(outline.parameters())
     mode: Any = weights[0]  # a FakeTensor: mypy knows parameters only
     with mode.fake_mode, LiveBytes() as live:
@@ -215,34 +211,34 @@ def count_live_bytes(outline: nn.Module) -> Iterator[LiveBytes]:
         yield live
 
 
-# A rehearsal of an update's attempts, without a model: how long prompts become, and how they pack.
+# Sample rollouts of an update without a model show how long prompts become, and how they pack.
 #
-# Responses are as long as they may be, tokens drawn at random; where the environment lists what is possible, one of
-# that is done whatever the response says, so that observations are those of an agent that gets somewhere.
+# Responses have the largest length and random tokens. If the environment lists possible actions, a random one is taken
+# instead of the response's, for realistic observations.
 
 MAX_TASKS = 4
-"""Tasks that are played; an update's others are taken to be like them."""
+"""Number of sampled tasks; an update's others are assumed to be like them."""
 
 
 OTHER_TOKENS = 10_000_000
-"""What is added to the tokens of a task to make another task of it: more than any vocabulary has."""
+"""Added to the tokens of a task to make another task: more than any vocabulary has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """What attempts of an update come to."""
+    """The sizes of an update's rollouts."""
 
     longest: int
     read: int
-    """Most tokens that the engine reads before it samples on, over all attempts of an update."""
+    """Largest number of tokens that the engine reads per step, over all rollouts of an update."""
     micro_batch: MicroBatchShape
     num_micro_batches: int
     is_played: bool = True
-    """Whether attempts were played; otherwise prompts are taken to be as long as the model reads."""
+    """Whether rollouts were sampled; otherwise prompts are assumed to fill the context."""
 
 
 def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Rehearsal:
-    """What attempts come to at most, where none is played: an environment from elsewhere may cost money or hours."""
+    """The largest sizes, without rollouts: an outside environment may cost money or hours."""
     attempts = config.training.tasks * config.rollout.plan.attempts
     return Rehearsal(
         longest=context,
@@ -254,7 +250,7 @@ def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Reh
 
 
 def rehearse_attempts(config: RunConfig, tokenizer: Any, *, context: int | None, token_budget: int) -> Rehearsal:
-    """Play the attempts of some of an update's tasks and pack what they would train on."""
+    """Sample rollouts of some of an update's tasks, and pack their samples."""
     tasks = ask_panel(config.env, "train")[: min(MAX_TASKS, config.training.tasks)]
     trajectories = _play(config, tokenizer, tasks, context)
     learner: Any = config.training.learner
@@ -278,7 +274,7 @@ def rehearse_attempts(config: RunConfig, tokenizer: Any, *, context: int | None,
 
 
 def _make_samples(trajectories: Sequence[Trajectory], tasks: Sequence[Task], num_tasks: int) -> list[Sample]:
-    """Samples of an update: those of the tasks that were played, and again with other tokens for the other tasks."""
+    """Samples of an update: those of the sampled tasks, and copies with other tokens for the other tasks."""
     place = {task.id: number for number, task in enumerate(tasks)}
     samples = []
     for copied in range(-(-num_tasks // len(tasks))):
@@ -301,7 +297,7 @@ def _make_samples(trajectories: Sequence[Trajectory], tasks: Sequence[Task], num
 
 
 def _count_read(trajectories: Sequence[Trajectory]) -> int:
-    """Most tokens that attempts have the engine read at a step: of equal prompts one, and what it has not read yet."""
+    """Largest number of new tokens that the engine reads per step; equal prompts count once."""
     unread: dict[int, dict[tuple[int, ...], int]] = {}
     for trajectory in trajectories:
         known: tuple[int, ...] = ()
@@ -338,7 +334,7 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
 
 @dataclass(frozen=True)
 class _DoWhatIsPossible:
-    """Does one of the actions that the environment lists; what it lists nothing, does what the response says."""
+    """Takes a random possible action; if the environment lists none, the response's action."""
 
     rule: ActionRule
 

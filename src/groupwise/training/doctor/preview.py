@@ -1,4 +1,4 @@
-"""A run's prompts before it is run: a few attempts, played with sample responses, and where every token comes from."""
+"""Preview a run: prompts of a few rollouts with sample responses, the origin of every token, and costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from groupwise.training.doctor.doctor import estimate_sizes
 from groupwise.training.open_run import open_prompter, open_run_host, start_curriculum
 
 NUM_TASKS, NUM_STEPS = 2, 3
-"""Tasks that are shown, and steps of each, unless somebody asks for others."""
+"""Default number of tasks, and of steps per task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +49,13 @@ class PreviewedStep:
     """A prompt, and a sample response to it."""
 
     prompt: AttributedIds
-    """The ids that a model would read, each with where it comes from."""
+    """The ids that a model would read, with their origins."""
     prompt_texts: tuple[str, ...]
     response_ids: tuple[int, ...]
-    """The sample response; nothing where nobody knows what to say."""
+    """The sample response; empty if there is none."""
     response_texts: tuple[str, ...]
     said_by: str
-    """Who says so: given, expert, possible action, or why nobody does."""
+    """The source of the response: given, expert, possible action, or why there is none."""
     action: str
     well_formed: bool
     accepted: bool
@@ -65,26 +65,26 @@ class PreviewedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewedAttempt:
-    """The first steps of an attempt at a task."""
+    """The first steps of a rollout."""
 
     task: str
     goal: str
-    """What it asks for; empty where the observation says it all."""
+    """The task's goal; empty if only the observation tells it."""
     steps: tuple[PreviewedStep, ...]
     error: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPreview:
-    """A run before it is run."""
+    """The preview of a run."""
 
     attempts: tuple[PreviewedAttempt, ...]
-    """An attempt at each of a few tasks: those that the first update begins with, or those that were asked for."""
+    """One rollout per task: the first tasks of the first update, or the requested ones."""
     readings: tuple[Reading, ...]
-    """What the action rule reads out of sample responses to the first prompt."""
+    """What the action parser reads from sample responses to the first prompt."""
     costs: UpdateCosts
     notes: tuple[str, ...]
-    """What is worth a look, a sentence each."""
+    """Warnings, one sentence each."""
 
 
 def preview_run(
@@ -99,10 +99,10 @@ def preview_run(
 
     Args:
         config: the run.
-        num_tasks: how many tasks are shown, where none is named.
-        num_steps: how many steps of each.
-        task_ids: tasks of the training panel by id, or by the beginning of one.
-        responses: what is said at the first steps, in place of the expert or a possible action.
+        num_tasks: number of tasks, if `task_ids` is empty.
+        num_steps: number of steps per task.
+        task_ids: training tasks by id, or by the beginning of an id.
+        responses: responses of the first steps, instead of the expert's or a possible action.
     """
     check_algorithm(config)
     check_words(config)
@@ -133,12 +133,12 @@ def preview_run(
 
 
 def _open_tokenizer(config: RunConfig) -> tuple[Any, int | None]:
-    """The tokenizer of the run's model, and how many tokens a prompt and its response may have together."""
+    """The tokenizer of the run's model, and the largest length of prompt and response together."""
     open_tokenizer = getattr(config.model, "open_tokenizer", None)
     if open_tokenizer is None:
         raise ConfigError(
-            f"model: {name_of(config.model)} has no open_tokenizer(*, words), so that its prompts cannot be shown "
-            "without its weights; give it one that returns the tokenizer and the number of positions"
+            f"model: {name_of(config.model)} has no open_tokenizer(*, words), which a preview needs; add one that "
+            "returns the tokenizer and the number of positions"
         )
     tokenizer, positions = open_tokenizer(words=config.words())
     limits = [limit for limit in (positions, getattr(config.engine, "context", None)) if isinstance(limit, int)]
@@ -146,7 +146,7 @@ def _open_tokenizer(config: RunConfig) -> tuple[Any, int | None]:
 
 
 def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: Sequence[str]) -> list[Task]:
-    """The tasks that were asked for; else those that the first update begins with."""
+    """The requested tasks; else the first tasks of the first update."""
     chosen = []
     for asked in task_ids:
         matching = match_tasks((task.id for task in panel), asked)
@@ -161,7 +161,7 @@ def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: 
     first = start_curriculum(config, panel).next(config.training.tasks)
     distinct = list({task.id: task for task in first}.values())
     of_each = choose_first_tasks(config.env, [*distinct, *panel]).values()
-    if len(of_each) > 1:  # environments are mixed: one of each at least
+    if len(of_each) > 1:  # mixed environments: at least one task of each
         distinct = list({task.id: task for task in (*of_each, *distinct)}.values())
     return distinct[: max(num, len(of_each))]
 
@@ -174,7 +174,7 @@ def _play(
     prompter: Prompter,
     context: int | None,
 ) -> list[Trajectory]:
-    """Play an attempt at each task, as training would with an engine that says these responses."""
+    """Run one rollout per task, as in training, with an engine that gives the sample responses."""
     rollout = config.rollout
     engine, rule = ScriptedEngine(samples.answer, context=context), rollout.action_rule
     player = Player(engine=engine, host=host, prompter=prompter, action_rule=rule, max_tokens=rollout.max_tokens)
@@ -183,7 +183,7 @@ def _play(
     for trajectory in trajectories:
         if not trajectory.steps:
             raise ConfigError(
-                f"env: task {trajectory.task.id!r} cannot be opened ({trajectory.error}); mend the environment"
+                f"env: task {trajectory.task.id!r} cannot be opened ({trajectory.error}); fix the environment"
             )
     return trajectories
 
@@ -232,48 +232,46 @@ def _list_notes(
     num_unknown = sum(token == unknown_id for step in steps for token in (*step.prompt.ids, *step.response_ids))
     if num_unknown:
         notes.append(
-            f"the tokenizer does not know {num_unknown} of the tokens of these prompts and responses; a model cannot "
-            "tell them apart"
+            f"the tokenizer does not know {num_unknown} tokens of these prompts and responses; the model sees one and "
+            "the same token for them"
         )
     if any(not step.response_ids for step in steps):
         notes.append(
-            "the environment has no expert and lists no possible actions, so that nobody knows what to say; give "
-            "responses with --response to see further steps"
+            "the environment has no expert and lists no possible actions; give responses with --response to see "
+            "further steps"
         )
     if any(step.is_cut for step in steps):
         notes.append(f"sample responses are longer than rollout.max_tokens, {config.rollout.max_tokens}; raise it")
     room = None if costs.context is None else costs.context - config.rollout.max_tokens
     if room is not None and costs.longest_prompt > room:
         notes.append(
-            f"an attempt that takes all its steps comes to prompts of about {costs.longest_prompt} tokens, which do "
-            f"not fit into the model's {costs.context} with {config.rollout.max_tokens} to sample: it ends there; "
-            "shorten rollout.memory, or take a model with a longer context"
+            f"the last prompts of a long rollout have about {costs.longest_prompt} tokens and do not fit into the "
+            f"model's {costs.context} with {config.rollout.max_tokens} to sample, so the rollout ends; shorten "
+            "rollout.memory, or use a model with a longer context"
         )
     return notes
 
 
-# What an action rule reads out of sample responses, and what the environment makes of it.
-
 IMPOSSIBLE = "fly to the moon"
-"""An action that hardly any world knows."""
+"""An action that hardly any environment knows."""
 CUT_OFF = "cut off at max_tokens"
 FIRST_NUMBER = 1_000_000
-"""Numbers of the environments that samples are tried in, beyond those of attempts."""
+"""The first number of environments for samples, above those of rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A response, and what came of it at the first step of a task."""
+    """A sample response to the first prompt of a task, and its result."""
 
     sample: str
     response: str
     action: str
-    """What the rule read, which is sent to the environment."""
+    """The parsed action, which is sent to the environment."""
     verdict: Literal["valid", "malformed", "refused", "fault"]
-    """Malformed: it has not the form that was asked for; refused: it has, and the environment did not accept it."""
+    """Malformed: it does not have the required format; refused: the environment rejects the action."""
     fault: str = ""
     is_cut: bool = False
-    """Whether it was cut off at the most tokens that a response may have."""
+    """Whether it was cut off at `rollout.max_tokens`."""
 
 
 def read_samples(
@@ -285,7 +283,7 @@ def read_samples(
     max_tokens: int,
     given: Sequence[str] = (),
 ) -> list[Reading]:
-    """Read sample responses to the first prompt of a task, each tried in an environment of its own."""
+    """Parse sample responses to the first prompt of a task, and try each in an environment of its own."""
     seen = host.open({FIRST_NUMBER: task})[FIRST_NUMBER]
     if isinstance(seen, Fault):
         return []
@@ -302,7 +300,7 @@ def read_samples(
     samples += [("an action that nobody offered", rule.say(IMPOSSIBLE, admissible=seen.admissible)), ("nothing", "")]
     readings = []
     for number, (name, text) in enumerate(samples, FIRST_NUMBER + 1):
-        ids = prompter.encode(text)  # through the tokenizer, as a response goes; its end is a token too
+        ids = prompter.encode(text)  # through the tokenizer, like a response; its end is a token too
         is_cut = name == CUT_OFF or len(ids) >= max_tokens
         describe = partial(Reading, sample=name, response=prompter.text(ids[:max_tokens]), is_cut=is_cut)
         readings.append(_read(host, task, number, rule, describe))
@@ -310,7 +308,7 @@ def read_samples(
 
 
 def _read(host: Host, task: Task, number: int, rule: ActionRule, describe: partial[Reading]) -> Reading:
-    """Send what the rule reads out of a response to a fresh environment."""
+    """Send the parsed action of a response to a new environment."""
     seen = host.open({number: task})[number]
     if isinstance(seen, Fault):
         return describe(action="", verdict="fault", fault=seen.message)
@@ -324,27 +322,25 @@ def _read(host: Host, task: Task, number: int, rule: ActionRule, describe: parti
     return describe(action=action.text, verdict=accepted if action.well_formed else "malformed")
 
 
-# Responses without a model: what the user gives, what the environment's expert would do, or a possible action.
-#
-# Attempts are played by the same loop as in training, with an engine that answers from these and a host that ends
-# attempts early; so their prompts are those of training.
+# Responses without a model: those of the user, the expert's action, or a possible action. Training's own code runs the
+# rollouts, with an engine that gives these responses and a runner that ends rollouts early.
 
 
 class WatchedHost:
-    """A host that remembers what its environments showed, and truncates attempts after so many steps."""
+    """An environment runner that keeps observations, and truncates rollouts after `steps` steps."""
 
     def __init__(self, host: Host, *, steps: int) -> None:
         self.shown: dict[int, list[Observation]] = {}
-        """What each environment showed, step by step."""
+        """The observations of each environment."""
         self._host, self._steps = host, steps
         self._ends_now: set[int] = set()
 
     def end(self, number: int) -> None:
-        """Let the next action of an environment end its attempt, without being sent."""
+        """End the rollout at its next action, without sending it."""
         self._ends_now.add(number)
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
-        """Open an environment for each task and return what each shows first."""
+        """Open an environment per task, and return the first observations."""
         answers = self._host.open(tasks)
         self.shown |= {number: [seen] for number, seen in answers.items() if isinstance(seen, Observation)}
         return answers
@@ -388,15 +384,15 @@ class WatchedHost:
 
 
 class SampleResponses:
-    """Answers the requests of attempts, whose numbers are their seeds and so the names of their sessions."""
+    """Answers the requests of rollouts; a rollout's number is its seed and its session."""
 
     def __init__(self, host: WatchedHost, prompter: Prompter, rule: ActionRule, *, given: Sequence[str] = ()) -> None:
         self.sayers: dict[int, list[str]] = {}
-        """Who says the response of each step, by attempt."""
+        """The source of each response, by rollout."""
         self._host, self._prompter, self._rule, self._given = host, prompter, rule, given
 
     def answer(self, request: Request) -> tuple[int, ...]:
-        """The ids of a response, with its end token; the end token alone where nobody knows what to say."""
+        """The ids of a response with its end token; only the end token if there is no response."""
         assert request.session is not None, "an attempt names its session"
         number, end_id = int(request.session), self._prompter.frame.end_id
         text, said_by = self._choose(number)
@@ -407,7 +403,7 @@ class SampleResponses:
         return (*self._prompter.encode(text), end_id)
 
     def _choose(self, number: int) -> tuple[str | None, str]:
-        """What is said next, and who says so."""
+        """The next response, and its source."""
         seen, step = self._host.shown[number][-1], len(self.sayers.get(number, ()))
         if step < len(self._given):
             return self._given[step], "given"
@@ -416,7 +412,7 @@ class SampleResponses:
 
 
 def find_action(host: Host, number: int, seen: Observation, *, step: int = 0) -> tuple[str | None, str]:
-    """An action that fits, and whose it is: the expert's, or a possible one; None where nobody knows."""
+    """An action and its source: the expert, or the possible actions; None if there is none."""
     advice = host.ask_experts([number])[number]
     if isinstance(advice, str):
         return advice, "expert"
@@ -427,42 +423,40 @@ def find_action(host: Host, number: int, seen: Observation, *, step: int = 0) ->
     return None, "nobody"
 
 
-# What an update takes, from the prompts of a few attempts: tokens, memory, and the time of its arithmetic alone.
-
 OPERATIONS_OF_TOKEN = 2 + 6
-"""Operations for each weight and token: 2 where a token is read or sampled, 6 where it is learnt (Kaplan et al. 2020,
-arXiv:2001.08361, section 2.1: forward 2, backward 4)."""
+"""Operations per parameter and token: 2 for reading or sampling, 6 for learning (Kaplan et al. 2020, arXiv:2001.08361,
+section 2.1: forward 2, backward 4)."""
 MEASURED_SECONDS = 0.1
-"""How long a measurement of this machine lasts."""
+"""Seconds of a speed test of this machine."""
 MATRIX, BUFFER = 512, 1 << 24
-"""Rows of the matrices that are multiplied, and numbers of the buffer that is copied, to see how fast a machine is."""
+"""Size of the matrices and of the buffer of the speed test."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateCosts:
-    """What an update takes, about."""
+    """Estimated costs of an update."""
 
     attempts: int
     max_steps: int
-    """Most steps that one of them may have; each is taken to have all that it may."""
+    """Largest number of steps; every rollout is assumed to take them."""
     sampled_tokens: int
-    """Most tokens sampled in an update: every attempt as long as the limits allow."""
+    """Largest number of tokens sampled per update."""
     distinct_tokens: int
-    """Tokens of prompts and responses of such an update, what an attempt's prompts share counted once."""
+    """Tokens of prompts and responses per update, with shared prefixes of a rollout counted once."""
     longest_prompt: int
-    """Tokens of the longest prompt of an attempt that takes all its steps."""
+    """Tokens of the longest prompt of a rollout with all steps."""
     context: int | None
     """Positions of the model; None = it does not say."""
     parameters: int
     trained: int
     memory: float
     seconds: float
-    """Seconds of the arithmetic alone of an update of such attempts, on this machine."""
+    """Seconds of an update's arithmetic alone, on this machine."""
     updates: int
 
 
 def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context: int | None) -> UpdateCosts:
-    """Estimate what an update takes, as if all attempts were like these and took all their steps."""
+    """Estimate the costs of an update, as if all rollouts were like these and took all steps."""
     sizes = estimate_sizes(config)
     played = [attempt for attempt in attempts if attempt.steps]
     steps = [ask_max_steps(find_environment(config.env, attempt.task)) for attempt in played]
@@ -484,7 +478,7 @@ def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context
 
 
 def _mean_by_share(env: EnvironmentPart, attempts: Sequence[Trajectory], values: Sequence[float]) -> float:
-    """The mean of a value of attempts; where environments are mixed, each counts by its weight."""
+    """The mean of a value over rollouts; mixed environments count by their weights."""
     if not isinstance(env, Mixture):
         return fmean(values)
     names = [env.name_of(attempt.task) for attempt in attempts]
@@ -492,7 +486,7 @@ def _mean_by_share(env: EnvironmentPart, attempts: Sequence[Trajectory], values:
 
 
 def _count_distinct(attempt: Trajectory, max_steps: int, config: RunConfig) -> float:
-    """Tokens of an attempt with all its steps: its first prompt, and what each further step adds to what was read."""
+    """Tokens of a rollout with all steps: the first prompt, and what each further step adds."""
     added = [
         len(after.prompt_ids) - _count_shared((*before.prompt_ids, *before.response_ids), after.prompt_ids)
         for before, after in pairwise(attempt.steps)
@@ -508,7 +502,7 @@ def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _project_longest(attempt: Trajectory, max_steps: int, config: RunConfig) -> int:
-    """The longest prompt of an attempt with all its steps, by what a past step adds to a prompt here."""
+    """The longest prompt of a rollout with all steps, from the growth per past step."""
     lengths, memory = [len(step.prompt_ids) for step in attempt.steps], config.rollout.memory
     _, largest = count_steps_shown(memory)
     shown_now = len(lengths) - 1 - memory.first_shown(len(lengths) - 1)
@@ -519,10 +513,10 @@ def _project_longest(attempt: Trajectory, max_steps: int, config: RunConfig) -> 
 
 
 def _estimate_seconds(config: RunConfig, parameters: int, distinct: int, max_steps: int) -> float:
-    """The arithmetic of an update, and reading all weights for each token that is sampled after another."""
+    """Seconds of an update's arithmetic, and of reading all weights per sampled token."""
     device = choose_device(config.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    # Operations a second of a multiplication on this machine, and bytes a second that it reads.
+    # Operations and bytes read per second on this machine.
     matrix = torch.ones(MATRIX, MATRIX, device=device, dtype=dtype)
     buffer = torch.ones(BUFFER, device=device, dtype=dtype)
     operations = _count_per_second(lambda: matrix @ matrix, device) * 2 * MATRIX**3
@@ -532,7 +526,7 @@ def _estimate_seconds(config: RunConfig, parameters: int, distinct: int, max_ste
 
 
 def _count_per_second(work: Callable[[], object], device: torch.device) -> float:
-    work()  # the first one pays for what is set up
+    work()  # the first call includes set-up time
     done, began = 0, time.monotonic()
     while time.monotonic() - began < MEASURED_SECONDS:
         work()
