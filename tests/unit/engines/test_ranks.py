@@ -163,7 +163,8 @@ def test_a_folder_that_a_node_does_not_see_is_one_sentence(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as caught:
         Place(B).rank.start([sys.executable], {}, str(missing))
     assert str(caught.value) == (
-        f"the node 10.0.0.2 cannot go to {missing} (No such file or directory); launch from a folder that all nodes see"
+        f"the node 10.0.0.2 cannot open {missing} (No such file or directory); launch from a folder that all nodes "
+        "can see"
     )
 
 
