@@ -170,67 +170,50 @@ def recall_attempts(
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
 ) -> tuple[list[RecalledAttempt], int]:
-    """The past rollouts that join the groups, and the number of those left out because the policy changed too much."""
-    wanted = replay(groups, run.journal.past_attempts, version=number - 1, draw=run.draw(number))
-    read = [replace(member, trajectory=run.journal.past_attempts.read(member.past)) for member in wanted]
-    scored = _score_distance(run, read)
-    limit = replay.max_log_ratio
-    near = [member for member in scored if limit is None or (member.log_ratio or 0.0) <= limit]
-    return _number_members(run, near, groups, set_aside), len(scored) - len(near)
+    """The past rollouts that join the groups, and the number of those left out because the policy changed too much.
 
-
-def _score_distance(run: Run, recalled: Sequence[RecalledAttempt]) -> list[RecalledAttempt]:
-    """Give each past rollout its mean log-ratio per token and, if its ratio is recomputed, today's log-probs."""
-    steps = [
-        (i, step)
-        for i, member in enumerate(recalled)
-        for step in (member.trajectory.steps if member.trajectory else ())
-    ]
-    scores = run.engine.score(
-        [(step.prompt_ids, step.response_ids) for _, step in steps], temperature=run.config.rollout.temperature
-    )
-    by_member: list[list[tuple[float, ...]]] = [[] for _ in recalled]
-    total, tokens = dict.fromkeys(range(len(recalled)), 0.0), Counter[int]()
-    for (i, step), now in zip(steps, scores, strict=True):
-        total[i] += sum(abs(a - b) for a, b in zip(now, step.logp_behaviour, strict=True))
-        tokens[i] += len(now)
-        by_member[i].append(tuple(now))
-    return [
-        replace(
-            member,
-            log_ratio=total[i] / max(tokens[i], 1),
-            logps_now=tuple(by_member[i]) if member.ratio == "recomputed" else (),
-        )
-        for i, member in enumerate(recalled)
-    ]
-
-
-def _number_members(
-    run: Run,
-    recalled: Sequence[RecalledAttempt],
-    groups: Sequence[Sequence[Trajectory]],
-    set_aside: Sequence[SetAside],
-) -> list[RecalledAttempt]:
-    """Make past rollouts members of their groups: numbered after all others of the group, and marked as off-policy."""
+    They are numbered after all other rollouts of their group, and marked as off-policy.
+    """
+    past_attempts = run.journal.past_attempts
+    wanted = replay(groups, past_attempts, version=number - 1, draw=run.draw(number))
+    read = [(member, past_attempts.read(member.past)) for member in wanted]
+    pairs = [(step.prompt_ids, step.response_ids) for _, past in read for step in past.steps]
+    scores = iter(run.engine.score(pairs, temperature=run.config.rollout.temperature))
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
     following = Counter({group[0].task.id: max(trajectory.attempt for trajectory in group) + 1 for group in groups})
     for trajectory in (aside.trajectory for aside in set_aside):
         following[trajectory.task.id] = max(following[trajectory.task.id], trajectory.attempt + 1)
     members: list[RecalledAttempt] = []
-    for past in recalled:
-        assert past.trajectory is not None, "it was read"
+    for member, past in read:
+        distance, tokens, logps_now = 0.0, 0, list[tuple[float, ...]]()
+        for step, now in zip(past.steps, islice(scores, len(past.steps)), strict=True):
+            distance += sum(abs(a - b) for a, b in zip(now, step.logp_behaviour, strict=True))
+            tokens += len(now)
+            logps_now.append(tuple(now))
+        log_ratio = distance / max(tokens, 1)
+        is_near = replay.max_log_ratio is None or log_ratio <= replay.max_log_ratio
+        if not is_near:
+            continue
         trajectory = replace(
-            past.trajectory,
-            task=tasks.get(past.task, past.trajectory.task),
-            attempt=following[past.task],
+            past,
+            task=tasks.get(member.task, past.task),
+            attempt=following[member.task],
             origin=Origin.REPLAYED,
             off_policy=True,
-            parent=past.trajectory.id,
+            parent=past.id,
         )
-        following[past.task] += 1
-        credit = run.journal.past_attempts.credit_of(past.past) if past.keeps_credit else ()
-        members.append(replace(past, trajectory=trajectory, credit=credit))
-    return sorted(members, key=lambda member: member.keeps_credit)  # those that are not compared come last
+        following[member.task] += 1
+        members.append(
+            replace(
+                member,
+                trajectory=trajectory,
+                log_ratio=log_ratio,
+                logps_now=tuple(logps_now) if member.ratio == "recomputed" else (),
+                credit=past_attempts.credit_of(member.past) if member.keeps_credit else (),
+            )
+        )
+    # Those that are not compared come last.
+    return sorted(members, key=attrgetter("keeps_credit")), len(read) - len(members)
 
 
 MAX_ROUNDS = 256
