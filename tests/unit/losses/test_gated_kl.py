@@ -137,7 +137,7 @@ def test_a_reference_that_is_gone_stops_a_resumed_run(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as error:
         finish(5, tmp_path)
     assert str(error.value).endswith(
-        "and the loss compares with the policy in it, that of update 2; put it back from a copy, or start the run again"
+        "It holds the reference of the loss, the policy of update 2; put it back from a copy, or start the run again"
     )
 
 

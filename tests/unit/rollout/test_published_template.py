@@ -71,5 +71,5 @@ def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
 
 def test_it_needs_the_rule_that_reads_tags() -> None:
     assert RolloutConfig(template={"kind": "published_template"}, action_rule="tagged").template == PublishedTemplate()
-    with pytest.raises(ConfigError, match="the one reads what the other asks for"):
+    with pytest.raises(ConfigError, match="need each other; set both or neither"):
         RolloutConfig(template="published_template")
