@@ -29,10 +29,10 @@ def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Pat
     run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
     with pytest.raises(TrainingError) as caught:
         train(run)
-    assert str(caught.value).startswith("after the hand-over of version 1 the engine and the learner disagree by ")
+    assert str(caught.value).startswith("after the weight sync of version 1, the engine and the learner disagree by ")
     assert "on a fixed prompt (allowed 0.001; the update moved the learner by " in str(caught.value)
     assert str(caught.value).endswith(
-        "): the engine did not take the weights over, or training.weight_transfer never gave them to it"
+        "); the engine did not load the weights, or training.weight_transfer never sent them"
     )
     assert run.journal.last_number() == -1
 
@@ -45,7 +45,7 @@ def test_old_weights_that_would_pass_for_the_new_ones_are_found_out_too(tmp_path
     run = open_run(sections.model_copy(update={"training": training}), tmp_path / "stuck")
     real_load = run.engine.load
     run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
-    with pytest.raises(TrainingError, match="the engine did not take the weights over") as caught:
+    with pytest.raises(TrainingError, match="the engine did not load the weights") as caught:
         train(run)
     gap = float(str(caught.value).partition("disagree by ")[2].partition(" ")[0])
     assert 1e-5 < gap < 1e-3
@@ -58,7 +58,7 @@ def test_a_hand_over_that_is_never_made_is_told_by_the_version(tmp_path: Path) -
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value) == (
-        "the engine reports weights of version 0, but version 1 was handed over; its `load` did not take, "
+        "the engine reports weights of version 0, but version 1 was sent; its `load` had no effect, "
         "or training.weight_transfer never called it"
     )
     assert run.journal.last_number() == -1
@@ -102,8 +102,8 @@ def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value) == (
-        f"optimiser step 2: {what}; weights and optimiser were left as they were. Lower the learning rate, or look at "
-        "this update's rewards"
+        f"optimiser step 2: {what}; weights and optimiser are unchanged. Lower the learning rate, or look at the "
+        "rewards of this update"
     )
     assert run.journal.update_numbers() == [1]
     # Once the cause is mended the run goes on from where it was.

@@ -118,8 +118,7 @@ IMPOSSIBLE = [
     ),
     (
         "model.heads=3",
-        "RunConfig: model: TinyModel: hidden is 128, but each of the 3 heads takes an even share of it; give a "
-        "multiple of 6",
+        "RunConfig: model: TinyModel: hidden is 128, but with 3 heads it must be a multiple of 6",
     ),
     (
         "env={kind='boxes', max_steps=5}",

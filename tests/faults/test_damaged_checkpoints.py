@@ -184,10 +184,7 @@ def test_another_model_is_a_sentence_and_nothing_is_lost(folder: Path, whole: Ru
     said = refusal(folder, updates=4, model=model)
     assert said.startswith(f"checkpoint {folder / 'checkpoints' / '0003'} is of another model: ")
     assert what.partition("[")[0] in said
-    assert said.endswith(
-        "; give the section [model] that the run began with, which its config.toml has, or start a new run in another "
-        "folder"
-    )
+    assert said.endswith("; use the section [model] of the run's config.toml, or start a new run in another folder")
     assert weights_of(go_on(folder, updates=4)) == weights_of(whole)
 
 

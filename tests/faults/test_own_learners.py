@@ -23,12 +23,15 @@ from tests.unit.training.runs import small_run
 @pytest.mark.parametrize(
     ("learned", "said"),
     [
-        (None, "learn gave nothing; return Learned(metrics=...), with numbers by name"),
-        ({"extra/x": 1.0}, "learn gave a dict of 1; return Learned(metrics=...), with numbers by name"),
-        (Learned(metrics={"extra/x": "high"}), "learn gave a str for the metric 'extra/x'; give a finite number, or"),  # type: ignore[dict-item]
+        (None, "learn returned nothing; return Learned(metrics=...), with numbers by name"),
+        ({"extra/x": 1.0}, "learn returned a dict of 1; return Learned(metrics=...), with numbers by name"),
+        (
+            Learned(metrics={"extra/x": "high"}),
+            "learn returned a str for the metric 'extra/x'; give a finite number, or",
+        ),  # type: ignore[dict-item]
         (
             Learned(metrics={"extra/x": float("inf")}),
-            "learn gave the float inf for the metric 'extra/x'; give a finite",
+            "learn returned the float inf for the metric 'extra/x'; give a finite",
         ),
     ],
 )
@@ -61,7 +64,7 @@ def test_a_learner_that_cannot_say_how_many_steps_it_made_is_refused(tmp_path: P
     for name in ("logps", "weights", "hold_reference", "save", "load", "export"):
         setattr(learner, name, lambda *given, **named: None)
     learner.steps, learner.vocabulary_size = 1.5, 8
-    with pytest.raises(ConfigError, match=r"'steps' is the float 1\.5; let the property give a whole number"):
+    with pytest.raises(ConfigError, match=r"'steps' is the float 1\.5; the property must return an integer"):
         check_opened(learner, "training.learner (Mine)")
 
 
@@ -76,11 +79,11 @@ def test_scores_that_do_not_fit_name_who_gave_them(given: Any, said: str) -> Non
         with pytest.raises(TrainingError) as raised:
             Canary((3, 4), (5, 6)).check(engine, learner, version=0)  # type: ignore[arg-type]
         assert str(raised.value).startswith(f"the {who}")
-        assert f"gave {said}" in str(raised.value)
+        assert f"returned {said}" in str(raised.value)
 
 
 def test_weights_that_were_never_handed_over_name_the_transfer_too(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     run.weight_transfer = SimpleNamespace(hand_over=lambda weights, engine, *, version: None)
-    with pytest.raises(TrainingError, match=r"did not take, or training\.weight_transfer never called it"):
+    with pytest.raises(TrainingError, match=r"had no effect, or training\.weight_transfer never called it"):
         train(run)

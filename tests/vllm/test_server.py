@@ -199,7 +199,7 @@ def test_without_the_cache_reset_the_canary_finds_it(
     canary.check(replica, Learner(MODELS[0]), version=0)  # type: ignore[arg-type]
     monkeypatch.setattr(Replica, "_forget_prefixes", lambda self, deadline: None)
     fresh.load(list_weights(MODELS[1]), version=1)
-    with pytest.raises(TrainingError, match="after the hand-over of version 1 the engine and the learner disagree by"):
+    with pytest.raises(TrainingError, match="weight sync of version 1, the engine and the learner disagree by"):
         canary.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
     stale = find_gap(replica.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
     plain = find_gap(fresh.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))

@@ -1,4 +1,4 @@
-"""The local learner: one process, one model. It turns samples into optimiser steps, and knows no method by name.
+"""The local learner: one process, one model. It turns samples into optimizer steps for any method.
 
 Axis: T trained tokens of a micro-batch.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -38,7 +39,7 @@ from groupwise.learner.local_files import (
     read_weights,
     save_optimiser,
 )
-from groupwise.learner.micro_batches import MicroBatch, check_logps, make_micro_batches, scale_credit, split_into_stages
+from groupwise.learner.micro_batches import MicroBatch, make_micro_batches, scale_credit, split_into_stages
 from groupwise.learner.optimisers import open_optimiser
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.losses.policy_loss import Tally
@@ -50,23 +51,23 @@ from groupwise.models.quantised import is_quantised, merge_quantised
 from groupwise.models.quietly import save_model
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Loss
-from groupwise.system.errors import ConfigError, TrainingError
+from groupwise.system.errors import ConfigError, RecordError, TrainingError
 from groupwise.system.text import describe_value
 
 if TYPE_CHECKING:
     from groupwise.training.config.run_config import WarmStartConfig
 
 CAUSES = ("advantage", "logp_behaviour", "logp_old", "logp_ref", "logp", "entropy")
-"""Columns in which the cause of a loss that is not finite is looked for, inputs first."""
+"""Columns that are searched for the cause of a loss that is not finite, inputs first."""
 WARM_UP_STEPS = 30
-"""Of imitation, over which the step size grows: without them AdamW's first steps throw a fresh model about."""
+"""Steps of the warm start over which the learning rate grows: AdamW's first steps could otherwise ruin a new model."""
 
 Batch = tuple[Sequence[MicroBatch], Totals]
-"""What an optimiser step is made of: micro-batches, and what they hold together."""
+"""The micro-batches of an optimizer step, and their totals."""
 
 
 class LocalLearner:
-    """A model, its optimiser, and what they do."""
+    """A model, its loss and its optimizer."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class LocalLearner:
         temperature: float = 1.0,
         forward: Forward | None = None,
     ) -> None:
-        if forward is None:  # whoever gives one has checked the model before it was made
+        if forward is None:  # a caller that passes one has checked the model already
             check_trainable(model, config)
         self.forward = forward or Forward(model, config)
         self.model = self.forward.model
@@ -86,8 +87,8 @@ class LocalLearner:
         self._reference = self._make_reference() if REFERENCE_LOGP in loss.needs else None
         if config.apply_gradients == "as_they_come" and config.max_grad_norm != "off":
             raise ConfigError(
-                f"training.learner.apply_gradients: 'as_they_come' cannot shorten gradients to "
-                f"{config.max_grad_norm:g}, since their length is known only once all are there, which takes "
+                f"training.learner.apply_gradients: 'as_they_come' cannot clip gradients to {config.max_grad_norm:g}, "
+                "because their norm is known only once all are in memory, which takes "
                 f"{describe_gradients(self._trained)}; set max_grad_norm = 'off', or apply_gradients = 'together'"
             )
         self.optimiser = open_optimiser(
@@ -106,7 +107,7 @@ class LocalLearner:
         return int(self.model.get_input_embeddings().num_embeddings)
 
     def hold_reference(self, folder: Path | None = None) -> None:
-        """Keep a policy as the reference: that of a checkpoint; None = this one. Until then, the one it began with."""
+        """Set the reference policy: a checkpoint; None = the current weights. Before, it is the policy at the start."""
         self._check_whole()
         if self._reference is None:
             self._reference = self._make_reference()
@@ -116,7 +117,7 @@ class LocalLearner:
         return Reference(self.model)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights by name, for the engine: the tensors themselves, which the next step changes."""
+        """The trained weights by name, for the engine: the tensors themselves, not copies."""
         self._check_whole()
         return {name: value.detach() for name, value in self._trained.items()}
 
@@ -124,22 +125,20 @@ class LocalLearner:
     def logps(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt, one pair at a time through the model's own pass."""
+        """Log-probs of the tokens of each response, one pair at a time through the model's own forward pass."""
         self._check_whole()
-        if weights == "current":
-            return [self._score_pair(prompt, response, temperature) for prompt, response in pairs]
-        if self._reference is None:
+        if weights == "reference" and self._reference is None:
             raise TrainingError("the learner keeps no reference policy; call hold_reference first")
-        with self._reference.in_place():
-            return [self._score_pair(prompt, response, temperature) for prompt, response in pairs]
-
-    def _score_pair(self, prompt: Sequence[int], response: Sequence[int], temperature: float) -> tuple[float, ...]:
-        ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
-        # The model is in evaluation mode, so that nothing drops out.
-        logits = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-        if temperature != 1:
-            logits = logits / temperature
-        return tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
+        scores: list[tuple[float, ...]] = []
+        with self._reference.in_place() if weights == "reference" and self._reference else nullcontext():
+            for prompt, response in pairs:
+                ids = torch.tensor([[*prompt, *response]], device=self.forward.device)
+                # The model is in evaluation mode: no dropout.
+                logits = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+                if temperature != 1:
+                    logits = logits / temperature
+                scores.append(tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()))
+        return scores
 
     def save(self, folder: Path) -> None:
         self._check_whole()
@@ -150,13 +149,13 @@ class LocalLearner:
         weights, moments = read_checkpoint_tensors(folder, self.model, self.optimiser)
         self.model.load_state_dict(weights, strict=False)
         put_optimiser_tensors(self.model, self.optimiser, moments)
-        self.optimiser.zero_grad(set_to_none=True)  # a backward pass that ended early may have left some
+        self.optimiser.zero_grad(set_to_none=True)  # left by a backward pass that failed
         self.steps, self._failed_mid_update = steps, None
 
     def export(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it, an adapter merged into it, after which it learns no more.
+        """Write the model in the Hugging Face layout, with an adapter merged into it; afterwards it cannot train.
 
-        Layers in four bits are written as the numbers that these stand for.
+        Layers in four bits are dequantized.
         """
         self._check_whole()
         model: Any = self.model
@@ -169,7 +168,7 @@ class LocalLearner:
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
-        """Learn to say what samples say, with an optimiser that is forgotten afterwards; mean loss of each epoch."""
+        """Supervised fine-tuning with an optimizer of its own; returns the mean loss of each epoch."""
         self._check_whole()
         optimiser = open_optimiser(
             self._trained, self._config, lr=settings.learning_rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01
@@ -183,7 +182,7 @@ class LocalLearner:
             total = weight = 0.0
             for number, (layout, weight_T) in enumerate(weighted):
                 done, steps = epoch * len(weighted) + number, settings.epochs * len(weighted)
-                # Up within a few steps, then down to a twentieth along a cosine.
+                # A short warm-up, then a cosine down to a twentieth.
                 fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
                 for group in optimiser.param_groups:
                     group["lr"] = settings.learning_rate * (min(1.0, (done + 1) / WARM_UP_STEPS) * fall)
@@ -196,7 +195,7 @@ class LocalLearner:
                 total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
             losses.append(total / weight)
             if report is not None:
-                report(tuple(losses), settings.epochs)  # a copy: whoever is told changes nothing
+                report(tuple(losses), settings.epochs)  # a copy, so the callback cannot change it
         return losses
 
     @torch.no_grad()
@@ -226,18 +225,22 @@ class LocalLearner:
             limit, pairs = totals.max_tokens, totals.pair_members
             shares = [count_totals(batch, max_tokens=limit, pairs=pairs) for batch in batches]
         is_single = config.passes * len(batches) == 1
-        check_logps(samples)
+        for number, sample in enumerate(samples):
+            if not sample.logp_behaviour and sample.num_trained:
+                raise RecordError(
+                    f"{sample.name}: the log-probs of its sampled tokens were not recorded; record those of the engine",
+                    row=number,
+                )
         with_credit = [self._with_credit(batch) for batch in batches]
-        # The shortest sample where none has credit: the optimiser still goes on, by its moments.
+        # If no sample has an advantage, the shortest one is computed: the optimizer still makes its step.
         computed = [some or [find_shortest(batch)] for some, batch in zip(with_credit, batches, strict=True)]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
         num_passes = max(map(len, packed))
         if config.apply_gradients == "as_they_come" and num_passes > 1:
             raise TrainingError(
-                f"training.learner.apply_gradients: an optimiser step has {num_passes} micro-batches, whose gradients "
-                f"must be added up first, which takes {describe_gradients(self._trained)}; set apply_gradients = "
-                f"'together', or raise token_budget (now {config.token_budget}) or minibatches until a step is one "
-                "micro-batch"
+                f"training.learner.apply_gradients: 'as_they_come' needs one micro-batch per optimiser step, found "
+                f"{num_passes}; adding their gradients up takes {describe_gradients(self._trained)}. Set "
+                f"apply_gradients = 'together', or raise token_budget (now {config.token_budget}) or minibatches"
             )
         tallies: dict[str, Tally] = {}
         steps: list[tuple[float, float]] = []
@@ -245,7 +248,7 @@ class LocalLearner:
         for batches_of_stage in stages:
             stage, waiting = waiting[: len(batches_of_stage)], waiting[len(batches_of_stage) :]
             steps += [self._step(*batch, tallies) for _ in range(config.passes) for batch in stage]
-            if waiting:  # with their credit as what became of the stage before makes it
+            if waiting:  # the stage changes the advantages of those after it
                 log_factor_R = self._merge_passes("carry", [micro for micros, _ in stage for micro in micros], totals)
                 waiting = [
                     ([scale_credit(micro, log_factor_R) for micro in micros], share) for micros, share in waiting
@@ -258,15 +261,16 @@ class LocalLearner:
             "learner/optimiser_steps": float(self.steps),
             "learner/computed": sum(map(len, with_credit)) / sum(map(len, batches)),
         }
-        if any(with_credit):  # what nobody measured is left out: it is not 0
+        if any(with_credit):
+            # A metric without tokens is left out: it is not 0.
             metrics |= {name: tally.mean for name, tally in tallies.items() if tally.count}
             raw, computed_tokens = self._count_layout_tokens(packed)
             metrics["learner/token_ratio"] = raw / computed_tokens
         return Learned(metrics=metrics)
 
     def _with_credit(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """The samples whose credit can move the weights: all, for a loss that does not ignore credit of 0."""
-        if not getattr(self._loss, "ignores_zero_credit", False):  # a loss from elsewhere may not say
+        """The samples whose advantages can move the weights; all, if the loss does not ignore advantages of 0."""
+        if not getattr(self._loss, "ignores_zero_credit", False):  # a user's own loss may not have it
             return samples
         return [
             sample
@@ -282,12 +286,12 @@ class LocalLearner:
 
     @torch.no_grad()
     def _score_under_old_weights(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
-        """Give micro-batches the log-probs that later steps are measured against; a single step is its own measure."""
+        """Add log-probs under the old and the reference weights; a single optimizer step needs no old ones."""
         scored = list(micros)
         if OLD_LOGP in self._loss.needs and not is_single:
             scored = [replace(micro, logp_old=self._score(micro)) for micro in scored]
         if REFERENCE_LOGP in self._loss.needs:
-            assert self._reference is not None, "it is held from the beginning where the loss needs it"
+            assert self._reference is not None, "it is held from the start if the loss needs it"
             with self._reference.in_place():
                 scored = [replace(micro, logp_ref=self._score(micro)) for micro in scored]
         return scored
@@ -296,8 +300,12 @@ class LocalLearner:
         return self.forward(micro.layout, temperature=self._temperature)[0]
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
-        """One optimiser step over the micro-batches of a mini-batch: its loss and the length of its gradient."""
-        total, summary = 0.0, self._run_first_pass(micros, totals)
+        """One optimizer step over the micro-batches of a mini-batch; returns its loss and gradient norm."""
+        total = 0.0
+        # A loss that is not a sum over samples (a softmax over a group, a pair, a bound on a mean) needs a first pass
+        # over all micro-batches, without gradient: it gives the coefficients of the gradient.
+        has_first = hasattr(self._loss, "first_pass")
+        summary = [self._merge_passes("first_pass", micros, totals)] if has_first else []
         for micro in micros:
             columns = self._columns(micro)
             result = self._loss(columns, totals, *summary)
@@ -312,19 +320,11 @@ class LocalLearner:
             total += share
         return total, self._apply()
 
-    def _run_first_pass(self, micros: Sequence[MicroBatch], totals: Totals) -> tuple[Any, ...]:
-        """What the loss has to know of the whole optimiser step before any gradient, if it has such a first pass.
-
-        A loss whose value is no sum over samples (a softmax over a group, a pair, a bound on a mean) gets the
-        coefficients of its gradient from a pass without gradient over all micro-batches.
-        """
-        return (self._merge_passes("first_pass", micros, totals),) if hasattr(self._loss, "first_pass") else ()
-
     @torch.no_grad()
     def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
-        """What a method of the loss says of each micro-batch under the current weights, merged."""
-        says = getattr(self._loss, method)
-        return merge_summaries(self._loss, (says(self._columns(micro), totals) for micro in micros))
+        """Call a method of the loss on each micro-batch under the current weights, and merge what it returns."""
+        summarize = getattr(self._loss, method)
+        return merge_summaries(self._loss, (summarize(self._columns(micro), totals) for micro in micros))
 
     def _columns(self, micro: MicroBatch) -> TokenColumns:
         logp_T, entropy_T = self.forward(
@@ -346,9 +346,9 @@ class LocalLearner:
         return float(norm)
 
     def _apply_as_they_come(self, loss: torch.Tensor) -> float:
-        """Run the backward pass of an optimiser step that has no other, and apply each gradient within it.
+        """Run the only backward pass of an optimizer step, and apply each gradient within it.
 
-        So all gradients are never in memory at once; from the first one on that is not finite, none is applied.
+        All gradients are never in memory at once. After the first one that is not finite, none is applied.
         """
         self._set_rate()
         names: dict[torch.Tensor, str] = {value: name for name, value in self._trained.items()}
@@ -356,7 +356,7 @@ class LocalLearner:
 
         def take(value: torch.Tensor) -> None:
             nonlocal squares, num_stepped, bad
-            assert value.grad is not None, "autograd calls it when a gradient is there"
+            assert value.grad is not None, "autograd calls this once the gradient is there"
             length = float(measure_length(value.grad))
             if bad is None and math.isfinite(length):
                 self.optimiser.step()
@@ -370,26 +370,26 @@ class LocalLearner:
         try:
             loss.backward()
         except BaseException as error:
-            self._failed_mid_update = f"the backward pass ended early ({type(error).__name__})"
+            self._failed_mid_update = f"the backward pass failed ({type(error).__name__})"
             raise
         finally:
             for hook in hooks:
                 hook.remove()
         if bad is not None:
             self._failed_mid_update = (
-                f"the gradient of {bad} is not finite, and {num_stepped} of {len(self._trained)} weights had taken "
-                "their step by then, as gradients came"
+                f"the gradient of {bad} is not finite, after {num_stepped} of {len(self._trained)} weights were "
+                "already updated"
             )
             self._check_whole()
         self.steps += 1
         return math.sqrt(squares)
 
     def _check_whole(self) -> None:
-        """Refuse to go on with weights of which only some took a step."""
+        """Fail if only some weights were updated."""
         if self._failed_mid_update is not None:
             raise TrainingError(
-                f"optimiser step {self.steps + 1}: {self._failed_mid_update}; go on from the last "
-                "checkpoint with --resume, and lower the learning rate, or set "
+                f"optimiser step {self.steps + 1}: {self._failed_mid_update}; continue from the "
+                "last checkpoint with --resume, and lower the learning rate, or set "
                 "training.learner.apply_gradients = 'together'"
             )
 
@@ -408,61 +408,63 @@ class LocalLearner:
         return next((name for name, gradient in gradients if not gradient.isfinite().all()), "the sum of all")
 
     def _count_layout_tokens(self, packed: Sequence[Sequence[MicroBatch]]) -> tuple[int, int]:
-        """Tokens of the samples, and tokens computed for them: fewer where prefixes are shared, more where rows pad."""
-        layouts = [micro.layout for micros in packed for micro in micros]
-        return sum(layout.raw_tokens for layout in layouts), sum(len(layout) for layout in layouts)
+        """Tokens of the samples, and tokens computed: fewer with shared prefixes, more with padding."""
+        raw = computed = 0
+        for micro in chain.from_iterable(packed):
+            raw, computed = raw + micro.layout.raw_tokens, computed + len(micro.layout)
+        return raw, computed
 
     def _refuse(self, what: str) -> NoReturn:
         self.optimiser.zero_grad(set_to_none=True)
         raise TrainingError(
-            f"optimiser step {self.steps + 1}: {what}; weights and optimiser were left as they were. Lower the "
-            "learning rate, or look at this update's rewards"
+            f"optimiser step {self.steps + 1}: {what}; weights and optimiser are unchanged. Lower the learning rate, "
+            "or look at the rewards of this update"
         )
 
 
 def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = False) -> list[list[Sample]]:
-    """Deal the samples out to mini-batches: whole groups in turn, since members of a group share their prefixes.
+    """Distribute samples over mini-batches: whole groups in turn, because members of a group share their prefixes.
 
-    Where there are fewer groups than mini-batches, whole trajectories; with `whole`, fewer mini-batches instead.
+    With fewer groups than mini-batches, whole trajectories; with `whole`, fewer mini-batches instead.
     """
     by_group = whole or len({sample.group for sample in samples}) >= num
-    kinds = [sample.group if by_group else sample.trajectory for sample in samples]
-    place = {kind: i % num for i, kind in enumerate(dict.fromkeys(kinds))}
     minibatches: list[list[Sample]] = [[] for _ in range(num)]
-    for kind, sample in zip(kinds, samples, strict=True):
-        minibatches[place[kind]].append(sample)
+    place: dict[int, int] = {}
+    for sample in samples:
+        kind = sample.group if by_group else sample.trajectory
+        minibatches[place.setdefault(kind, len(place)) % num].append(sample)
     return [batch for batch in minibatches if batch]
 
 
 def find_shortest(samples: Sequence[Sample]) -> Sample:
-    """The sample of fewest tokens, of several the first."""
+    """The first of the shortest samples."""
     return min(samples, key=lambda sample: len(sample.token_ids))
 
 
 def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:
-    """Refuse a model with no weight to train, with one that is too narrow for it, or that drops activations."""
+    """Fail if no weight of a model trains, if one is too narrow to train, or if gradient checkpointing is on."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trained:
-        raise ConfigError("the model has no weight that trains; load it without freezing, or with a LoRA adapter")
+        raise ConfigError("no weight of the model trains; load it without freezing, or with a LoRA adapter")
     allowed = {torch.float64, torch.float32}
     allowed |= {torch.bfloat16} if config.bfloat16_weights != "refused" else set()
     narrow = next((name for name, value in trained.items() if value.dtype not in allowed), None)
     if narrow is not None:
         kind = str(trained[narrow].dtype).removeprefix("torch.")
-        instead = ", or say how it shall (training.learner.bfloat16_weights)" if kind == "bfloat16" else ""
+        instead = ", or set training.learner.bfloat16_weights" if kind == "bfloat16" else ""
         raise ConfigError(
-            f"{narrow} would train in {kind}, where small steps are rounded away; load the model in float32, or train "
-            f"a LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
+            f"{narrow} would train in {kind}, which rounds small steps away; load the model in float32, or train a "
+            f"LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
         )
     if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
         raise ConfigError(
-            "gradient checkpointing was turned on for the whole model, which works in training mode only, in which "
-            "dropout is on; turn it off and set training.learner.checkpoint_layers instead"
+            "gradient checkpointing is on for the whole model; it works only in training mode, with dropout; turn it "
+            "off and set training.learner.checkpoint_layers instead"
         )
 
 
 def describe_gradients(weights: Mapping[str, nn.Parameter]) -> str:
-    """How much memory all gradients take, in words.
+    """The memory of all gradients, as text.
 
     >>> describe_gradients({"w": nn.Parameter(torch.zeros(2**28, dtype=torch.bfloat16, device="meta"))})
     '0.50 GiB for the gradients of 268,435,456 weights'
@@ -473,13 +475,13 @@ def describe_gradients(weights: Mapping[str, nn.Parameter]) -> str:
 
 
 def measure_length(gradient: torch.Tensor) -> torch.Tensor:
-    """The length of a gradient in float32, also of one that is narrower."""
+    """The norm of a gradient, in float32 or better."""
     length: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
     return length
 
 
 def find_cause(columns: TokenColumns) -> str:
-    """Find where a loss that is not finite comes from, in words; nothing where each column is sound by itself."""
+    """The first column that is not finite, as text; empty if all are finite."""
     known = dict(columns.list_columns())
     for name in (*columns.named, *columns.channels, *CAUSES):
         column_T = known.get(name)
@@ -491,34 +493,30 @@ def find_cause(columns: TokenColumns) -> str:
 
 
 def merge_summaries(loss: Loss, summaries: Iterable[Any]) -> Any:
-    """One summary of all micro-batches, in their order: by `merge` where the summaries have it, else by `+`."""
+    """Merge the summaries of micro-batches in order: by their method `merge` if they have it, else by `+`."""
 
     def merge_two(merged: Any, summary: Any) -> Any:
         try:
             result = merged.merge(summary) if hasattr(merged, "merge") else merged + summary
             fault = "" if type(result) is type(merged) else f"merge into {describe_value(result)}"
-        except (TypeError, RuntimeError) as error:  # torch says RuntimeError of sizes that do not fit
+        except (TypeError, RuntimeError) as error:  # torch raises RuntimeError if sizes do not fit
             fault = f"cannot be merged ({str(error).splitlines()[0]})"
         if fault:
             raise ConfigError(
                 f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe_value(merged)} and "
-                f"{describe_value(summary)}, {fault}; let first_pass give numbers that `+` adds up entry by entry, "
-                "whatever is in the micro-batch, or an object with a method `merge` that gives one of its own kind"
+                f"{describe_value(summary)}, {fault}; first_pass must return numbers or tensors of one shape, or "
+                "objects with a method `merge` that returns an object of the same class"
             )
         return result
 
     return reduce(merge_two, summaries)
 
 
-# The reference: the policy that a run started from, which a penalty may keep it close to.
-
-
 class Reference:
-    """The weights that train, as they were when the run started; the rest of the model never changes.
+    """The reference policy: a copy of the trained weights; the rest of the model never changes.
 
-    Of a model with a LoRA adapter only the adapter is held, and there is no second copy of the model: an adapter that
-    starts as nothing makes the reference the model with its adapter off, one that was warm-started makes it the policy
-    of the warm start. Of a model whose weights all train, it is a frozen copy.
+    For a model with a LoRA adapter, only the adapter is copied. A new adapter makes the reference the base model; a
+    warm-started one makes it the policy after the warm start.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -531,20 +529,20 @@ class Reference:
 
     @torch.no_grad()
     def hold(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take weights by name as the reference; of tied ones, under any of their names."""
+        """Copy weights by name into the reference; tied weights may have any of their names."""
         self.check_names(weights)
         for (names, _), held in zip(self._trained, self._held, strict=True):
             held.copy_(next(weights[name] for name in names if name in weights))
 
     def check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Refuse weights among which one that trains is not."""
+        """Fail if a trained weight is missing."""
         lacking = next((names[0] for names, _ in self._trained if not any(name in weights for name in names)), None)
         if lacking is not None:
-            raise TrainingError(f"the reference weights have no {lacking!r}; give those of the same model")
+            raise TrainingError(f"the reference weights have no {lacking!r}; give weights of the same model")
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the reference's weights into the model for a while; only without gradients."""
+        """Swap the reference weights into the model; only without gradients."""
         assert not torch.is_grad_enabled(), "a graph through swapped weights would be wrong"
         self._swap()
         try:

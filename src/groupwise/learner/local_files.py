@@ -1,4 +1,4 @@
-"""The local learner's files in a checkpoint: the model as Hugging Face reads it, the optimiser's moments. No pickle."""
+"""The local learner's files in a checkpoint: the model in the Hugging Face layout and optimizer state. No pickle."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from groupwise.system.text import quote_line
 ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-"""Which of several files a weight is in, where a model is too large for one."""
+"""Lists which file each weight is in, if a model is too large for one file."""
 OPTIMISER = "optimiser.safetensors"
 UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a file raises that is not what its name says."""
+"""What reading a damaged file raises."""
 
 
 def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -35,8 +35,8 @@ def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def read_checkpoint_tensors(
     folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None = None
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Weights and moments that a folder holds, by name, each compared with the model's and with what the optimiser
-    would keep; None = torch's AdamW."""
+    """Read weights and optimizer state by name, and compare them with the model and the optimizer; None = torch's
+    AdamW."""
     try:
         weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
     except UNREADABLE as error:
@@ -48,20 +48,20 @@ def read_checkpoint_tensors(
     ):
         if difference:
             raise TrainingError(
-                f"checkpoint {folder} is of another {kind}: {difference}; give the section [{section}] that the run "
-                f"began with, which its {CONFIG} has, or start a new run in another folder"
+                f"checkpoint {folder} is of another {kind}: {difference}; use the section [{section}] of the run's "
+                f"{CONFIG}, or start a new run in another folder"
             )
     return weights, tensors
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Read the weights of a checkpoint by the model's own names, each file compared with its digest.
+    """Read the weights of a checkpoint by the model's names, and compare each file with its digest.
 
-    Of a model with an adapter, the adapter's. The checkpoint's other files need not be there.
+    If the model has an adapter, only the adapter's weights. Other files of the checkpoint may be missing.
     """
     try:
         if (path / INDEX).exists():
-            check_files(path, [INDEX])  # before it is asked which files there are
+            check_files(path, [INDEX])  # before it is read
         check_files(path, _list_weight_files(path))
         return _read_stored_weights(path)
     except TrainingError:
@@ -71,7 +71,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """An optimiser's moments by the name of their weight."""
+    """The state of an optimizer, by the names of the weights."""
     names = [*_list_trained(model)]
     state = optimiser.state_dict()["state"]
     return {
@@ -84,7 +84,7 @@ def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -
 def put_optimiser_tensors(
     model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Give an optimiser the moments that `name_optimiser_tensors` named."""
+    """Load the state that `name_optimiser_tensors` returned."""
     place = {name: number for number, name in enumerate(_list_trained(model))}
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
@@ -102,31 +102,31 @@ def _list_weight_files(path: Path) -> list[str]:
     shards = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
     strange = next((name for name in shards if Path(name).name != name), None)
     if strange is not None:
-        raise ValueError(f"{INDEX} names {strange!r}, which is no file of the folder")
+        raise ValueError(f"{INDEX} names {strange!r}, which is not a file in the folder")
     return [INDEX, *shards]
 
 
 def _read_stored_weights(path: Path) -> dict[str, torch.Tensor]:
     files = _list_weight_files(path)
     if files == [ADAPTER]:
-        # On the disk, peft leaves out the name that an adapter has in the model.
+        # In files, peft leaves out the name of the adapter.
         stored = load_file(path / ADAPTER)
         return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
     return {name: value for file in files if file != INDEX for name, value in load_file(path / file).items()}
 
 
 def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> str | None:
-    """Find the first weight in which a checkpoint and a model differ, in words; None where they fit."""
+    """The first difference between the weights of a checkpoint and of a model, as text; None if there is none."""
     own = model.state_dict()
     for name, value in weights.items():
         if name not in own:
-            return f"it has {quote_line(name)!r}, which this model has not"
+            return f"it has {quote_line(name)!r}, which this model does not have"
         if own[name].shape != value.shape:
             return f"{name!r} has the shape {list(value.shape)} there and {list(own[name].shape)} in this model"
         if own[name].dtype != value.dtype:
             kinds = [str(dtype).removeprefix("torch.") for dtype in (value.dtype, own[name].dtype)]
             return f"{name!r} is {kinds[0]} there and {kinds[1]} in this model"
-    # Tied weights are stored once; the model that an adapter sits on is not in the checkpoint.
+    # Tied weights are stored once; the base model of an adapter is not in the checkpoint.
     needed = {name for name, value in model.named_parameters() if value.requires_grad}
     if not hasattr(model, "peft_config"):
         needed = own.keys() - set(getattr(model, "_tied_weights_keys", None) or {})
@@ -137,7 +137,7 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
 def _find_other_moment(
     model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
 ) -> tuple[str | None, str | None]:
-    """Find the first entry of a stored optimiser that is of another model, or else of another kind of optimiser."""
+    """The first difference of a stored optimizer state, as text: in the model, or else in the kind of optimizer."""
     trained, stored = _list_trained(model), dict[str, set[str]]()
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")

@@ -1,4 +1,4 @@
-"""Micro-batches: samples laid out for the model, with what is known of their tokens before it runs.
+"""Micro-batches: samples laid out for the model, with the columns of their tokens that are known before it runs.
 
 Axes: T trained tokens of a micro-batch, R trajectories of the update.
 """
@@ -37,42 +37,19 @@ class MicroBatch:
     channels: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Further credit of each trained token, by name (T each)."""
     span: torch.Tensor | None = None
-    """Span of its response that each trained token belongs to (T); None = not told."""
+    """Span of its response that each trained token belongs to (T); None = unknown."""
     off_policy: torch.Tensor | None = None
-    """Whether another policy sampled each trained token (T); None = none of the update's."""
+    """Whether another policy sampled each trained token (T); None = no token of the update."""
     logp_old: torch.Tensor | None = None
     """Log-prob under the weights at the start of the update (T), once it was scored."""
     logp_ref: torch.Tensor | None = None
     """Log-prob under the reference policy (T), once it was scored."""
 
     def columns(self, logp_T: torch.Tensor, entropy_T: torch.Tensor | None) -> TokenColumns:
-        return TokenColumns(
-            logp=logp_T,
-            entropy=entropy_T,
-            logp_behaviour=self.logp_behaviour,
-            logp_old=self.logp_old,
-            logp_ref=self.logp_ref,
-            advantage=self.advantage,
-            mask=torch.ones_like(self.trajectory, dtype=torch.bool),
-            sample=self.layout.sample,
-            step=self.step,
-            trajectory=self.trajectory,
-            group=self.group,
-            named=self.named,
-            channels=self.channels,
-            off_policy=self.off_policy,
-            span=self.span,
-        )
-
-
-def check_logps(samples: Sequence[Sample]) -> None:
-    """Refuse samples whose log-probs were not recorded."""
-    for number, sample in enumerate(samples):
-        if not sample.logp_behaviour and sample.num_trained:
-            raise RecordError(
-                f"{sample.name}: the log-probs of its sampled tokens were not recorded; record what the engine reports",
-                row=number,
-            )
+        known = dict(vars(self))
+        layout = known.pop("layout")
+        mask = torch.ones_like(self.trajectory, dtype=torch.bool)
+        return TokenColumns(logp=logp_T, entropy=entropy_T, mask=mask, sample=layout.sample, **known)
 
 
 def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:
@@ -85,7 +62,16 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     named = _list_by_name("column", [sample.columns for sample in samples])
     credit = _list_by_name("channel", [sample.channels for sample in samples])
     channels = {name: keep_trained(samples, values) for name, values in credit.items()}
-    spans = _list_spans(samples)
+    of_samples, spans = [sample.spans for sample in samples], None
+    if of_samples.count(None) < len(samples):
+        for number, sample in enumerate(samples):
+            if sample.spans is None and sample.num_trained:
+                raise RecordError(
+                    f"{sample.name}: its tokens have no spans, but those of other samples do; give spans to all "
+                    "samples or to none",
+                    row=number,
+                )
+        spans = keep_trained(samples, [some or () for some in of_samples])
     is_off_policy = [sample.off_policy for sample in samples]
     off_policy = torch.tensor(is_off_policy, device=device) if any(is_off_policy) else None
     return [
@@ -105,26 +91,11 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     ]
 
 
-def _list_spans(samples: Sequence[Sample]) -> list[float | Sequence[float]] | None:
-    """The spans of the tokens that train, an entry for each sample; None where no sample tells any."""
-    spans = [sample.spans for sample in samples]
-    if spans.count(None) == len(spans):
-        return None
-    for number, sample in enumerate(samples):
-        if sample.spans is None and sample.num_trained:
-            raise RecordError(
-                f"{sample.name}: its tokens have no spans, and those of other samples do; give them to all or to none",
-                row=number,
-            )
-    return keep_trained(samples, [sample.spans or () for sample in samples])
-
-
 def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples of each stage, in the order in which they are learnt; one stage, unless the loss orders turns.
+    """The samples of each stage, in learning order; one stage, unless the loss orders turns.
 
-    Some losses learn the turns of attempts one after the other, each in the light of those before. Such a loss says
-    which turns are learnt together (`order_turns`), and after each stage what became of them (`carry`), as the log of a
-    factor on the credit of what is still to come.
+    Some losses learn the turns of a rollout one after the other. Such a loss returns which turns are learned together
+    (`order_turns`). After each stage, `carry` returns the log of a factor on the advantages of the later stages.
     """
     if not hasattr(loss, "order_turns") or not samples:
         return [list(samples)]
@@ -132,7 +103,7 @@ def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample
     order = [list(turns) for turns in loss.order_turns(num_turns)]
     if sorted(turn for turns in order for turn in turns) != list(range(num_turns)):
         raise ConfigError(
-            f"algorithm.loss: {name_of(loss)} orders {num_turns} turns as {order}; give each turn from 0 to "
+            f"algorithm.loss: {name_of(loss)} orders {num_turns} turns as {order}; return each turn from 0 to "
             f"{num_turns - 1} once"
         )
     stages = [[sample for sample in samples if sample.step in turns] for turns in order]
@@ -140,19 +111,18 @@ def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample
 
 
 def scale_credit(micro: MicroBatch, log_factor_R: torch.Tensor) -> MicroBatch:
-    """The micro-batch with the credit of each token times the factor of its trajectory."""
+    """Multiply the advantage of each token by the factor of its trajectory."""
     return replace(micro, advantage=micro.advantage * log_factor_R.to(micro.advantage).exp()[micro.trajectory])
 
 
 def _list_by_name(what: str, by_sample: Sequence[Mapping[str, Number]]) -> dict[str, list[Number]]:
-    """List what samples carry by name, an entry for each sample; all carry the same names."""
+    """Named values as lists with one entry per sample; fail if the samples have different names."""
     names = by_sample[0].keys()
     for number, entries in enumerate(by_sample):
         if entries.keys() != names:
             odd = min(entries.keys() ^ names)
             raise RecordError(
-                f"sample {number}: the {what} {odd!r} stands on some samples and not on others; give it to all or to "
-                "none",
+                f"sample {number}: only some samples have the {what} {odd!r}; give it to all or to none",
                 row=number,
             )
     return {name: [entries[name] for entries in by_sample] for name in names}

@@ -1,7 +1,7 @@
-"""Weights sent over NCCL, from the learner's GPU to those of vLLM servers, by vLLM's own trainer side.
+"""Weight sync over NCCL, from the learner's GPU to the GPUs of vLLM servers, by vLLM's trainer side.
 
-Not tested with GPUs: it needs two at least. What is tested is everything around the sending itself: who is asked what
-in which order, and vLLM's own trainer side with the wire taken out.
+It needs at least two GPUs and was not tested with GPUs. The calls around it are tested, and vLLM's trainer side without
+the transfer itself.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class LoadsAtOnce(Protocol):
-    """What an engine has whose servers can all be sent weights at once."""
+    """An engine that can send weights to all its servers at once."""
 
     def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
-        """Let the servers stand still, call `send` with them and a label for the weights, and let them go on."""
+        """Pause the servers, call `send` with them and a label for the weights, and resume them."""
 
 
 class Nccl(Part, slot="weight_transfer"):
-    """Weights go over NCCL to vLLM servers, through vLLM's own trainer side; untested where there is one GPU only.
+    """Weights go over NCCL to vLLM servers, through vLLM's trainer side; needs two GPUs and is not tested on GPUs.
 
-    The servers are started with `--weight-transfer-config '{"backend": "nccl"}'`, and vLLM is installed beside
-    groupwise. A server that is out does not come back, and one that dies while weights are sent ends the run.
+    Start the servers with `--weight-transfer-config '{"backend": "nccl"}'`, and install vLLM beside groupwise. A server
+    that failed does not come back, and one that dies during a weight sync ends the run.
     """
 
     address: str = "127.0.0.1"
-    """Where the servers reach the trainer's machine."""
+    """Address of the trainer's machine, for the servers."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Where they meet it; 0 = any port that is free."""
+    """Port on that machine; 0 = any free port."""
     packed: bool = True
-    """Whether small weights go together."""
+    """Send small weights together."""
     seconds: Annotated[float, Field(gt=0)] = 300.0
-    """How long each step of a hand-over may take."""
+    """Time limit for each step of a weight sync."""
 
     def open(self, folder: Path | None) -> NcclTransfer:
         return NcclTransfer(self)
 
 
 class NcclTransfer:
-    """Holds the group of the trainer and the servers' workers."""
+    """The NCCL group of the trainer and the servers' workers."""
 
     def __init__(self, settings: Nccl) -> None:
         self._settings = settings
@@ -73,14 +73,14 @@ class NcclTransfer:
 
     def _send(self, replicas: Sequence[Replica], label: str, weights: Mapping[str, torch.Tensor]) -> None:
         names = tuple(replica.name for replica in replicas)
-        if names != self._names:  # also where one has left: those who stay meet anew
+        if names != self._names:  # also if one has left: the others form a new group
             self._form_group(replicas)
             self._names = names
         self._group.label, self._source.weights = label, weights
         try:
             self._trainer.send_weights()
         except BaseException:
-            self._names = ()  # whoever waits within NCCL is lost to the group
+            self._names = ()  # a process that still waits in NCCL cannot rejoin the group
             raise
 
     def _form_group(self, replicas: Sequence[Replica]) -> None:
@@ -107,7 +107,7 @@ class NcclTransfer:
 
 
 def make_weight_source() -> Any:
-    """A source of weights as vLLM's trainer side reads them; `weights` is the table to send next."""
+    """A source of weights for vLLM's trainer side; `weights` is the table to send next."""
     from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 
     class TableSource(WeightSource):  # type: ignore[misc]
@@ -127,7 +127,7 @@ def make_weight_source() -> Any:
 
 
 def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
-    """Refuse what cannot be sent this way, before a server stands still."""
+    """Fail before a server is paused if the weights cannot be sent."""
     if not isinstance(engine, LoadsAtOnce):
         raise ConfigError(
             f"training.weight_transfer: the engine {type(engine).__name__} has no servers to send to; use in_memory"

@@ -1,8 +1,8 @@
-"""The processes of a sharded learner: who they are, what they tell each other, and how a fault of one ends all.
+"""The processes of a sharded learner: how they start, communicate, and stop if one fails.
 
-Weights and gradients go through torch's default group (NCCL on GPUs). Everything else, such as the samples of an update
-and what went wrong, goes through a second group over gloo, in which a process that died is noticed at once, and in
-which a rank may wait for hours while rank 0 plays.
+Weights and gradients go through torch's default group (NCCL on GPUs). Everything else, such as samples and errors, goes
+through a second group over gloo. It notices a dead process at once, and a rank may wait for hours while rank 0 runs
+rollouts.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.system.processes import StartedRank, read_started_rank
 
 PATIENCE = timedelta(days=7)
-"""How long a rank waits for the next command: an update's attempts may take hours to play."""
+"""How long a rank waits for the next call: the rollouts of an update may take hours."""
 MAX_START = timedelta(hours=2)
-"""How long ranks wait for each other to be there at all: rank 0 may have engines to start first."""
+"""How long ranks wait for each other at the start: rank 0 may start engines first."""
 FAULT_SECONDS = 5.0
-"""How long a rank that lost the others looks for what one of them said before it died."""
+"""How long a rank that lost the others waits for the error message of one of them."""
 LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe", "Timed out", "timed out")
-"""What errors say that come of another rank and not of this one's own work."""
+"""Words in errors that come from another rank."""
 
 
 class AgreedFault(TrainingError):
-    """A fault that every rank raises at the same place, so that all are still in step."""
+    """An error that every rank raises at the same place, so all ranks stay synchronized."""
 
 
 class Ranks:
     """All processes of a learner, as one of them sees them."""
 
     def __init__(self, device: torch.device, *, timeout: float) -> None:
-        """Join the others; a group of all of them that exists already is used as it is."""
+        """Join the other ranks, in a new process group or in the existing one."""
         started = read_started_rank()
         self._owns_group = not dist.is_initialized()
         if self._owns_group:
@@ -55,7 +55,7 @@ class Ranks:
             )
         self.device = device
         self.on_device = 1 if device.type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
-        """How many ranks share a device's memory: a GPU has one, a machine's processors have all that run there."""
+        """How many ranks share a device's memory: one per GPU; on CPUs, all ranks of the machine."""
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.world,))
         self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
 
@@ -64,17 +64,17 @@ class Ranks:
         return self.rank == 0
 
     def broadcast(self, value: Any) -> Any:
-        """What rank 0 has, on all ranks; no tensors, which would come to rank 0's device."""
+        """Send rank 0's value to all ranks; no tensors, which would be put on rank 0's device."""
         if self.world == 1:
             return value
-        # Plainly pickled: torch asks about every number of every sample, which takes ten times as long.
+        # Plain pickle: torch's own way takes ten times as long for samples, which are many single numbers.
         box: list[Any] = [pickle.dumps(value) if self.is_leader else None]
         with self.name_faults():
             dist.broadcast_object_list(box, src=0, group=self._control)
         return value if self.is_leader else pickle.loads(box[0])  # from our own processes, never from a file
 
     def gather(self, value: Any) -> list[Any]:
-        """What each rank has, in the order of ranks, on all of them; tensors come to this rank's device."""
+        """Collect the values of all ranks on every rank, in rank order; tensors are put on this rank's device."""
         if self.world == 1:
             return [value]
         written: list[Any] = [None] * self.world
@@ -82,18 +82,18 @@ class Ranks:
         torch.save(value, buffer)
         with self.name_faults():
             dist.all_gather_object(written, buffer.getvalue(), group=self._control)
-        # From our own processes, never from a file: what a loss found may be an object of any class.
+        # From our own processes, never from a file; a summary of a loss may be an object of any class.
         return [torch.load(io.BytesIO(each), map_location=self.device, weights_only=False) for each in written]
 
     def agree(self, fault: str | None) -> None:
-        """Raise the first rank's fault on every rank; nothing where none has one. All ranks call it together."""
+        """Raise the first rank's error on every rank, if there is one. All ranks call it together."""
         faults = [(rank, said) for rank, said in enumerate(self.gather(fault)) if said]
         if faults:
             rank, said = faults[0]
             raise AgreedFault(said if self.world == 1 else f"rank {rank} of {self.world}: {said}")
 
     def leave(self, fault: BaseException | None = None) -> None:
-        """Leave the group; with a fault, say it first, so that the others can name it when they find this rank gone."""
+        """Leave the group; an error is stored first, so the other ranks can report it."""
         if not dist.is_initialized():
             return
         if fault is not None:
@@ -107,7 +107,7 @@ class Ranks:
 
     @contextmanager
     def name_faults(self) -> Iterator[None]:
-        """Say which rank stopped, and why, where the others are gone."""
+        """If other ranks are gone, raise an error that says which rank stopped, and why."""
         try:
             yield
         except (RuntimeError, dist.DistError) as error:
@@ -118,7 +118,7 @@ class Ranks:
     def _raise_lost(self, error: Exception) -> NoReturn:
         for rank in [rank for rank in range(self.world) if rank != self.rank]:
             key, said = f"fault of rank {rank}", ""
-            with suppress(RuntimeError, ValueError, dist.DistError):  # it said nothing, or the store went with it
+            with suppress(RuntimeError, ValueError, dist.DistError):  # it stored nothing, or the store is gone
                 _store().wait([key], timedelta(seconds=FAULT_SECONDS))
                 said = _store().get(key).decode()
             if said:
@@ -155,7 +155,7 @@ def _start_group(started: StartedRank, device: torch.device, timeout: float) -> 
 
 
 def check_same_places(store: Any, rank: int, world: int, device: torch.device) -> None:
-    """Refuse ranks of which some compute on GPUs and some do not: they would wait for each other without an end."""
+    """Fail if only some ranks compute on GPUs: they would wait for each other forever."""
     for other in range(world):
         place = store.get(_place_key(other)).decode()
         if place != device.type:

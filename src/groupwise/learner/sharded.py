@@ -1,4 +1,4 @@
-"""The sharded learner: how it is opened, what the run sees of it on rank 0, and what every rank does."""
+"""The sharded learner: how it is opened, the learner that the run uses on rank 0, and the part on every rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from groupwise.learner.local import (
     merge_summaries,
 )
 from groupwise.learner.local_files import read_weights
-from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
+from groupwise.learner.micro_batches import MicroBatch
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.learner.ranks import AgreedFault, Ranks
 from groupwise.learner.shards import (
@@ -58,13 +58,14 @@ def open_sharded_learner(
     temperature: float,
     device: torch.device | None = None,
 ) -> LedLearner:
-    """Open the learner on rank 0, of a whole model whose weights are taken out of it.
+    """Open the learner on rank 0; it takes the weights out of the given model.
 
-    The model may lie on the CPU until it is divided; `device` is what the shares lie on, None = where the model is.
+    The model may be on the CPU until it is sharded; `device` = of the shards, None = that of the model.
     """
     if read_started_rank().rank:
         raise ConfigError(
-            f"rank {read_started_rank().rank} leads no run; let it follow rank 0, as groupwise train does"
+            f"rank {read_started_rank().rank} cannot open a run; only rank 0 can, the others follow it, as in "
+            "groupwise train"
         )
     device = next(model.parameters()).device if device is None else device
     return LedLearner(open_rank(model, loss, config, temperature=temperature, device=device))
@@ -78,7 +79,7 @@ def open_rank(
     temperature: float,
     device: torch.device,
 ) -> RankLearner:
-    """Join the other ranks and take this one's share of the model, which rank 0 has and the others do not."""
+    """Join the other ranks and take this one's shards of the model; only rank 0 passes a model."""
     check_gpus(device)
     ranks = Ranks(device, timeout=config.timeout)
     try:
@@ -91,39 +92,37 @@ def open_rank(
 
 
 def check_gpus(device: torch.device) -> None:
-    """Refuse more processes on a machine than it has GPUs."""
+    """Fail if a machine has more processes than GPUs."""
     started = read_started_rank()
     gpus = torch.cuda.device_count() if device.type == "cuda" else None
     if gpus is not None and started.local_world > gpus:
         raise ConfigError(
-            f"rank {started.rank} is one of {started.local_world} on its machine, which shows {gpus} "
-            f"GPU{'s' if gpus != 1 else ''}; start at most one process for each (torchrun --nproc-per-node), or ask "
-            "for more GPUs"
+            f"rank {started.rank} is one of {started.local_world} processes on its machine, which has {gpus} "
+            f"GPU{'s' if gpus != 1 else ''}; start at most one process per GPU (torchrun --nproc-per-node), or use "
+            "more GPUs"
         )
 
 
 def _choose_gathering(model: PreTrainedModel, config: ShardedLearnerConfig, ranks: Ranks) -> bool:
-    """Whether weights stay whole during an optimiser step; the same on every rank."""
+    """Whether weights stay whole during an optimizer step; the same on every rank."""
     if config.gather != "auto":
         return config.gather == "once_a_step"
     if ranks.world == 1:
-        return False  # nobody is waited for
+        return False  # there is no other rank to wait for
     weights = sum(value.nbytes for value in model.parameters())
     gradients = sum(value.nbytes for value in model.parameters() if value.requires_grad)
-    # Of all memory there is, not of what is free now: a run that is resumed must choose the same.
+    # Compared with the total memory, not the free memory: a resumed run must choose the same.
     fits = (weights + gradients) * ranks.on_device <= MAX_SHARE * read_memory_size(ranks.device)
     return all(ranks.gather(fits))
 
 
-# A sharded learner as the run sees it on rank 0, and what the other ranks do: whatever rank 0 asks for.
-#
-# The run, with its environments, engine and journal, exists on rank 0 alone. Each method that it calls is sent to the
-# others with its arguments, and all ranks do it together.
+# The run, with its environments, engine and journal, exists on rank 0 only. Each call of a method on rank 0 is sent to
+# the other ranks with its arguments, and all ranks execute it together.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankCall:
-    """Something that all ranks do together."""
+    """A method call that all ranks execute together."""
 
     method: str
     args: tuple[Any, ...] = ()
@@ -131,11 +130,11 @@ class RankCall:
 
 
 STOP = "stop"
-"""The call after which followers leave."""
+"""The call after which the other ranks leave."""
 
 
 class LedLearner:
-    """The learner of a run: rank 0's part of it, which takes the other ranks along."""
+    """The learner of a run on rank 0; it leads the other ranks."""
 
     def __init__(self, own: RankLearner) -> None:
         self._own, self._is_open = own, True
@@ -182,7 +181,7 @@ class LedLearner:
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            with suppress(TrainingError):  # who is gone already needs no telling
+            with suppress(TrainingError):  # ranks that are already gone need no call
                 self._own.ranks.broadcast(RankCall(method=STOP))
             self._own.ranks.leave()
 
@@ -192,7 +191,7 @@ class LedLearner:
             ranks.broadcast(RankCall(method=method, args=args, options=options))
             with ranks.name_faults():
                 return getattr(self._own, method)(*args, **options, **(here or {}))
-        except AgreedFault:  # all ranks said the same, and wait for what comes next
+        except AgreedFault:  # all ranks raise the same and wait for the next call
             raise
         except BaseException as error:
             self._is_open = False
@@ -201,7 +200,7 @@ class LedLearner:
 
 
 def follow(own: RankLearner) -> None:
-    """Do what rank 0 asks for until it lets this rank go; a fault that rank 0 does not share ends this rank."""
+    """Execute the calls of rank 0 until it closes the learner; an error that rank 0 does not share ends this rank."""
     ranks = own.ranks
     try:
         while True:
@@ -212,35 +211,34 @@ def follow(own: RankLearner) -> None:
                 with ranks.name_faults():
                     getattr(own, call.method)(*call.args, **call.options)
             except AgreedFault:
-                continue  # rank 0 raises the same, and decides what is done about it
+                continue  # rank 0 raises the same and handles it
     except BaseException as error:
         ranks.leave(error)
         raise
     ranks.leave()
 
 
-# What one rank of a sharded learner does: its own samples, its own share of weights; every total over all ranks.
-#
-# All ranks call the same methods at the same time with the same arguments; each computes on the samples dealt to it.
+# One rank of a sharded learner. All ranks call the same methods at the same time with the same arguments. Each rank
+# computes its own samples and holds its own shards; totals are over all ranks.
 
 MAX_SHARE = 1 / 3
-"""Share of a device's memory that may be taken by what shares were to save: whole weights, and gradients with them."""
+"""Fraction of a device's memory that whole weights, and gradients with them, may take."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class IdlePass(MicroBatch):
-    """A pass that a rank makes only because the others make one; it weighs nothing."""
+    """A pass that a rank makes only because the others make one; its gradients are 0."""
 
 
 class ShardedReference(Reference):
-    """The reference in shares. FSDP reads weights where they lie, so that numbers are exchanged, not tensors."""
+    """The sharded reference. FSDP needs weights to stay in place, so values are exchanged, not tensors."""
 
     def __init__(self, model: nn.Module, forward: ShardedForward) -> None:
         super().__init__(model)
         self._forward = forward
 
     def hold_each(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Take whole weights as the reference, one after the other, so that no two of them are in memory."""
+        """Copy whole weights into the reference, one after the other: only one of them is in memory."""
         places = {name: place for place, (names, _) in enumerate(self._trained) for name in names}
         for name, whole in weights:
             if name in places:
@@ -248,7 +246,7 @@ class ShardedReference(Reference):
 
     @torch.no_grad()
     def _swap(self) -> None:
-        self._forward.drop_whole()  # what was put together of the others
+        self._forward.drop_whole()  # gathered from the weights before the swap
         for (_, value), held in zip(self._trained, self._held, strict=True):
             before = _read_share(value).clone()
             _read_share(value).copy_(_read_share(held))
@@ -256,7 +254,7 @@ class ShardedReference(Reference):
 
 
 class RankLearner(LocalLearner):
-    """A learner on one rank."""
+    """The learner on one rank."""
 
     forward: ShardedForward
 
@@ -280,7 +278,7 @@ class RankLearner(LocalLearner):
         return ShardedReference(self.model, self.forward)
 
     def hold_reference(self, folder: Path | None = None) -> None:
-        """Keep a policy as the reference; a folder is read by rank 0 alone."""
+        """Set the reference policy; only rank 0 reads the folder."""
         if folder is None:
             super().hold_reference()
             return
@@ -302,9 +300,9 @@ class RankLearner(LocalLearner):
         return {name: put_together(value) for name, value in self._trained.items()}
 
     def give_weights(self) -> dict[str, torch.Tensor]:
-        """The same on rank 0 alone: the others give their shares and keep nothing.
+        """The same on rank 0 only: the other ranks give their shards and keep nothing.
 
-        On rank 0's device where they take no more of it than `MAX_SHARE`, else in its machine's memory.
+        They are on rank 0's device if they take at most `MAX_SHARE` of its memory, else on the CPU.
         """
         size, device = sum(value.nbytes for value in self._trained.values()), self.ranks.device
         place = device if size <= MAX_SHARE * read_memory_size(device) else torch.device("cpu")
@@ -334,7 +332,7 @@ class RankLearner(LocalLearner):
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None
     ) -> list[float]:
-        """Learn to say what samples say; every rank computes every batch, since a warm start is short."""
+        """Supervised fine-tuning; every rank computes every batch, because a warm start is short."""
         with self.forward.alike_on_all_ranks():
             self.forward.set_last(True)
             return super().imitate(samples, settings, seed=seed, report=report)
@@ -343,36 +341,33 @@ class RankLearner(LocalLearner):
         write_whole(folder, self.model, self.optimiser, self.ranks)
 
     def load(self, folder: Path, *, steps: int) -> None:
-        """Load what `save` wrote, on any number of ranks: rank 0 reads and gives the others their shares."""
+        """Load what `save` wrote, on any number of ranks: rank 0 reads and sends the shards."""
         self.forward.drop_whole()
         load_shares(folder, self.model, self.optimiser, self.ranks)
         self.steps = steps
 
     def export(self, folder: Path) -> None:
-        """Write the model as Hugging Face reads it, an adapter merged into it; it goes on learning as it is."""
+        """Write the model in the Hugging Face layout, with an adapter merged; the learner itself is unchanged."""
         if hasattr(self.model, "merge_and_unload"):
             write_merged(folder, self.model, self._outline.written, self.ranks)
         else:
             write_whole(folder, self.model, None, self.ranks)
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
-        """This rank's micro-batches of an optimiser step, and idle ones where others have more."""
+        """This rank's micro-batches of an optimizer step, and idle passes if other ranks have more."""
         mine = deal_to_ranks(samples, self.ranks.world)[self.ranks.rank]
         micros = super()._micro_batches(mine) if mine else []
         num = max(self.ranks.gather(len(micros)))
         num = max(1, len(micros)) if self._keeps_whole else num
-        idle = [self._make_idle_pass(samples) for _ in range(num - len(micros))]
-        return [*micros, *idle]
-
-    def _make_idle_pass(self, samples: Sequence[Sample]) -> MicroBatch:
-        shortest = [find_shortest(samples)]
-        layouts = self.forward.lay_out(shortest, token_budget=self._config.token_budget, unit="sample")
-        [micro] = make_micro_batches(shortest, layouts)
-        return IdlePass(**vars(micro))
+        if num > len(micros):
+            [micro] = super()._micro_batches([find_shortest(samples)])
+            micros += [IdlePass(**vars(micro))] * (num - len(micros))
+        return micros
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
-        """One optimiser step over the micro-batches of all ranks: its loss and the length of its gradient."""
-        summary = self._run_first_pass(micros, totals)
+        """One optimizer step over the micro-batches of all ranks; returns its loss and gradient norm."""
+        has_first = hasattr(self._loss, "first_pass")
+        summary = [self._merge_passes("first_pass", micros, totals)] if has_first else []
         total, own, fault = 0.0, dict[str, Tally](), None
         for number, micro in enumerate(micros):
             self.forward.set_last(number == len(micros) - 1)
@@ -382,13 +377,16 @@ class RankLearner(LocalLearner):
                 continue
             result = self._loss(columns, totals, *summary)
             share = float(result.loss.detach())
-            if not math.isfinite(share):  # said once all are through: the others wait in this pass
+            if not math.isfinite(share):  # raised after the passes: the other ranks wait in them
                 fault = fault or f"the loss is not finite ({share}{find_cause(columns)})"
             result.loss.backward()
             total += share
             for name, tally in result.metrics.items():
                 own[name] = own[name] + tally if name in own else tally
-        self._agree(fault)
+        try:
+            self.ranks.agree(fault)
+        except AgreedFault as error:
+            self._refuse(str(error))
         for others in self.ranks.gather({name: (tally.total, tally.count) for name, tally in own.items()}):
             for name, (part, count) in others.items():
                 tally = Tally(total=part, count=count)
@@ -397,19 +395,19 @@ class RankLearner(LocalLearner):
 
     @torch.no_grad()
     def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
-        """What a method of the loss says of each micro-batch of all ranks, merged in their order."""
-        says = getattr(self._loss, method)
+        """Call a method of the loss on each micro-batch of all ranks, and merge what it returns in rank order."""
+        summarize = getattr(self._loss, method)
         summaries = []
         for micro in micros:
             columns = self._columns(micro)
             if not isinstance(micro, IdlePass):
-                summaries.append(says(columns, totals))
+                summaries.append(summarize(columns, totals))
         self.forward.drop_whole()
         gathered = [summary for of_rank in self.ranks.gather(summaries) for summary in of_rank]
         return merge_summaries(self._loss, gathered)
 
     def _find_norm(self) -> torch.Tensor:
-        """The length of the whole gradient, from that of each rank's share: ranks wait once, not once a weight."""
+        """The norm of the whole gradient, from that of each rank's shards: ranks wait once, not once per weight."""
         gradients = (value.grad for value in self._trained.values() if value.grad is not None)
         own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
         return own if self.ranks.world == 1 else own.new_tensor(math.hypot(*self.ranks.gather(float(own))))
@@ -424,12 +422,6 @@ class RankLearner(LocalLearner):
         raw, computed = zip(*self.ranks.gather(super()._count_layout_tokens(own)), strict=True)
         return sum(raw), sum(computed)
 
-    def _agree(self, fault: str | None) -> None:
-        try:
-            self.ranks.agree(fault)
-        except AgreedFault as error:
-            self._refuse(str(error))
-
     def _refuse(self, what: str) -> NoReturn:
         try:
             super()._refuse(what)
@@ -438,7 +430,7 @@ class RankLearner(LocalLearner):
 
 
 def _read_share(value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor, where it lies."""
+    """This rank's shard of a tensor, not a copy."""
     share: torch.Tensor = value.to_local() if isinstance(value, DTensor) else value
     return share.detach()
 
@@ -448,9 +440,9 @@ def _run_body(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
 
 
 def deal_to_ranks(samples: Sequence[Sample], world: int) -> list[list[Sample]]:
-    """Deal samples out: whole groups, whose members share their prefixes, the largest first, to whoever has least.
+    """Assign whole groups of samples, which share prefixes, to the rank with the fewest tokens, largest group first.
 
-    Where there are fewer groups than ranks, whole trajectories. Every rank deals alike, and keeps the samples' order.
+    With fewer groups than ranks, whole trajectories. Every rank computes the same, and keeps the samples' order.
 
     >>> from groupwise.data.samples import Sample
     >>> fields = {"prompt_ids": (1,), "advantage": 1.0, "step": 0}

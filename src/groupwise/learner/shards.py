@@ -1,4 +1,4 @@
-"""A model in shares: each rank holds a part of every weight, and puts a layer together while it runs (FSDP2)."""
+"""A sharded model: each rank holds a shard of every weight, and layers are gathered while they run (FSDP2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class ShardedForward(Forward):
-    """Runs a model whose weights are in shares; every rank must run as often as the others."""
+    """Runs a model with sharded weights; every rank must run as often as the others."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class ShardedForward(Forward):
 
     @torch.no_grad()
     def _check_packing(self) -> None:
-        """Refuse a model that cannot be packed; every rank compares the same tokens, as they will be computed."""
+        """Fail if the model cannot read packs; every rank checks the same tokens, in the precision of training."""
         with self._autocast():
             fault = self.run(find_packing_fault, longest=1)
         self.drop_whole()
         if fault is not None:
-            # Padded rows would make other micro-batches on each rank, and cost what shares are to save.
+            # Padded rows would give each rank other micro-batches, and need the memory that sharding saves.
             raise ConfigError(f"training.learner: {fault}; a sharded learner reads packs only, take the local learner")
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
@@ -80,14 +80,14 @@ class ShardedForward(Forward):
             return self.run(compute_token_logps, layout, temperature=temperature, entropy=entropy)
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-        """Run a function of the model while the weights outside its layers are whole."""
+        """Run a function of the model while the weights outside its layers are gathered."""
         result: Result = getattr(self.model, ENTRY)(function, *args, **kwargs)
         return result
 
     def set_last(self, is_last: bool) -> None:
-        """Say whether the next backward pass is the optimiser step's last: then gradients are added up over ranks."""
+        """Set whether the next backward pass is the optimizer step's last: then gradients are summed over ranks."""
         if not self._keeps_whole and torch.distributed.get_world_size() > 1:
-            return  # they are after each pass; a single rank's share is all of them, so that it may wait
+            return  # gradients are summed after each pass; a single rank may wait, because its shards are whole
         root: Any = self.model
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
@@ -95,13 +95,13 @@ class ShardedForward(Forward):
             root.set_reshard_after_backward(is_last)
 
     def drop_whole(self) -> None:
-        """Forget weights that were put together; after passes without gradient, before weights change."""
+        """Free gathered weights; after passes without gradient, before weights change."""
         for module in self._shares:
             module.reshard()
 
     @contextmanager
     def alike_on_all_ranks(self) -> Iterator[None]:
-        """While every rank computes the same: gradients are averaged, not added up."""
+        """Average gradients over ranks instead of summing them, while every rank computes the same."""
         self.set_divisor(None)
         try:
             yield
@@ -109,24 +109,24 @@ class ShardedForward(Forward):
             self.set_divisor(1.0)
 
     def set_divisor(self, divisor: float | None) -> None:
-        """What sums of gradients over ranks are divided by; None = the number of ranks."""
+        """Set the divisor of gradient sums over ranks; None = the number of ranks."""
         world = torch.distributed.get_world_size()
         if world == 1:  # dividing by 1 is a pass over all gradients
             return
         for module in self._shares:
             module.set_gradient_divide_factor(float(world) if divisor is None else divisor)
-            module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
 
 
 def put_together(value: torch.Tensor) -> torch.Tensor:
-    """A weight as a whole; every rank calls it together."""
+    """Gather a weight; all ranks call it together."""
     whole: torch.Tensor = value.detach()
     return whole.full_tensor() if isinstance(whole, DTensor) else whole
 
 
 @torch.no_grad()
 def take_share(value: torch.Tensor, whole: torch.Tensor) -> None:
-    """Give a weight its share of a whole that every rank has."""
+    """Copy this rank's shard of a whole tensor, which every rank has, into a weight."""
     if isinstance(value, DTensor):
         whole = distribute_tensor(
             whole.to(value.device, value.dtype), value.device_mesh, value.placements, src_data_rank=None
@@ -134,29 +134,27 @@ def take_share(value: torch.Tensor, whole: torch.Tensor) -> None:
     value.copy_(whole)
 
 
-# Dividing a model: rank 0 has it whole, every rank gets its share, and nobody else ever holds more than a layer of it.
-#
-# Rank 0 takes the weights out of its model and sends what is left, an *outline*: modules, buffers, and weights that
-# have a shape and no numbers. Then layer by layer the weights go from rank 0's memory to all devices, where each rank
-# keeps its part. So a device holds its shares and one layer, and memory the model once, whatever the number of ranks.
+# Sharding a model. Rank 0 takes the weights out of its model and sends the rest, an *outline*: modules, buffers, and
+# weights that have a shape but no numbers. Then the weights go layer by layer from rank 0's memory to all devices, and
+# each rank keeps its shards. So a device holds its shards and one layer, and only rank 0 ever holds the whole model.
 
 ENTRY = "run_with_whole_weights"
-"""Name under which FSDP knows our way into a model, which runs its body and its head apart."""
+"""The method name that FSDP wraps; it runs the model's body and head separately."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outline:
-    """A model without its weights, as every rank has it before it is divided."""
+    """A model without its weights, as every rank has it before sharding."""
 
     model: PreTrainedModel
-    """The modules: their weights have a shape and no numbers."""
+    """The modules; their weights have a shape but no numbers."""
     weights: dict[str, torch.Tensor]
     written: bytes
-    """On rank 0 the outline once more, as `read_outline` reads it."""
+    """On rank 0, the outline as bytes for `read_outline`."""
 
 
 def share_outline(model: PreTrainedModel | None, ranks: Ranks) -> Outline:
-    """Send the outline of rank 0's model to all ranks; rank 0's own becomes one. The others give none."""
+    """Turn rank 0's model into an outline and send it to all ranks; the other ranks pass no model."""
     if not ranks.is_leader:
         return Outline(model=read_outline(ranks.broadcast(None), ranks.device), weights={}, written=b"")
     assert model is not None, "rank 0 has opened the model"
@@ -167,7 +165,7 @@ def share_outline(model: PreTrainedModel | None, ranks: Ranks) -> Outline:
 
 
 def take_out_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Take the weights out of a model, by name; it keeps their shapes and types."""
+    """Take the weights out of a model; it keeps their shapes and types."""
     for name, value in model.named_parameters():
         if type(value) is not nn.Parameter or not value.is_floating_point():
             raise ConfigError(
@@ -180,7 +178,7 @@ def take_out_weights(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def write_outline(model: nn.Module) -> bytes:
-    """An outline as bytes, for processes of this run: it is a pickle."""
+    """An outline as bytes (a pickle), for processes of this run."""
     buffer = io.BytesIO()
     try:
         torch.save(model, buffer)
@@ -194,16 +192,16 @@ def write_outline(model: nn.Module) -> bytes:
 
 
 def read_outline(content: bytes, device: torch.device) -> PreTrainedModel:
-    """The outline that `write_outline` wrote, its buffers on a device."""
+    """The outline that `write_outline` wrote, with its buffers on a device."""
     # From our own processes, never from a file.
     outline: PreTrainedModel = torch.load(io.BytesIO(content), map_location=device, weights_only=False)
     return outline
 
 
 def divide(model: PreTrainedModel, weights: dict[str, torch.Tensor], ranks: Ranks, *, keeps_whole: bool) -> None:
-    """Give this rank its share of an outline's weights, which rank 0 has by name and lets go one by one.
+    """Shard the weights of an outline; rank 0 has them by name and releases them one by one.
 
-    With `keeps_whole` a layer stays together after its forward pass.
+    With `keeps_whole` a layer stays gathered after its forward pass.
     """
     for module in model.modules():
         module._buffers.update(
@@ -213,14 +211,14 @@ def divide(model: PreTrainedModel, weights: dict[str, torch.Tensor], ranks: Rank
         _receive(model, layer, weights, ranks)
         fully_shard(layer, mesh=ranks.mesh, reshard_after_forward=not keeps_whole)
     _receive(model, model, weights, ranks)
-    # The root keeps embeddings and head: the backward pass begins with them.
+    # The root keeps embeddings and head gathered: the backward pass begins with them.
     fully_shard(model, mesh=ranks.mesh, reshard_after_forward=False)
     setattr(model, ENTRY, MethodType(_call, model))
     register_fsdp_forward_method(model, ENTRY)
 
 
 def _receive(model: nn.Module, part: nn.Module, weights: dict[str, torch.Tensor], ranks: Ranks) -> None:
-    """Put the weights of a part of the model, as rank 0 has them, on this rank's device."""
+    """Copy rank 0's weights of a part of the model to this rank's device."""
 
     def receive(name: str, value: torch.Tensor) -> torch.Tensor:
         if ranks.is_leader:
@@ -242,7 +240,7 @@ def _replace_weights(
     part: nn.Module | None = None,
     only_empty: bool = True,
 ) -> None:
-    """Replace weights of a model, or of a part of it, by what is made of them; tied ones stay tied."""
+    """Replace the weights of a model, or of a part of it, by the results of `make`; tied weights stay tied."""
     names = {id(value): name for name, value in model.named_parameters()}
     made: dict[int, nn.Parameter] = {}
     for module in (part or model).modules():
@@ -258,25 +256,25 @@ def _call(model: nn.Module, function: Callable[..., Result], *args: Any, **kwarg
     return function(model, *args, **kwargs)
 
 
-# Checkpoints of weights in shares: the same files as the local learner's, so that any number of ranks reads them.
+# Checkpoints of sharded weights: the same files as the local learner's, so any number of ranks can load them.
 
 
 def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
-    """Put weights together, one after the other, and let rank 0 write them; then the same with the moments.
+    """Gather weights one after the other, let rank 0 write them, then do the same with the optimizer state.
 
-    While rank 0 writes, the others wait in `agree`, for as long as it takes: in the moments' shares they would wait no
-    longer than the learner's `timeout`.
+    While rank 0 writes, the other ranks wait in `agree`, which has no short timeout. If they already gathered the
+    optimizer state, they would wait at most the learner's `timeout`.
     """
     weights = _collect(ranks, dict(model.state_dict()))
     ranks.agree(_try_to_write(folder, ranks, lambda: save_model(model, folder, state_dict=weights)))
-    weights.clear()  # before the moments, which take twice their memory
+    weights.clear()  # before the optimizer state, which takes twice their memory
     if optimiser is not None:
         moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
         ranks.agree(_try_to_write(folder, ranks, lambda: save_optimiser(folder, moments)))
 
 
 def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
-    """Put all weights together and let rank 0 write the model with its adapter merged into it."""
+    """Gather all weights and let rank 0 write the model with its adapter merged."""
     weights = _collect(ranks, dict(model.named_parameters()))
 
     def write() -> None:
@@ -288,17 +286,17 @@ def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ra
 
 
 def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str | None:
-    """Let rank 0 write something; what went wrong, in words."""
+    """Let rank 0 write; returns the error message if it fails."""
     if ranks.is_leader:
         try:
             write()
-        except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
+        except (OSError, SafetensorError) as error:  # safetensors raises the latter if the disk is full
             return f"{folder} could not be written: {error}"
     return None
 
 
 def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, ranks: Ranks) -> None:
-    """Let rank 0 read and compare what was stored; then give each rank its shares, one tensor after the other."""
+    """Let rank 0 read and check the files, then send each rank its shards, one tensor after the other."""
     weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
     if ranks.is_leader:
         try:
@@ -322,7 +320,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
 
 
 def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Tensors as wholes in rank 0's memory; nothing on the others, which give their shares."""
+    """Gather tensors in rank 0's CPU memory; the other ranks get nothing."""
     collected = {}
     for name, value in tensors.items():
         whole = put_together(value)
@@ -332,7 +330,7 @@ def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def spread_tensors(ranks: Ranks, tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each of rank 0's tensors on every rank, one at a time."""
+    """Yield each of rank 0's tensors on every rank, one at a time."""
     table = ranks.broadcast([(name, tuple(value.shape), value.dtype) for name, value in tensors.items()])
     for name, shape, dtype in table:
         whole = (

@@ -1,4 +1,4 @@
-"""Weight transfer, from a learner to an engine: within the process, through a file, or as the folder of an adapter."""
+"""Weight sync from a learner to an engine: within the process, through a file, or as the folder of an adapter."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from groupwise.learner.protocol import NamedWeights
 
 
-FREE_SPACE = "free some space, or name another place in training.weight_transfer.folder, then go on with --resume"
+FREE_SPACE = "free some space, or set another training.weight_transfer.folder, then continue with --resume"
 
 
 class WeightTransfer(Protocol):
-    """A way that is open between one learner and one engine."""
+    """The connection between one learner and one engine."""
 
     def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
-        """See to it that the engine has the weights and calls them by the version when this returns.
+        """Load the weights into the engine; when this returns, the engine has them and reports the version.
 
-        It may be asked for any version at any time: a run that is resumed goes back, and so does one that is evaluated
-        at an earlier checkpoint. The canary then compares what the engine says with what the learner says.
+        Versions may come in any order: a resumed run goes back, and so does the evaluation of an earlier checkpoint.
+        The weight check runs afterwards.
         """
 
 
 class WeightTransferPart(Protocol):
-    """Fills the slot `weight_transfer`: brings new weights from the learner to the engine."""
+    """Fills the slot `weight_transfer`."""
 
     def open(self, folder: Path | None) -> WeightTransfer:
-        """Open the way for a run.
+        """Open the connection for a run.
 
-        `folder` is a place of the run's own for files on the way, which need not exist; None where the run is only
-        read, and nothing may be written into its folder.
+        `folder` is the run's own folder for temporary files; it need not exist. None = nothing may be written into the
+        run's folder, because the run is only read.
         """
 
 
@@ -64,20 +64,20 @@ class InMemory(Part, slot="weight_transfer"):
 
 @runtime_checkable
 class LoadsFiles(Protocol):
-    """What an engine has that reads files itself; for one that has it not, the file is read here."""
+    """An engine that reads files itself; for any other engine, the file is read here."""
 
     def load_file(self, path: Path, *, version: int) -> None:
-        """Take over the weights of a safetensors file, by name, before this returns."""
+        """Load the weights of a safetensors file, by name, before this returns."""
 
 
 class ThroughFile(Part, slot="weight_transfer"):
-    """Weights go through a safetensors file, which is gone once the engine has them.
+    """Weights go through a safetensors file, which is deleted once the engine has them.
 
-    An engine with a method `load_file(path, version=...)` is told the path; for any other the file is read back here.
+    An engine with a method `load_file(path, version=...)` gets the path; for any other the file is read back here.
     """
 
     folder: PathText = ""
-    """Where the file goes, such as a folder in memory or on a disk that the engine sees too; one run a folder. Empty =
+    """Folder of the file, for example in memory or on a disk that the engine can read; not shared between runs. Empty =
     `weights` in the run's folder."""
 
     def open(self, folder: Path | None) -> FileTransfer:
@@ -86,17 +86,32 @@ class ThroughFile(Part, slot="weight_transfer"):
 
 @dataclass(frozen=True)
 class FileTransfer:
-    """Writes a file for each hand-over."""
+    """Writes one file per weight sync."""
 
     folder: Path | None
 
     def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
-        from safetensors.torch import load_file
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file, save_file
 
+        tensors = {name: value.contiguous() for name, value in collect_weights(weights).items()}
         with hold_folder(self.folder) as place:
             path = place / f"{version:04d}.safetensors"
             try:
-                _write(path, weights)
+                try:
+                    with write_atomic(path) as draft:
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        save_file(tensors, draft)
+                except (OSError, SafetensorError) as error:  # safetensors raises the latter if the disk is full
+                    reason = getattr(error, "strerror", None) or error
+                    raise TrainingError(
+                        f"the weights could not be written to {path} ({reason}); {FREE_SPACE}"
+                    ) from None
+                except RuntimeError as error:  # safetensors raises it if weights share memory
+                    raise TrainingError(
+                        f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); each "
+                        "weight of the learner needs one name and its own memory, or use the weight_transfer in_memory"
+                    ) from None
                 if isinstance(engine, LoadsFiles):
                     engine.load_file(path, version=version)
                 else:
@@ -106,36 +121,16 @@ class FileTransfer:
                     path.unlink(missing_ok=True)
 
 
-def _write(path: Path, weights: NamedWeights) -> None:
-    """Write a file whole or not at all."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    tensors = {name: value.contiguous() for name, value in collect_weights(weights).items()}
-    try:
-        with write_atomic(path) as draft:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(tensors, draft)
-    except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
-        reason = getattr(error, "strerror", None) or error
-        raise TrainingError(f"the weights could not be written to {path} ({reason}); {FREE_SPACE}") from None
-    except RuntimeError as error:  # what safetensors makes of weights that share memory
-        raise TrainingError(
-            f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); let the learner give "
-            "each weight under one name and with memory of its own, or use the weight_transfer in_memory"
-        ) from None
-
-
 def choose_folder(named: str, of_run: Path | None) -> Path | None:
-    """The folder that a run file names, or else the run's own place; None = a temporary one for each hand-over."""
+    """The folder of the run file, or else the run's own; None = a temporary folder per weight sync."""
     place = Path(named) if named else of_run
-    # An engine in another process may stand in another folder.
+    # An engine in another process may have another working directory.
     return None if place is None else place.absolute()
 
 
 @contextmanager
 def hold_folder(folder: Path | None) -> Iterator[Path]:
-    """A place for files during a hand-over; it goes afterwards, unless somebody else's files are there."""
+    """A folder for files during a weight sync; it is deleted afterwards if it is empty."""
     if folder is None:
         with TemporaryDirectory(prefix="groupwise-") as place:
             yield Path(place)
@@ -143,19 +138,19 @@ def hold_folder(folder: Path | None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with suppress(OSError):  # somebody else's files may be there
+        with suppress(OSError):  # it may hold other files
             folder.rmdir()
 
 
 class Adapter(Part, slot="weight_transfer"):
-    """A LoRA adapter goes through a folder named by its version, which is gone once the engine has it.
+    """A LoRA adapter goes through a folder named by its version, which is deleted once the engine has it.
 
-    The model needs a LoRA adapter (`model.lora_rank`), and the engine servers that were started for adapters.
+    The model needs a LoRA adapter (`model.lora_rank`), and the servers of the engine must be started for adapters.
     """
 
     folder: PathText = ""
-    """Where the folders go, such as a place in memory or on a disk that the servers see too; one run a folder. Empty =
-    `weights` in the run's folder."""
+    """Where these folders are made, for example in memory or on a disk that the servers can read; not shared between
+    runs. Empty = `weights` in the run's folder."""
 
     def open(self, folder: Path | None) -> AdapterTransfer:
         return AdapterTransfer(choose_folder(self.folder, folder))
@@ -163,7 +158,7 @@ class Adapter(Part, slot="weight_transfer"):
 
 @dataclass(frozen=True)
 class AdapterTransfer:
-    """Writes an adapter's folder for each hand-over."""
+    """Writes one adapter folder per weight sync."""
 
     folder: Path | None
 
@@ -173,20 +168,20 @@ class AdapterTransfer:
         table = collect_weights(weights)
         if not isinstance(engine, AdapterEngine):
             raise ConfigError(
-                f"training.weight_transfer: the engine {type(engine).__name__} takes no adapters; use in_memory, or an "
-                "engine of vLLM's"
+                f"training.weight_transfer: the engine {type(engine).__name__} cannot load adapters; use in_memory, "
+                "or a vLLM engine"
             )
         if engine.adapter_settings is None or not all(".lora_" in name for name in table):
             raise ConfigError(
-                "training.weight_transfer: the model has no LoRA adapter that alone trains, so that there is none to "
-                "hand over; set model.lora_rank, or use through_file"
+                "training.weight_transfer: the model has no LoRA adapter, or more than the adapter trains; set "
+                "model.lora_rank, or use through_file"
             )
         with hold_folder(self.folder) as place:
             folder = place / f"{version:04d}"
             try:
                 try:
                     write_adapter_folder(folder, engine.adapter_settings, table)
-                except (OSError, SafetensorError) as error:  # the latter is what safetensors makes of a full disk
+                except (OSError, SafetensorError) as error:  # safetensors raises the latter if the disk is full
                     reason = quote_line(str(getattr(error, "strerror", None) or error), limit=300)
                     raise TrainingError(
                         f"the adapter could not be written to {folder} ({reason}); {FREE_SPACE}"

@@ -1,6 +1,6 @@
-"""A causal language model as the learner sees it: where it comes from, and how it reads packs and padded rows.
+"""Causal language models for the learner: loading them, and running them on packs and padded rows.
 
-What a run file may name as its model is declared without torch, which is loaded when a model is opened."""
+The models of a run file are declared without torch, which is imported when a model is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is called with to read a pack: its tokens, their positions and a mask of who sees whom.
+"""The inputs of a model that reads a pack: tokens, positions, and a mask of which token sees which.
 
 The mask follows from the interval rule: in pre-order, q sees k where `k <= q < end[k]`.
 
@@ -22,11 +22,11 @@ from groupwise.system.errors import ConfigError
 
 
 def make_pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> dict[str, Any]:
-    """What the body of a model is called with to read a pack; `dense` = with a mask that is written out.
+    """The inputs of a model's body for a pack; `dense` = with a mask that is written out.
 
-    On a GPU a model that attends by `sdpa` is switched, once and for good, to an attention function that does as
-    `sdpa` does and knows packs too; a context around the call would be gone when checkpointed layers run again. Not one
-    that caps its scores (Gemma 2), which `sdpa` cannot: load it with `eager`.
+    On a GPU, a model with `sdpa` attention is switched for good to an attention function that also reads packs. A
+    context around the call would be gone when checkpointed layers run again. Models that cap their scores (Gemma 2) are
+    not switched, because `sdpa` cannot cap: load them with `eager`.
     """
     on_gpu = pack.end.device.type == "cuda"
     if on_gpu and halves.attention in gpu_attention.TAKEN_OVER and not halves.has_capped_scores:
@@ -39,10 +39,10 @@ def make_pack_inputs(halves: CausalLM, pack: Pack, *, dense: bool = False) -> di
 
 
 def make_dense_mask(end: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Which node sees which (1, 1, L, L): true where k is q or an ancestor of q, from the ends of nodes (L).
+    """Which node sees which (1, 1, L, L): true if k is q or an ancestor of q, from the ends of nodes (L).
 
-    With a `dtype` the mask is additive: 0 where the node is seen, else the lowest number of that type. Every node sees
-    itself, so that no row is masked throughout: such a row is NaN in some attention kernels and an average in others.
+    With a `dtype` the mask is additive: 0 if the node is seen, else the lowest number of that type. Every node sees
+    itself. A fully masked row would be NaN in some attention kernels and an average in others.
     """
     node = torch.arange(len(end), device=end.device)
     seen = (node[None, :] <= node[:, None]) & (node[:, None] < end[None, :])
@@ -52,40 +52,38 @@ def make_dense_mask(end: torch.Tensor, *, dtype: torch.dtype | None = None) -> t
 
 
 def make_attention_mask(pack: Pack, *, implementation: str, dtype: torch.dtype) -> torch.Tensor:
-    """The mask in the form that a Hugging Face attention implementation takes as `attention_mask`.
+    """The `attention_mask` for a Hugging Face attention implementation.
 
-    A four-dimensional mask is used as it is, in every layer. `sdpa` reads booleans, on a CPU those of a mask that is
-    never written out; `eager` adds whatever it is given to the scores, so that booleans would add 1 to what is seen and
-    hide nothing.
+    A four-dimensional mask is used unchanged in every layer. `sdpa` takes booleans; on a CPU, this mask is never
+    written out. `eager` adds the mask to the scores, so it needs numbers: booleans would hide nothing.
     """
     if implementation in ("sdpa", gpu_attention.NAME):
         return TreeMask.of(pack.end) if pack.end.device.type == "cpu" else make_dense_mask(pack.end)
     if implementation == "eager":
         return make_dense_mask(pack.end, dtype=dtype)
     raise ConfigError(
-        f"the model runs {implementation!r} attention, which takes no mask of ours; load it with "
-        "attn_implementation='sdpa' or 'eager', or use padded rows, one a sample"
+        f"the model runs {implementation!r} attention, which cannot use the mask of a pack; load it with "
+        "attn_implementation='sdpa' or 'eager', or use padded rows, one per sample"
     )
 
 
-# Attention of a pack on a CPU, at the cost of its paths instead of the square of its length.
+# Attention of a pack on a CPU. Its cost grows with the paths of the pack, not with the square of its length.
 #
-# In pre-order, what a block of neighbouring nodes sees outside itself are the ancestors of the block's first node: if k
-# comes before the block and is an ancestor of some q in it, then `k < first <= q < end[k]`, so that k is an ancestor of
-# the first as well. So a block of queries needs the keys of one path and its own, whatever else is in the pack. Rows
-# side by side are a forest too, and profit as much.
+# In pre-order, a block of neighbouring nodes sees only itself and the ancestors of its first node. Proof: if k comes
+# before the block and is an ancestor of some q in it, then `k < first <= q < end[k]`, so k is an ancestor of the first
+# node too. So a block of queries needs only the keys of one path and its own. The same holds for rows side by side.
 #
-# `TreeMask` brings this to a model: a boolean mask in which no entry is stored.
+# `TreeMask` passes this through a model: a boolean mask that stores no entry.
 #
-# Axes: L nodes, B nodes of a block, K keys a block sees, A attention heads, D their width.
+# Axes: L nodes, B nodes of a block, K keys that a block sees, A attention heads, D their width.
 
 BLOCK = 128
-"""Nodes of a block: with fewer, fewer keys are computed and not seen; with more, fewer keys are copied."""
+"""Nodes per block. Smaller blocks compute fewer keys that are not seen; larger blocks copy fewer keys."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Block:
-    """Neighbouring nodes and what they see.
+    """Neighbouring nodes and the keys that they see.
 
     Worked example: of the nodes 0-1-2 and 0-3 in blocks of two, the second block is [2, 4), with path (0, 1) and rows
     [0, 0, 0, -inf] and [0, -inf, -inf, 0] of `mask`: node 3 sees the root and itself.
@@ -95,11 +93,10 @@ class Block:
     path: torch.Tensor
     """The ancestors of the first node, ascending."""
     mask: torch.Tensor
-    """0 where a node sees a key, else -inf (B, K); the keys are the path, then the nodes."""
+    """0 if a node sees a key, else -inf (B, K); the keys are the path, then the nodes."""
 
 
 def cut_blocks(end: torch.Tensor, *, size: int = BLOCK) -> list[Block]:
-    """Cut the nodes of a pack into blocks."""
     node = torch.arange(len(end))
     blocks = []
     for low in range(0, len(end), size):
@@ -112,18 +109,11 @@ def cut_blocks(end: torch.Tensor, *, size: int = BLOCK) -> list[Block]:
     return blocks
 
 
-def attend_along_paths(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blocks: Sequence[Block], *, scale: float | None = None
-) -> torch.Tensor:
-    """Attention of each node to its ancestors (1, A, L, D), from queries, keys and values of that shape."""
-    apply = cast(Callable[..., torch.Tensor], _TreeAttention.apply)
-    return apply(query[0], key[0], value[0], blocks, scale)[None]
-
-
 class _TreeAttention(torch.autograd.Function):
-    """Torch's attention kernel block by block, gradients of keys and values added up in place.
+    """Attention of each node to its ancestors (A, L, D), by torch's kernel block by block.
 
-    Left to autograd, each block would add a gradient of the size of all keys: the square of the length again.
+    Gradients of keys and values are added up in place. With plain autograd, each block would add a gradient of the size
+    of all keys: the square of the length again.
     """
 
     @staticmethod
@@ -143,8 +133,8 @@ class _TreeAttention(torch.autograd.Function):
             queries = query[None, :, nodes].detach().requires_grad_(trains)
             keys = torch.cat((key[:, path], key[:, nodes]), dim=1)[None].detach().requires_grad_(trains)
             values = torch.cat((value[:, path], value[:, nodes]), dim=1)[None].detach().requires_grad_(trains)
-            # Kept as they are: a layer that is run again for the backward pass would be so once a block. Detached, or
-            # what a kernel keeps of its own output would hold the graph that holds it.
+            # These hooks keep saved tensors here; checkpointing hooks would run a layer again once per block. Detached,
+            # because a kernel that keeps its own output would otherwise hold the graph that holds it.
             with torch.set_grad_enabled(trains), saved_tensors_hooks(torch.Tensor.detach, torch.Tensor.detach):
                 attended = functional.scaled_dot_product_attention(
                     queries, keys, values, attn_mask=block.mask.to(query.dtype), scale=scale
@@ -158,39 +148,38 @@ class _TreeAttention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, into: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        grad_query, grad_key, grad_value = (into.new_zeros(shape) for shape in ctx.shapes)
+        grad_query, grad_key, grad_value = map(into.new_zeros, ctx.shapes)
         for block, inputs, attended in ctx.parts:
             path, nodes = block.path, block.nodes
-            # Kept for a second backward pass, should the caller keep the graph around this one.
+            # Retained, because the caller may run a second backward pass.
             parts = torch.autograd.grad(attended, inputs, into[None, :, nodes], retain_graph=True)
             grad_query[:, nodes] = parts[0][0]
             for total, part in ((grad_key, parts[1][0]), (grad_value, parts[2][0])):
-                total[:, path] += part[:, : len(path)]  # no node is twice on a path
+                total[:, path] += part[:, : len(path)]  # a path has each node once
                 total[:, nodes] += part[:, len(path) :]
         return grad_query, grad_key, grad_value, None, None
 
 
-_PROPERTIES = ("shape", "device", "dtype", "ndim", "requires_grad")
 _ABOUT_SHAPE = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel} | {
-    getattr(torch.Tensor, name).__get__ for name in _PROPERTIES
+    getattr(torch.Tensor, name).__get__ for name in ("shape", "device", "dtype", "ndim", "requires_grad")
 }
-"""What tensors are asked before attention uses them; none of it reads an entry."""
+"""Operations before attention that read no entry."""
 
 
 class UnwrittenTensor(torch.Tensor):
-    """A tensor whose entries exist only where they are asked for.
+    """A tensor whose entries are computed only on demand.
 
-    It is brought to a model that knows nothing of it: torch's own `scaled_dot_product_attention` is computed without
-    the entries, any other operation gets them.
+    A model uses it like any tensor. Torch's `scaled_dot_product_attention` does not need the entries; any other
+    operation gets them.
     """
 
     @classmethod
     def attend(cls, *tensors: Any, **settings: Any) -> torch.Tensor | None:
-        """Attention without the entries; None where a call needs them."""
+        """Attention without the entries; None if the call needs them."""
         raise NotImplementedError
 
     def write_out(self) -> torch.Tensor:
-        """The same as an ordinary tensor."""
+        """An ordinary tensor with the entries."""
         raise NotImplementedError
 
     @classmethod
@@ -238,4 +227,5 @@ class TreeMask(UnwrittenTensor):
         is_one_row = query.shape[:3] == key.shape[:3] == value.shape[:3] and query.shape[0] == 1
         if not is_one_row or settings.get("dropout_p") or settings.get("is_causal"):
             return None
-        return attend_along_paths(query, key, value, mask.blocks, scale=settings.get("scale"))
+        apply = cast(Callable[..., torch.Tensor], _TreeAttention.apply)
+        return apply(query[0], key[0], value[0], mask.blocks, settings.get("scale"))[None]

@@ -1,7 +1,7 @@
-"""Attention of packs on a GPU, on models as they are: transformers lets an attention function be registered by name.
+"""Attention of packs on a GPU, as an attention function that is registered with transformers; models are not patched.
 
-In half precision it is flash attention over the chains of the forest; in float32, and for heads that flash attention
-does not know, FlexAttention under block masks. Without a pack it is `sdpa`.
+In half precision it is flash attention over the chains of the pack. In float32, and for heads that flash attention does
+not support, it is FlexAttention with block masks. Without a pack it is `sdpa`.
 """
 
 from __future__ import annotations
@@ -23,29 +23,27 @@ from groupwise.system.errors import ConfigError
 
 # Attention of a pack on a GPU in any precision: FlexAttention with block masks from the interval rule.
 #
-# In pre-order, what a stretch of neighbouring nodes sees outside itself are the ancestors of its first node (see
-# `models.attention`). So queries are taken in *stretches*, each with keys of its own: that path, then its own nodes.
-# Which blocks of a stretch's keys a block of its queries sees follows from two numbers a block:
+# In pre-order, a stretch of neighbouring nodes sees only itself and the ancestors of its first node (see
+# `models.attention`). So queries are computed in *stretches*, each with its own keys: that path, then its own nodes.
+# Which blocks of a stretch's keys a block of its queries sees follows from two numbers per block:
 #
 #     seen: max end[k] > first q          full: min end[k] > last q
 #
-# and that is FlexAttention's block mask, whatever the forest; no pair of tokens is looked at. Stretches are there for
-# the backward pass, in which a block of keys waits for all queries that see it: those of a shared prompt are every
-# query of a pack. With keys of its own a stretch's prompt is waited for by the stretch alone, and autograd adds up the
-# copies.
+# This is FlexAttention's block mask for any pack; no pair of tokens is compared. Stretches speed up the backward pass,
+# in which a block of keys waits for all queries that see it. A shared prompt is seen by every query of a pack. With
+# copies per stretch, only the stretch waits for its copy, and autograd adds up the copies.
 #
 # Axes: L nodes, K keys, A attention heads, D their width; a table is blocks of queries by blocks of keys.
 
 BLOCK = 128
-"""Nodes of a block; FlexAttention's backward pass wants whole ones."""
+"""Nodes per block; FlexAttention's backward pass needs whole blocks."""
 STRETCH = 1024
-"""Nodes of a stretch: with fewer, paths are copied more often; with more, the backward pass waits longer for them."""
+"""Nodes per stretch. Shorter stretches copy paths more often; longer ones wait longer in the backward pass."""
 MAX_COPIES = 8
-"""Keys for each node that stretches may come to: on long paths, longer stretches, or copies would be the square of the
-length."""
+"""Most keys per node. Long paths get longer stretches; otherwise copies would grow with the square of the length."""
 NOBODY = -1
 MAX_COMPILED = 64
-"""Variants of a compiled function that may exist: beyond torch's own limit of 8 it falls back to a far slower one."""
+"""Most variants of a compiled function; above torch's own limit of 8 it falls back to a much slower one."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,11 +56,11 @@ class TreeKeys:
 
     mask: BlockMask
     source: torch.Tensor | None
-    """Node of each key (K); None = the nodes as they come."""
+    """Node of each key (K); None = the nodes themselves."""
 
 
 def choose_stretch(end: torch.Tensor) -> int:
-    """How many nodes a stretch should have where nodes have the given ends (L): `STRETCH`, or more on long paths."""
+    """Nodes per stretch, from the ends of nodes (L): `STRETCH`, or more on long paths."""
     stretch = STRETCH
     while stretch < len(end) and len(end) + int(_find_ancestors(end, stretch).sum()) > MAX_COPIES * len(end):
         stretch *= 2
@@ -70,10 +68,7 @@ def choose_stretch(end: torch.Tensor) -> int:
 
 
 def find_tree_keys(end: torch.Tensor, *, stretch: int | None = None) -> TreeKeys:
-    """The keys of nodes with the given ends (L), a multiple of `BLOCK` of them, in stretches of so many nodes.
-
-    None = as many as `choose_stretch` chooses.
-    """
+    """The keys of nodes with the given ends (L, a multiple of `BLOCK`); `stretch` None = by `choose_stretch`."""
     stretch = choose_stretch(end) if stretch is None else stretch
     node = torch.arange(len(end), device=end.device)
     if len(end) <= stretch:
@@ -104,9 +99,9 @@ def make_block_mask(
 
     Args:
         end: One past the last node of each node's subtree.
-        source: Node of each key; `NOBODY` at padding, which no query sees.
+        source: Node of each key; `NOBODY` for padding, which no query sees.
         owner: Stretch of each block of keys.
-        stretch: Nodes of a stretch; None = all are one.
+        stretch: Nodes per stretch; None = one stretch.
     """
     is_padding = source == NOBODY
     nodes = source.masked_fill(is_padding, len(end)).to(torch.int32)
@@ -132,13 +127,13 @@ def make_block_mask(
 
 
 def _list_blocks(table_KK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How many blocks of keys each block of queries has, and which: those first."""
+    """Number of key blocks per query block, and their indices first."""
     order = torch.argsort(table_KK.to(torch.int8), dim=1, descending=True, stable=True)
     return table_KK.sum(1, dtype=torch.int32)[None, None], order.to(torch.int32)[None, None]
 
 
 def make_block_inputs(input_ids: torch.Tensor, position_ids: torch.Tensor, keys: TreeKeys) -> dict[str, Any]:
-    """Tokens and positions (1, L) in whole blocks, and how attention finds its way over them."""
+    """Tokens and positions (1, L) in whole blocks, and the mask for attention."""
     missing = -input_ids.shape[1] % BLOCK
     return {
         "input_ids": pad(input_ids, (0, missing)),
@@ -149,7 +144,7 @@ def make_block_inputs(input_ids: torch.Tensor, position_ids: torch.Tensor, keys:
 
 
 def fill_last_block(end: torch.Tensor) -> torch.Tensor:
-    """Ends of nodes (L) and of nodes that fill the last block up, each of which sees itself only."""
+    """Ends of nodes (L), and of nodes that fill the last block; each of those sees only itself."""
     missing = -len(end) % BLOCK
     alone = torch.arange(len(end) + 1, len(end) + missing + 1, device=end.device)
     return torch.cat((end, alone))
@@ -174,7 +169,7 @@ def attend_under_block_mask(
 
 @cache
 def _compile_flex() -> Callable[..., torch.Tensor]:
-    """FlexAttention compiled once for all lengths: a variant for each would soon meet torch's limit."""
+    """FlexAttention compiled once for all lengths: one variant per length would soon reach torch's limit."""
     compiled: Callable[..., torch.Tensor] = torch.compile(flex_attention, dynamic=True)
 
     def call(*states: torch.Tensor, **settings: Any) -> torch.Tensor:
@@ -185,26 +180,20 @@ def _compile_flex() -> Callable[..., torch.Tensor]:
 
 
 NAME = "groupwise_packs"
-"""What the attention function is called among transformers' own."""
+"""Name of the attention function in transformers."""
 TAKEN_OVER = ("sdpa", "flex_attention")
-"""Implementations it stands in for: without a pack it does what `sdpa` does."""
+"""Implementations that it replaces; without a pack it does the same as `sdpa`."""
 UNSUPPORTED = {"s_aux": "sinks", "position_bias": "position biases", "softcap": "capped scores"}
-"""What a model may ask of attention that packs do not know, and what it is called in messages."""
+"""Arguments of attention that packs do not support, and their names in messages."""
 
 _ordinary: list[Callable[..., tuple[torch.Tensor, None]]] = []
-"""What attends where no pack is read: the function of transformers, once it has been asked for."""
+"""The attention function of transformers for inputs without a pack, once it is imported."""
 _masks: WeakKeyDictionary[Pack, TreeKeys] = WeakKeyDictionary()
-"""Masks of packs: an update reads a pack several times."""
+"""Masks of packs, cached: an update reads a pack several times."""
 
 
 def make_inputs(pack: Pack, dtype: torch.dtype, width: int) -> dict[str, Any]:
-    """What the body of a model is called with: tokens, positions, and how attention finds its way.
-
-    Args:
-        pack: Samples, on a GPU.
-        dtype: What attention will be computed in.
-        width: How wide its heads are.
-    """
+    """Inputs of a model's body for a pack on a GPU; `dtype` of attention, `width` of its heads."""
     if pack.chains is not None and can_attend(pack.end.device, dtype, width):
         return {"input_ids": pack.input_ids, "position_ids": pack.position_ids, **pack.chains.inputs}
     if pack not in _masks:
@@ -228,7 +217,7 @@ def attend_to_pack(
     unsupported = [name for name in UNSUPPORTED if settings.get(name) is not None]
     if unsupported:
         raise ConfigError(
-            f"the model's attention has {UNSUPPORTED[unsupported[0]]}, which packs do not know; use padded rows"
+            f"the model's attention has {UNSUPPORTED[unsupported[0]]}, which packs do not support; use padded rows"
         )
     query, key, value = _cast_like_autocast(query, key, value)
     if has_chains:
@@ -237,7 +226,7 @@ def attend_to_pack(
 
 
 def register() -> None:
-    """Make the attention function known to transformers; its masks, where no pack brings one, are those of `sdpa`."""
+    """Register the attention function with transformers; without a pack, its masks are those of `sdpa`."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
@@ -248,7 +237,7 @@ def register() -> None:
 
 
 def _cast_like_autocast(*states: torch.Tensor) -> list[torch.Tensor]:
-    """States in the type that autocast computes in: rotary positions may have widened queries and keys, not values."""
+    """Cast to the type of autocast: rotary positions may have widened queries and keys, but not values."""
     device = states[0].device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states[0].dtype
     return [state.to(dtype) for state in states]
@@ -256,22 +245,22 @@ def _cast_like_autocast(*states: torch.Tensor) -> list[torch.Tensor]:
 
 # Attention of a pack on a GPU in half precision: flash attention over its chains (`models.pack.Chains`).
 #
-# A chain's queries see its path and itself, causally: that is flash attention over rows of unequal length whose queries
-# stand at the end of their keys. A path is copied as often as chains leave it, and the gradients of its copies are
-# added up; no mask is built, nothing compiled.
+# A chain's queries see its path and itself, causally. This is flash attention over rows of unequal length whose queries
+# are at the end of their keys. A path is copied once per chain that leaves it, and the gradients of the copies are
+# added up. No mask is built, and nothing is compiled.
 #
 # Axes: L nodes, K keys, A attention heads, D their width.
 
 IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
-"""Whether torch knows rows of unequal length in the form that is used here."""
+"""Whether torch has attention over rows of unequal length."""
 MIN_CAPABILITY = (8, 0)
-"""What a GPU must be capable of, in CUDA's numbers."""
+"""Lowest CUDA compute capability."""
 WIDTHS = range(8, 257, 8)
-"""How wide heads may be."""
+"""Supported widths of heads."""
 
 
 def can_attend(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether flash attention computes on a device in some precision with heads of a width."""
+    """Whether flash attention supports a device, a precision and a width of heads."""
     return (
         IN_TORCH
         and dtype in (torch.bfloat16, torch.float16)
@@ -289,7 +278,7 @@ def attend_over_chains(
     bounds = [settings["cu_seq_lens_q"], settings["cu_seq_lens_k"]]
     longest = [settings["max_length_q"], settings["max_length_k"]]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    # An operation that compilers know takes longer to call: a fifth of a millisecond a layer.
+    # An operation that compilers know takes longer to call: 0.2 ms per layer.
     attend: Any = _attend_op if torch.compiler.is_compiling() else _Attention.apply
     attended: torch.Tensor = attend(*states, bounds, longest, settings.get("key_copies", []), scale)[0]
     return attended[None]
@@ -304,10 +293,9 @@ def _attend(
     copied: Sequence[torch.Tensor],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention (L, A, D), and what its backward pass wants to know of it.
+    """Attention (L, A, D), and what its backward pass needs.
 
-    Copies of keys and values are made in it, and again in the backward pass, so that only the nodes' own are kept in
-    between.
+    Keys and values are copied here, and again in the backward pass. In between, only those of the nodes are kept.
     """
     return _flash([query, _copy_to_keys(key, copied), _copy_to_keys(value, copied)], bounds, longest, scale)
 
@@ -321,7 +309,7 @@ def _attend_backward(
     copied: Sequence[torch.Tensor],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of queries, keys and values (L, A, D) from that of attention and from what it put out."""
+    """Gradients of queries, keys and values (L, A, D), from the gradient and the outputs of attention."""
     query, key, value = states
     copies = [query, _copy_to_keys(key, copied), _copy_to_keys(value, copied)]
     of_query, *of_copies = _flash_backward(gradient.contiguous(), outputs, copies, bounds, longest, scale)
@@ -330,12 +318,12 @@ def _attend_backward(
 
 
 def _copy_to_keys(states: torch.Tensor, copied: Sequence[torch.Tensor]) -> torch.Tensor:
-    """States of nodes (L, A, D), each as often as it is a key (K, A, D)."""
+    """Copy states of nodes (L, A, D) to keys (K, A, D)."""
     return states.index_select(0, copied[0]) if copied else states
 
 
 def _add_up_copies(gradient: torch.Tensor, copied: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The gradients of keys (K, A, D) added up by node (L, A, D), in float32 and in one order."""
+    """Add up the gradients of keys (K, A, D) by node (L, A, D), in float32 and in one order."""
     if not copied:
         return gradient
     _, order, begins = copied
@@ -349,7 +337,7 @@ def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor,
 
 
 def _read_context(ctx: Any) -> tuple[Any, ...]:
-    """What `_attend_backward` takes beside the gradient."""
+    """The arguments of `_attend_backward` after the gradient."""
     saved = ctx.saved_tensors
     return saved[:2], saved[2:5], saved[5:7], ctx.longest, saved[7:], ctx.scale
 
@@ -363,7 +351,7 @@ class _Attention(torch.autograd.Function):
         return (*_attend_backward(gradients[0], *_read_context(ctx)), *[None] * 4)
 
 
-# The same for compilers, which must not look inside: they would keep the copies.
+# The same as opaque operations: if compilers looked inside, they would keep the copies.
 _attend_op = torch.library.custom_op("groupwise::attend_over_chains", _attend, mutates_args=())
 _attend_backward_op = torch.library.custom_op(
     "groupwise::attend_over_chains_backward", _attend_backward, mutates_args=()

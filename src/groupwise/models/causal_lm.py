@@ -1,6 +1,6 @@
-"""The two halves of a Hugging Face causal language model, found without patching it, and what is refused.
+"""The body and the head of a Hugging Face causal language model, found without patching it.
 
-Works on the modules' own attributes, so that transformers and peft need not be installed to import this.
+It reads only the attributes of modules, so transformers and peft need not be installed to import this.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from groupwise.system import memory as free_memory
 from groupwise.system.errors import ConfigError
 
 TREE_LAYERS = ("full_attention", "sliding_attention")
-"""Kinds of layer that read other tokens through the attention mask alone."""
+"""Kinds of layers that read other tokens only through the attention mask."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CausalLM:
-    """A model's body, which turns tokens into hidden states, and its head, which turns these into logits.
+    """A model's body, which turns tokens into hidden states, and its head, which turns them into logits.
 
-    Worked example: of `LlamaForCausalLM` the body is `model.model` and the head `model.lm_head`; a peft wrapper around
-    it changes neither, since its adapters sit inside the layers.
+    Worked example: `LlamaForCausalLM` has the body `model.model` and the head `model.lm_head`. A peft wrapper changes
+    neither, because its adapters are inside the layers.
     """
 
     name: str
@@ -38,22 +38,22 @@ class CausalLM:
 
     @classmethod
     def of(cls, model: nn.Module) -> CausalLM:
-        """Find the halves of a model; refuse one whose output is not head(body(tokens))."""
+        """Find the two halves; fail if the model's output is not head(body(tokens))."""
         inner: Any = model
         if hasattr(model, "get_base_model"):  # a peft wrapper; its adapters stay in the layers
             if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
                 raise ConfigError(
-                    "the adapter puts virtual tokens before the prompt, which shared prefixes do not hold; use LoRA"
+                    "the adapter puts virtual tokens before the prompt, which shared prefixes do not support; use LoRA"
                 )
             inner = model.get_base_model()  # type: ignore[operator]
         name = type(inner).__name__
         body = inner.get_decoder() if hasattr(inner, "get_decoder") else inner
-        if body is inner:  # older classes answer with themselves
+        if body is inner:  # older classes return themselves
             body = getattr(inner, getattr(inner, "base_model_prefix", ""), inner)
         layer = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is inner or body is None or layer is None:
             raise ConfigError(f"{name} is not a causal language model with a body and an output layer; load one")
-        copies = getattr(layer, "modules_to_save", None)  # where peft keeps a trained copy beside the original
+        copies = getattr(layer, "modules_to_save", None)  # peft's trained copies of the original layer
         if copies is not None:
             is_copied = not layer.disable_adapters and layer.active_adapters[0] in copies
             layer = copies[layer.active_adapters[0]] if is_copied else layer.original_module
@@ -79,7 +79,7 @@ class CausalLM:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """The type that its layers compute in: the one that autocast asks for, else that of the weights."""
+        """The type that layers compute in: that of autocast if it is on, else that of the weights."""
         weight = next(self.body.parameters())
         device = weight.device.type
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
@@ -97,12 +97,12 @@ class CausalLM:
         self.body.set_attn_implementation(name)  # type: ignore[operator]
 
     def run_body(self, **inputs: Any) -> torch.Tensor:
-        """Run the body once on tokens, mask and positions: the state of each token (B, W, H)."""
+        """Run the body on tokens, mask and positions; returns the hidden state of each token (B, W, H)."""
         hidden: torch.Tensor = self.body(**inputs, use_cache=False, return_dict=True).last_hidden_state
         return hidden
 
     def check_tokens(self, *, longest: int, largest_id: int) -> None:
-        """Refuse sequences the model has no positions or no embeddings for, before an index runs out of bounds."""
+        """Fail if the model has no position or no embedding for a token, before an index is out of bounds."""
         vocabulary = len(self.head.weight)
         if largest_id >= vocabulary:
             raise ConfigError(
@@ -117,38 +117,37 @@ class CausalLM:
             )
 
     def check_tree(self, longest: int) -> None:
-        """Refuse models whose layers would read tokens that a mask of ancestors hides, or hide those it shows.
+        """Fail if some layer does not follow a mask of ancestors.
 
-        A four-dimensional mask replaces the model's own in every layer, so that a sliding window would be ignored
-        without a word; it is harmless while no path is longer than the window.
+        A four-dimensional mask replaces the model's own mask in every layer, so a sliding window would be ignored. That
+        is harmless if no path is longer than the window.
         """
-        parameters = inspect.signature(self.body.forward).parameters
-        missing = [name for name in ("attention_mask", "position_ids") if name not in parameters]
+        missing = {"attention_mask", "position_ids"} - inspect.signature(self.body.forward).parameters.keys()
         if missing:
             raise ConfigError(
-                f"{self.name} takes no {' and no '.join(missing)}, so that its tokens cannot be packed; "
-                "use padded rows, one a sample"
+                f"{self.name} takes no {' and no '.join(sorted(missing))}, so its tokens cannot be packed; "
+                "use padded rows, one per sample"
             )
         kinds = getattr(self.config, "layer_types", None)
-        window = getattr(self.config, "sliding_window", None)  # the shortest stretch of tokens that some layer sees
+        window = getattr(self.config, "sliding_window", None)
         is_used = getattr(self.config, "use_sliding_window", True) is not False
         if kinds is not None:
             is_used = "sliding_attention" in kinds
         if is_used and window is not None and longest > window:
             raise ConfigError(
                 f"{self.name} has layers with an attention window of {window} tokens, and the longest sequence has "
-                f"{longest}; use padded rows, one a sample, or shorten the sequences"
+                f"{longest}; use padded rows, one per sample, or shorten the sequences"
             )
         others = sorted(set(kinds or ()) - set(TREE_LAYERS))
         if others:
             raise ConfigError(
-                f"{self.name} has layers of kind {', '.join(others)}, which a mask of ancestors does not govern; "
-                "use padded rows, one a sample"
+                f"{self.name} has layers of kind {', '.join(others)}, which do not follow an attention mask; "
+                "use padded rows, one per sample"
             )
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" = a GPU where there is one. One that cannot be used here is refused."""
+    """The device of a name; "auto" = a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -161,18 +160,18 @@ def choose_device(name: str) -> torch.device:
 
 
 def read_memory_size(device: torch.device) -> int:
-    """Bytes of memory that a device has, whoever uses them: a GPU's own, or the machine's."""
+    """Bytes of memory that a device has in total: of the GPU, or of the machine."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def read_free_memory(device: torch.device) -> float:
-    """Bytes that can be had on a device: of a GPU with what torch keeps for later, else of the machine's memory."""
+    """Bytes that are free on a device: on a GPU, with the cache of torch; else in the machine's memory."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     if device.type not in ("cpu", "mps"):
-        return math.inf  # nobody says
+        return math.inf  # unknown
     known = free_memory.read_free_memory()
     return read_memory_size(device) if known is None else known

@@ -1,4 +1,4 @@
-"""Weights and tokenizers from folders and hubs, as data: no code that a folder brings is run, no pickle is read."""
+"""Weights and tokenizers from folders and the hub, as data: no code from a folder is run, and no pickle is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 BASE = "base_model_name_or_path"
-"""Where adapter_config.json names the model that an adapter sits on."""
+"""The key of adapter_config.json with an adapter's base model."""
 AS_DATA = {"trust_remote_code": False}
 ADAPTER_SETTINGS = (
     "r",
@@ -36,9 +36,9 @@ ADAPTER_SETTINGS = (
     "alpha_pattern",
     "fan_in_fan_out",
 )
-"""What of adapter_config.json makes the adapter. Other settings of peft import modules by name, or change the model."""
+"""Settings of adapter_config.json that are passed to peft. Others import modules by name, or change the model."""
 NOT_LOADED = (BASE, "peft_type", "task_type", "inference_mode", "auto_mapping", "revision", "peft_version")
-"""What of it says nothing about the weights."""
+"""Settings that do not affect the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +48,25 @@ class StoredAdapter:
     folder: Path
     rank: int
     scale: float
-    """What its part is multiplied by: alpha over rank, or over its root where the file says so."""
+    """Factor of the adapter: alpha / rank, or alpha / sqrt(rank) with rsLoRA."""
     base: str
-    """The model that it sits on: an absolute path, or a name that the hub knows."""
+    """Its base model: an absolute path, or a name on the hub."""
     settings: Mapping[str, Any]
-    """What is handed to peft."""
+    """What is passed to peft."""
     others: Mapping[str, Any]
-    """What is not: none of it may say anything but peft's own default."""
+    """What is not passed: each must have peft's default value."""
 
     @property
     def tokenizer_path(self) -> str:
-        """Where its tokenizer is: in its own folder, or with its model."""
+        """The adapter's folder if it has a tokenizer, else the base model."""
         has_tokenizer = (self.folder / "tokenizer_config.json").is_file()
         return str(self.folder) if has_tokenizer else self.base
 
 
 def resolve_path(path: str) -> str:
-    """A folder as an absolute path, which means the same wherever it is read; a name of the hub as it is.
+    """Make the path of a folder absolute; a name on the hub is unchanged.
 
-    A folder is looked for where the run file is, then where we stand: a name such as `model` may be both.
+    A folder is searched beside the run file, then in the working directory: a name such as `model` may be in both.
     """
     folder = Path(make_absolute(path))
     for place in (folder, Path(path).expanduser()):
@@ -80,9 +80,9 @@ ModelPath = Annotated[str, resolve_by(resolve_path)]
 
 
 def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
-    """Refuse at once what can only be meant as a folder and is none: the hub would be asked for it for a minute.
+    """Fail at once if a path must be a folder and there is none: asking the hub would take a minute.
 
-    Old names of the hub without an owner are refused too: whether they can be loaded depends on what a machine has.
+    Old names on the hub without an owner fail too: whether they load depends on the machine.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -108,23 +108,23 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
 
 
 def _must_be_folder(path: str, folder: Path) -> bool:
-    """Whether a path can only be meant as a folder, also where there is none: no name of the hub is like it."""
+    """Whether a path can only be a folder, because no name on the hub looks like it."""
     return path.startswith((".", "~", "/")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir())
 
 
 def check_reachable(path: str) -> None:
-    """Ask the hub once for what is neither a folder nor cached: transformers would ask for a minute, and be loud."""
+    """Ask the hub once for a model that is neither a folder nor cached; transformers would retry for a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     if Path(path).expanduser().is_dir():
         return
-    with suppress(ValueError):  # no name that the hub could have
+    with suppress(ValueError):  # not a valid name on the hub
         if isinstance(try_to_load_from_cache(path, CONFIG), str):
             return
     try:
         get_hf_file_metadata(hf_hub_url(path, CONFIG))
-    except (HfHubHTTPError, OfflineModeIsEnabled):  # an answer, which transformers puts into words at once
+    except (HfHubHTTPError, OfflineModeIsEnabled):  # transformers reports these at once
         return
     except HFValidationError:
         raise ConfigError(
@@ -139,7 +139,7 @@ def check_reachable(path: str) -> None:
 
 
 def find_adapter(path: str) -> StoredAdapter | None:
-    """The adapter that a folder holds; None where it holds a whole model, or is a name of the hub."""
+    """The adapter in a folder; None if it has a whole model, or if the path is a name on the hub."""
     folder = Path(path).expanduser()
     if not (folder / ADAPTER_CONFIG).is_file():
         return None
@@ -168,7 +168,7 @@ def find_adapter(path: str) -> StoredAdapter | None:
 
 
 def _find_base(folder: Path, named: object) -> str:
-    """The model that an adapter sits on; a relative path is looked for where we stand and where the adapter is."""
+    """The base model of an adapter; a relative path is searched in the working directory and beside the adapter."""
     if not named or not isinstance(named, str):
         raise ConfigError(
             f"model.path: {folder / ADAPTER_CONFIG} does not say which model the adapter sits on; name its folder "
@@ -190,15 +190,15 @@ def _find_base(folder: Path, named: object) -> str:
 
 
 def load_model(path: str, *, dtype: Any) -> Any:
-    """The causal language model of a folder or a hub name; all of its weights must be there."""
+    """Load the causal language model of a folder or a hub name; no weight may be missing."""
     from transformers import AutoModelForCausalLM
 
-    read: Any = AutoModelForCausalLM.from_pretrained  # with what was found besides the model, unlike its annotation
+    read: Any = AutoModelForCausalLM.from_pretrained  # its annotation lacks the second result
     read_config(path)
     try:
         with quietly():
             model, loading_info = read(path, dtype=dtype, use_safetensors=True, output_loading_info=True, **AS_DATA)
-    except Exception as error:  # transformers, safetensors and the hub have no class in common
+    except Exception as error:  # transformers, safetensors and the hub have no common class
         raise explain_unloadable(path, error) from None
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ConfigError(f"model.path: {path!r} brings an adapter; give the folder of a whole model, or the adapter's")
@@ -214,14 +214,14 @@ def load_tokenizer(path: str) -> Any:
     check_reachable(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **AS_DATA)
-    except Exception as error:  # the tokenizers' own library raises what has no class of its own
+    except Exception as error:  # the tokenizers library raises plain exceptions
         raise explain_unloadable(path, error) from None
     _check_auto_map(path, tokenizer.init_kwargs.get("auto_map"))
     return tokenizer
 
 
 def read_positions(path: str) -> int | None:
-    """How many positions the model of a folder or a hub name has; None where its settings do not say."""
+    """Number of positions of the model of a folder or a hub name; None = its config does not say."""
     positions: int | None = getattr(read_config(path).get_text_config(), "max_position_embeddings", None)
     return positions
 
@@ -239,12 +239,12 @@ def read_config(path: str) -> Any:
 
 
 def name_as_stored(name: str) -> str:
-    """What a file of an adapter calls a parameter: peft puts the adapter's name, `default`, into that of the latter."""
+    """The name of an adapter's parameter in files; in the model, peft adds the adapter's name, `default`."""
     return name.replace(".default.", ".")
 
 
 def load_adapter(adapter: StoredAdapter, model: Any) -> Any:
-    """A model with an adapter on it, which goes on training."""
+    """Put an adapter on a model; it can be trained further."""
     from peft import LoraConfig, PeftModel
     from safetensors import safe_open
 
@@ -265,7 +265,7 @@ def load_adapter(adapter: StoredAdapter, model: Any) -> Any:
             }
         if unlike:
             raise ValueError(f"only one of the two has {min(unlike)!r}")
-    except Exception as error:  # peft says with several classes that shapes or names do not fit
+    except Exception as error:  # peft raises several classes if shapes or names do not fit
         raise ConfigError(
             f"model.path: the adapter in {adapter.folder} does not fit its model {adapter.base!r} "
             f"({_read_first_line(error)}); name the model that it was trained on in {place}"
@@ -274,7 +274,7 @@ def load_adapter(adapter: StoredAdapter, model: Any) -> Any:
 
 
 def _check_content(folder: Path) -> None:
-    """Refuse a folder whose weights are pickled, that brings code, or whose weights are not as they were written."""
+    """Fail if a folder has pickled weights or code of its own, or if a checkpoint's weights were changed."""
     for name in ("config.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             _check_auto_map(str(folder), _read_json(folder / name).get("auto_map"))
@@ -315,7 +315,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def explain_unloadable(path: str, error: Exception) -> ConfigError:
-    """Say in one sentence that a model cannot be loaded, whatever was raised."""
+    """One sentence for any exception of loading a model."""
     if isinstance(error, ConfigError):
         return error
     return ConfigError(

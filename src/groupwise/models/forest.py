@@ -1,8 +1,8 @@
-"""Merge token sequences into a forest of prefixes, laid out in pre-order.
+"""Merge token sequences into prefix trees, laid out in pre-order.
 
-Sorted lexicographically, a sequence first repeats what it shares with the one before it and then goes on alone. So the
-lengths of those common prefixes are the whole forest: written down one after the other, the lone ends are its nodes in
-pre-order, and a node's subtree is the interval of nodes up to its `end`.
+In lexicographic order, a sequence first repeats a prefix of the sequence before it and then continues with new tokens.
+So the lengths of these common prefixes define all trees. The new tokens, one sequence after the other, are the nodes in
+pre-order. A node's subtree is the interval of nodes up to its `end`.
 
 Axes: N sequences, R tokens of all sequences (raw), L nodes.
 """
@@ -24,10 +24,10 @@ LARGEST_ID = 2**32 - 1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Forest:
-    """Prefix trees of many token sequences; a node is a distinct prefix, known by its last token.
+    """Prefix trees of many token sequences; a node is a distinct prefix, stored as its last token.
 
     Worked example: [1, 2, 3] and [1, 2, 4] give token [1, 2, 3, 4], depth [0, 1, 2, 2], end [4, 4, 3, 4]; the paths
-    are [0, 1, 2] and [0, 1, 3]. Node 2 (token 3) is nobody's ancestor but its own: k = 2 is seen by q only if
+    are [0, 1, 2] and [0, 1, 3]. Node 2 (token 3) is seen only by itself: k = 2 is seen by q only if
     `2 <= q < end[2] = 3`.
     """
 
@@ -36,9 +36,9 @@ class Forest:
     depth: IntArray
     """Number of ancestors of each node (L): its position in every sequence through it."""
     end: IntArray
-    """One past the last node of each node's subtree (L): `k` is `q` or its ancestor where `k <= q < end[k]`."""
+    """One past the last node of each node's subtree (L): `k` is `q` or its ancestor if `k <= q < end[k]`."""
     node: IntArray
-    """Node of each token of each sequence (R), sequences one after the other as handed in."""
+    """Node of each token of each sequence (R), sequences one after the other in input order."""
     start: IntArray
     """Where each sequence starts in `node` (N + 1); the last entry is R."""
 
@@ -50,7 +50,7 @@ class Forest:
 
     @property
     def token_ratio(self) -> float:
-        """Raw tokens over distinct ones: how often a token is computed without sharing. 1 for an empty forest."""
+        """Raw tokens per distinct token; 1 for an empty forest."""
         return len(self.node) / len(self) if len(self) else 1.0
 
 
@@ -69,16 +69,14 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
-        """Lay sequences one after the other; refuse what is no token id."""
+        """Concatenate sequences; fail if a number is not a token id."""
         length = np.fromiter(map(len, sequences), np.int64, count=len(sequences))
         flat = np.fromiter(chain.from_iterable(sequences), np.int64, count=int(length.sum()))
         start = find_starts(length)
         if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= LARGEST_ID:
             first = int(np.argmax((flat < 0) | (flat > LARGEST_ID)))
             row = int(np.searchsorted(start, first, side="right")) - 1
-            raise RecordError(
-                f"sequence {row} holds token id {flat[first]}; ids lie between 0 and {LARGEST_ID}", row=row
-            )
+            raise RecordError(f"sequence {row} has token id {flat[first]}; ids must be from 0 to {LARGEST_ID}", row=row)
         return cls(flat=flat, length=length, start=start)
 
 
@@ -90,14 +88,14 @@ def merge_sequences(sequences: Sequence[Sequence[int]]) -> Forest:
 
 
 def find_starts(length: IntArray) -> IntArray:
-    """Running sum from 0 (N + 1): where pieces of the given lengths start, and where the last one ends."""
+    """Running sum from 0 (N + 1): the starts of pieces of the given lengths, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(length, dtype=np.int64)))
 
 
 def sort_sequences(ragged: Ragged) -> IntArray:
-    """Lexicographic order of the sequences (N), a prefix before what it begins, equal ones as handed in.
+    """Lexicographic order of the sequences (N): a prefix comes first, equal sequences keep their order.
 
-    Big-endian bytes compare as the numbers they spell, at the speed of memcmp.
+    Big-endian bytes compare like the numbers that they encode, at the speed of memcmp.
     """
     spelled = ragged.flat.astype(">u4").tobytes()
     bounds = (4 * ragged.start).tolist()
@@ -106,7 +104,7 @@ def sort_sequences(ragged: Ragged) -> IntArray:
 
 
 def find_common_prefixes(ragged: Ragged, order: IntArray) -> IntArray:
-    """Length of the prefix each sequence of `order` shares with the one before it (N); 0 for the first."""
+    """Length of the prefix that each sequence of `order` shares with the one before it (N); 0 for the first."""
     begin, length = ragged.start[order], ragged.length[order]
     overlap = np.minimum(length[1:], length[:-1])
     pair, both = np.flatnonzero(overlap) + 1, overlap[overlap > 0]
@@ -120,17 +118,17 @@ def find_common_prefixes(ragged: Ragged, order: IntArray) -> IntArray:
 
 
 def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
-    """Lay out the forest of the sequences in `order`, each of which shares `shared` tokens with the one before.
+    """Lay out the trees of the sequences in `order`, each of which shares `shared` tokens with the one before.
 
-    `order` may be a selection of the sequences; paths are listed for the selected ones, in their order of `ragged`.
+    `order` may select some sequences; their paths are listed in the order of `ragged`.
     """
     length = ragged.length[order]
     first_new = find_starts(length - shared)  # the node at which each sequence leaves the one before it
     row = find_starts(length)
     index = np.arange(row[-1], dtype=np.int64) - np.repeat(row[:-1], length)
     node = np.repeat(first_new[:-1] - shared, length) + index  # of each token, sequences in sorted order
-    # A loop over sequences, not tokens: one copy of memory each is thirty times faster than sorting all tokens by
-    # depth to carry the nodes of a prefix forward in one array operation.
+    # A loop over sequences, not tokens. One memory copy per sequence is thirty times faster than one array operation,
+    # which needs all tokens sorted by depth.
     for before, here, count in zip(row[:-2].tolist(), row[1:-1].tolist(), shared[1:].tolist(), strict=True):
         if count:
             node[here : here + count] = node[before : before + count]
@@ -139,7 +137,7 @@ def grow_forest(ragged: Ragged, order: IntArray, shared: IntArray) -> Forest:
     depth, end = np.empty_like(token), np.empty_like(token)
     depth[node] = index
     token[node] = ragged.flat[np.repeat(ragged.start[order], length) + index]
-    end[node] = np.repeat(first_new[1:], length)  # of the sequences through a node the last one writes last
+    end[node] = np.repeat(first_new[1:], length)  # the last sequence through a node writes last
 
     back = np.argsort(order, kind="stable")  # from the sorted rows to the order of the sequences
     listed = node[np.repeat(row[back], length[back]) + count_up(length[back])]

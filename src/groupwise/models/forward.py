@@ -1,4 +1,4 @@
-"""The model as the learner runs it: in which precision, what of it is kept for the backward pass, what is compiled."""
+"""How the learner runs the model: precision, gradient checkpointing, compiled layers, layouts and log-probs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_VARIANTS = 64
 
 
 class ForwardSettings(Protocol):
-    """How a model is run: these of the settings of a learner."""
+    """The settings of a learner that say how a model is run."""
 
     @property
     def precision(self) -> Literal["float32", "bfloat16"]: ...
@@ -41,9 +41,8 @@ class ForwardSettings(Protocol):
 class Forward:
     """Lays samples out for a model and runs it on them.
 
-    The model stays in evaluation mode: dropout would make the learner score another policy than the one that the engine
-    sampled from. Layers that are run again in the backward pass are themselves told that they train, which is what
-    transformers looks at; everything inside them is not.
+    The model stays in evaluation mode: with dropout, the learner would score another policy than the engine's. Layers
+    that are checkpointed are in training mode, which transformers needs, but the modules inside them are not.
     """
 
     def __init__(self, model: PreTrainedModel, settings: ForwardSettings) -> None:
@@ -51,19 +50,26 @@ class Forward:
         if settings.checkpoint_layers:
             _checkpoint_layers(model)
         if settings.compile_layers:
-            # One variant each for gradients on and off, packs and rows, models: torch gives up at eight.
+            # One variant each for gradients on and off, packs and rows, and models: torch's own limit is eight.
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_VARIANTS)
             for layer in find_layers(model):
-                layer.compile(dynamic=True)  # all have one code, so that the first one's is compiled for all
+                layer.compile(dynamic=True)  # all layers share one compiled code
 
     @property
     def device(self) -> torch.device:
         return torch.device(next(self.model.parameters()).device)
 
     def lay_out(self, samples: Sequence[Sample], *, token_budget: int, unit: str) -> list[Pack | PaddedRows]:
+        """Samples as packs (see `pack`); as padded rows, with a warning, if the model cannot read packs."""
         with self._autocast():
+            fault = find_packing_fault(self.model, longest=find_longest(samples))
+        layouts: list[Pack] | list[PaddedRows]
+        if fault is None:
             share = self._settings.share_prefixes
-            layouts = lay_out(self.model, samples, token_budget=token_budget, share=share, unit=unit)
+            layouts = pack(samples, token_budget=token_budget, share=share, unit=unit)
+        else:
+            warnings.warn(f"{fault}; training continues with padded rows, which are slower", stacklevel=2)
+            layouts = pad_within_budget(samples, token_budget=token_budget, unit=unit)
         return [layout.to(self.device) for layout in layouts]
 
     def __call__(
@@ -74,8 +80,7 @@ class Forward:
 
     def _autocast(self) -> torch.autocast:
         narrow = self._settings.precision == "bfloat16"
-        # A pass uses each weight once: narrow copies of all of them, kept to its end, would be there for nothing where
-        # layers are run again on the way back.
+        # With checkpointed layers, narrow copies of all weights would be kept to the end of the pass for nothing.
         keeps_casts = not self._settings.checkpoint_layers
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=narrow, cache_enabled=keeps_casts)
 
@@ -90,14 +95,14 @@ def find_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
     ]
     if not layers:
         raise ConfigError(
-            f"{type(model).__name__} has no layers that can be run one by one; leave out "
+            f"{type(model).__name__} has no layers that can be run one by one; remove "
             "training.learner.checkpoint_layers and compile_layers"
         )
     return layers
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
-    # transformers 5.23 renamed the method and warns of the old name.
+    # transformers 5.23 renamed the method and warns about the old name.
     enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
     for layer in find_layers(model):
@@ -106,8 +111,8 @@ def _checkpoint_layers(model: PreTrainedModel) -> None:
         ]
         if drops:
             raise ConfigError(
-                f"{type(layer).__name__} drops activations by itself while it trains ({drops[0]}), so that the learner "
-                "would score another policy than the engine's; leave out training.learner.checkpoint_layers"
+                f"{type(layer).__name__} has dropout of its own in training mode ({drops[0]}), so the learner would "
+                "score another policy than the engine's; remove training.learner.checkpoint_layers"
             )
         layer.training = True
 
@@ -117,12 +122,12 @@ def _checkpoint_layers(model: PreTrainedModel) -> None:
 # Axes: U predicting nodes, T trained tokens, H hidden.
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 0.25}
-"""Largest difference of a log-probability between a pack and the model's own forward pass, by type; a quarter of it on
-average. Logits between 16 and 32 lie an eighth apart in bfloat16: those of a trained model differ by several such steps
-from kernel to kernel."""
+"""Largest difference of a log-prob between a pack and the model's own forward pass, by type; a quarter of it on
+average. Bfloat16 logits between 16 and 32 are multiples of 1/8; in trained models, kernels differ by several of
+them."""
 
 CHUNK = {"cpu": 2048, "cuda": 8192}
-"""Predicting nodes at a time: a GPU wants larger products, and adds to the gradient of the whole head after each."""
+"""Predicting nodes at a time: a GPU needs larger products, and adds to the gradient of the whole head after each."""
 
 _passed: WeakKeyDictionary[nn.Module, set[torch.dtype]] = WeakKeyDictionary()
 
@@ -134,29 +139,37 @@ def compute_token_logps(
     temperature: float = 1.0,
     chunk: int | None = None,
     entropy: bool = False,
+    dense: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability (T) and, where asked, entropy (T) of each trained token, in the order of the layout.
+    """Log-prob (T) and, if asked, entropy (T) of each trained token, in the order of the layout; both differentiable.
 
-    The body runs once; only states that predict a trained token reach the head, each distinct one once, `chunk` at a
-    time (None = what suits the device). Float32 softmax of the logits over `temperature`. Both results are
-    differentiable. Dropout, where the model has it and trains, is drawn once for a shared token.
-
-    Whether a model can read packs at all is checked where samples are laid out (`check_packs`).
+    The body runs once. Each distinct state that predicts a trained token goes through the head once, `chunk` at a time
+    (None = by device). The softmax of the logits over `temperature` is float32. If the model has dropout and trains, a
+    shared token has one draw. Whether the model can read packs is checked when samples are laid out (`check_packs`).
     """
     halves = CausalLM.of(model)
     halves.check_tokens(longest=layout.longest, largest_id=layout.largest_id)
     rows = chunk or CHUNK.get(layout.sample.device.type, CHUNK["cpu"])
-    return _compute_token_logps(halves, layout, Tiling(rows=rows, temperature=temperature, entropy=entropy))
+    tiling = Tiling(rows=rows, temperature=temperature, entropy=entropy)
+    inputs = make_pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
+    hidden = halves.run_body(**inputs).flatten(0, 1)
+    # A distribution belongs to its node; several tokens may use it.
+    predictions = layout.predictions
+    logp, entropy_U = compute_head_logps(halves.head, hidden.index_select(0, predictions.node), predictions, tiling)
+    # The gradient of index_select is added up in one order; that of indexing is not, in parallel.
+    logp = logp.index_select(0, predictions.back)
+    row_T = predictions.row.index_select(0, predictions.back)
+    return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
 
 
 def check_packs(model: nn.Module, *, longest: int = 1) -> None:
-    """Compare log-probs of a few packed tokens with the model's own forward pass; refuse the model if they differ.
+    """Compare log-probs of a few packed tokens with the model's own forward pass; fail if they differ.
 
-    It catches what no attribute tells: a model that ignores the mask or the positions, or does something of its own to
-    the logits. Both ways of packing are compared, shared and side by side, as they will be computed; where autocast
-    narrows that, also in the precision of the weights, where little can hide, under a mask that is written out, which
-    needs no kernel compiled. Once a model and precision; every module's training mode is restored. `longest` are the
-    tokens of the longest sequence.
+    This finds models that ignore the mask or the positions, or that change the logits. Prefixes are packed shared and
+    side by side, in the precision of training. If autocast narrows that precision, they are also compared in that of
+    the weights, where rounding hides less. That pass uses a mask that is written out and needs no compiled kernel.
+    The check runs once per model and precision, and restores the training mode of every module. `longest` = tokens of
+    the longest sequence.
     """
     halves = CausalLM.of(model)
     halves.check_tree(longest)
@@ -173,9 +186,9 @@ def check_packs(model: nn.Module, *, longest: int = 1) -> None:
             _check_packs(model, halves)
     except (ConfigError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever a compiler or a kernel raises: the model can still train on rows
+    except Exception as error:  # from a compiler or a kernel: the model can still train on rows
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{halves.name} does not run packed ({reason}); use padded rows, one a sample") from error
+        raise ConfigError(f"{halves.name} does not run packed ({reason}); use padded rows, one per sample") from error
     finally:
         for module, training in modes:
             module.training = training
@@ -198,7 +211,7 @@ def _check_packs(model: nn.Module, halves: CausalLM, *, dense: bool = False) -> 
     packed_logps = []
     for share in (True, False):
         [packed] = pack(samples, token_budget=100, gate=0.0, share=share)
-        packed_logps.append(_compute_token_logps(halves, packed.to(device), Tiling(rows=100), dense=dense)[0])
+        packed_logps.append(compute_token_logps(model, packed.to(device), chunk=100, dense=dense)[0])
     own = []
     for sample in samples:
         tokens = torch.tensor([sample.token_ids], device=device)
@@ -212,45 +225,17 @@ def _check_packs(model: nn.Module, halves: CausalLM, *, dense: bool = False) -> 
         if not (largest <= tolerance and mean <= tolerance / 4):
             raise ConfigError(
                 f"{halves.name} does not run packed: log-probs of {len(expected)} tokens differ from its own forward "
-                f"pass by {mean:.2g} on average, by up to {largest:.2g}; use padded rows, one a sample"
+                f"pass by {mean:.2g} on average, by up to {largest:.2g}; use padded rows, one per sample"
             )
-
-
-def _compute_token_logps(
-    halves: CausalLM, layout: Pack | PaddedRows, tiling: Tiling, *, dense: bool = False
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    inputs = make_pack_inputs(halves, layout, dense=dense) if isinstance(layout, Pack) else layout.inputs
-    hidden = halves.run_body(**inputs).flatten(0, 1)
-    # A distribution belongs to the node, whoever asks for one of its tokens.
-    predictions = layout.predictions
-    logp, entropy_U = compute_head_logps(halves.head, hidden.index_select(0, predictions.node), predictions, tiling)
-    # index_select, whose gradient is added up in one order; that of indexing is not, in parallel.
-    logp = logp.index_select(0, predictions.back)
-    row_T = predictions.row.index_select(0, predictions.back)
-    return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
 
 
 PROBES = (((1, 2, 3), (4, 5)), ((1, 2, 4), (5, 1)), ((1, 2), (5,)), ((3,), (1, 2)))
 """Prompts and responses of the comparison: a fork, a prefix that ends early, and a second tree."""
 
 
-def lay_out(
-    model: nn.Module, samples: Sequence[Sample], *, token_budget: int, share: bool = True, unit: str = "sample"
-) -> list[Pack] | list[PaddedRows]:
-    """Samples as packs (see `pack`); padded rows, with a warning, for a model that cannot read packs.
-
-    A model is put to the test the first time it is met: log-probs of a few packed tokens are compared with its own.
-    """
-    fault = find_packing_fault(model, longest=find_longest(samples))
-    if fault is None:
-        return pack(samples, token_budget=token_budget, share=share, unit=unit)
-    warnings.warn(f"{fault}; training goes on with padded rows, which take longer", stacklevel=2)
-    return pad_within_budget(samples, token_budget=token_budget, unit=unit)
-
-
 def find_packing_fault(model: nn.Module, *, longest: int) -> str | None:
-    """Why a model cannot read packs with sequences of a length, in words; None = it can."""
-    CausalLM.of(model)  # what has no head to speak of runs in no layout
+    """Why a model cannot read packs with sequences of this length; None = it can."""
+    CausalLM.of(model)  # fails if the model has no head: then no layout works
     try:
         check_packs(model, longest=longest)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""The chunked head on a GPU: as `models.head`, with each tile's arithmetic in one compiled kernel.
+"""The chunked head on a GPU: like `models.head`, but with one compiled kernel per tile.
 
 Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
 """
@@ -87,7 +87,7 @@ class FusedHeadLogps(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Into:
-    """Gradients into the log-probs: one target of each row goes with its tile, what others a row has are added."""
+    """Gradients into the log-probs. The kernel adds the first target of each row; other targets are added after it."""
 
     row: torch.Tensor  # sum over the targets of each row (U)
     first: torch.Tensor  # token id of the first of them (U)
@@ -108,7 +108,7 @@ class _Into:
     def add_others(
         self, grad_UV: torch.Tensor, raw_UV: torch.Tensor, chunk: Chunk, low: int, high: int, scaling: LogitScaling
     ) -> None:
-        """Add the gradients of a row's further targets to a tile; those of other tiles add 0, since nobody waits."""
+        """Add the gradients of a row's other targets to a tile. Targets outside it add 0, to avoid a device sync."""
         if self.others is None:
             return
         row, target, into = self.others
@@ -123,7 +123,7 @@ class _Into:
 
 
 def _cast_head(head: Head, hidden_UH: torch.Tensor) -> Head:
-    """The output layer in the type of the states: converted once, not for each chunk."""
+    """The output layer in the type of the states, converted once and not per chunk."""
     bias = None if head.bias is None else head.bias.to(hidden_UH.dtype)
     return replace(head, weight=head.weight.to(hidden_UH.dtype), bias=bias)
 
@@ -132,17 +132,17 @@ def _read_scaling(work: Work) -> LogitScaling:
     return LogitScaling(scale=work.head.scale, cap=work.head.softcap, temperature=work.tiling.temperature)
 
 
-# A tile of logits on a GPU: read once or twice and never written out in float32.
+# A tile of logits on a GPU is read once or twice, and never written to memory in float32.
 #
-# Operation by operation, a tile is passed through memory a dozen times, which takes longer than the matrix products
-# around it. Compiled, the softmax reads the products as they are and keeps three numbers a row; the gradient reads them
-# and writes what the next products read.
+# As single operations, a tile would go through memory a dozen times, which takes longer than the matrix products. The
+# compiled softmax reads the products and keeps three numbers per row. The compiled gradient reads them and writes the
+# input of the next products.
 #
 # Axes: U predicting nodes, V tokens of a tile of the vocabulary.
 
 
 class LogitScaling(NamedTuple):
-    """What becomes of a product of weights and states: cap tanh(scale z / cap) / temperature."""
+    """From a product z of weights and states to a logit: cap tanh(scale z / cap) / temperature."""
 
     scale: float
     """Factor of the logits."""
@@ -157,13 +157,13 @@ Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def add_tile(raw_UV: torch.Tensor, before: Sums, scaling: LogitScaling, *, entropy: bool) -> Sums:
-    """Carry a softmax over a further tile."""
+    """Update an online softmax with one more tile."""
     sums: Sums = _fuse(_add_tile, raw_UV)(raw_UV, before, scaling, entropy)
     return sums
 
 
 def compute_target_logits(raw_T: torch.Tensor, scaling: LogitScaling) -> torch.Tensor:
-    """Logits over temperature, in float32, of products picked out of a tile."""
+    """Logits over temperature, in float32, of some products of a tile."""
     return _scale_and_cap(raw_T, scaling) / scaling.temperature
 
 
@@ -181,9 +181,9 @@ def compute_tile_gradient(
         raw_UV: The products.
         normaliser_U: ln of the sum of e^z of each row, over all tiles.
         into_row_U: Gradient into the log-probs of each row, summed over its targets.
-        target: Column of a target of each row, outside the tile where it is in another, and the gradient into it.
-        entropy: Entropy of each row and the gradient into it; None = not asked for.
-        scaling: What becomes of the products.
+        target: Column of the first target of each row, outside the range if it is in another tile, and its gradient.
+        entropy: Entropy of each row and the gradient into it; None = not needed.
+        scaling: From products to logits.
     """
     gradient: torch.Tensor = _fuse(_compute_tile_gradient, raw_UV)(
         raw_UV, normaliser_U, into_row_U, target, entropy, scaling
@@ -234,7 +234,7 @@ def _compute_tile_gradient(
 
 
 def _fuse(function: Callable[..., Any], like: torch.Tensor) -> Callable[..., Any]:
-    """The function in one kernel where there is a compiler for the device, as written on a CPU."""
+    """The function as one compiled kernel; on a CPU, the function itself."""
     return function if like.device.type == "cpu" else _compile(function)
 
 

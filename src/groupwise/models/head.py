@@ -1,12 +1,12 @@
-"""Log-probabilities and entropies from hidden states, without ever holding the logits of a batch.
+"""Log-probs and entropies from hidden states, without all logits of a batch in memory.
 
-The head is applied to a chunk of predicting nodes and a tile of the vocabulary at a time; the softmax is carried along
-the tiles (online softmax), and the backward pass computes the tiles again:
+The head is applied to one chunk of predicting nodes and one tile of the vocabulary at a time. The softmax is updated
+tile by tile (online softmax), and the backward pass computes the tiles again:
 
     d logp / d z_j = [j = y] - p_j          d H / d z_j = -p_j (ln p_j + H)
 
-Written as one autograd function, since checkpointing the same chunks keeps more tables of the size of the logits alive
-and adds up one gradient of the whole head a chunk: 1.3 to 1.7 times the time on a CPU.
+It is one autograd function. Checkpointing the same chunks takes 1.3 to 1.7 times as long on a CPU: it keeps more tables
+of the size of the logits, and adds up one gradient of the whole head per chunk.
 
 Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
 """
@@ -14,7 +14,7 @@ Axes: U predicting nodes, T trained tokens (several may be predicted by one node
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -23,72 +23,43 @@ from groupwise.models.fused_head import FusedHeadLogps
 from groupwise.models.output_layer import Head, Tiling, Work, cut_tiles, find_columns, widen
 from groupwise.models.pack import Predictions
 
+Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Of the logits z of each row so far: the highest (U), the sum of e^(z - high), and the sum of e^(z - high) (z - high).
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OnlineSoftmax:
-    """A softmax carried along tiles of the vocabulary: of the logits z seen so far, for each row.
+The last is relative to the highest logit, which keeps the digits of large logits.
 
-    Worked example: z = (1, 2), then (0, -1): high 2, total 1.367879 then 1.553002, weighed -0.367879 then -0.787912, so
-    that log_normaliser is 2.440190 and entropy 0.947537.
-    """
+Worked example: z = (1, 2), then (0, -1): high 2, total 1.367879 then 1.553002, weighed -0.367879 then -0.787912. So the
+log normaliser high + ln(total) is 2.440190, and the entropy ln(total) - weighed / total is 0.947537.
+"""
 
-    high: torch.Tensor
-    """The highest logit (U)."""
-    total: torch.Tensor
-    """Sum of e^(z - high) (U)."""
-    weighed: torch.Tensor
-    """Sum of e^(z - high) (z - high) (U), relative to the highest, so that large logits cost no digits."""
 
-    @classmethod
-    def start(cls, like: torch.Tensor) -> OnlineSoftmax:
-        zero = torch.zeros(len(like), dtype=widen(like.dtype), device=like.device)
-        return cls(high=torch.full_like(zero, -torch.inf), total=zero, weighed=zero)
-
-    def add(self, z_UV: torch.Tensor, *, entropy: bool) -> OnlineSoftmax:
-        """See a further tile, which is overwritten."""
-        high = torch.maximum(self.high, z_UV.amax(1))
-        fall = self.high - high
-        z_UV = z_UV.sub_(high[:, None])
-        kept = fall.exp()
-        weighed = self.weighed
-        if entropy:
-            # Before the first tile `fall` is -inf and nothing is carried.
-            carried = torch.where(kept > 0, fall * self.total + self.weighed, 0.0) * kept
-            exponential = z_UV.exp()
-            weighed = carried + torch.linalg.vecdot(exponential, z_UV)
-        else:
-            exponential = z_UV.exp_()
-        return OnlineSoftmax(high=high, total=kept * self.total + exponential.sum(1), weighed=weighed)
-
-    @property
-    def log_normaliser(self) -> torch.Tensor:
-        """ln of the sum of e^z (U)."""
-        return self.high + self.total.log()
-
-    @property
-    def entropy(self) -> torch.Tensor:
-        """Entropy of the softmax (U)."""
-        return self.total.log() - self.weighed / self.total
+def add_tile(z_UV: torch.Tensor, sums: Sums, *, entropy: bool) -> Sums:
+    """Update an online softmax with one more tile of logits, which is overwritten."""
+    before, total, weighed = sums
+    high = torch.maximum(before, z_UV.amax(1))
+    fall = before - high
+    z_UV = z_UV.sub_(high[:, None])
+    kept = fall.exp()
+    if not entropy:
+        return high, kept * total + z_UV.exp_().sum(1), weighed
+    # Before the first tile `fall` is -inf, and nothing is carried over.
+    carried = torch.where(kept > 0, fall * total + weighed, 0.0) * kept
+    exponential = z_UV.exp()
+    weighed = carried + torch.linalg.vecdot(exponential, z_UV)
+    return high, kept * total + exponential.sum(1), weighed
 
 
 def compute_head_logps(
     head: Head, hidden_UH: torch.Tensor, predictions: Predictions, tiling: Tiling
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability of each target (T), and the entropy at each node (U) where asked; both differentiable.
-
-    Args:
-        head: The model's output layer.
-        hidden_UH: Hidden state of each predicting node.
-        predictions: Which of them predicts what.
-        tiling: Sizes and temperature.
-    """
+    """Log-prob of each target (T) and, if asked, entropy at each predicting node (U); both differentiable."""
     work = Work(head=head, tiling=tiling, predictions=predictions)
     device = hidden_UH.device.type
     function = FusedHeadLogps if device == "cuda" else _HeadLogps
     apply = cast(Callable[..., tuple[torch.Tensor, torch.Tensor]], function.apply)
     if torch.is_autocast_enabled(device):
         hidden_UH = hidden_UH.to(torch.get_autocast_dtype(device))
-    with torch.autocast(device, enabled=False):  # the backward pass, which computes the logits again, has none
+    with torch.autocast(device, enabled=False):  # as in the backward pass, which computes the logits again
         logp_T, entropy_U = apply(hidden_UH, head.weight, head.bias, work)
     return logp_T, entropy_U if tiling.entropy else None
 
@@ -108,16 +79,18 @@ class _HeadLogps(torch.autograd.Function):
         entropy_U = torch.empty_like(normaliser_U) if tiling.entropy else normaliser_U.new_empty(0)
         for chunk in work.cut_chunks():
             hidden, row, target = hidden_UH[chunk.rows], row_T[chunk.pairs] - chunk.rows.start, target_T[chunk.pairs]
-            softmax, of_target = OnlineSoftmax.start(hidden), logp_T.new_zeros(len(row))
+            zero, of_target = logp_T.new_zeros(len(hidden)), logp_T.new_zeros(len(row))
+            sums: Sums = torch.full_like(zero, -torch.inf), zero, zero
             for low, high in cut_tiles(len(weight_VH), tiling.columns):
                 z_UV = head.compute_logits(hidden, low, high).div_(tiling.temperature)
                 inside, column = find_columns(target, low, high)
                 of_target = torch.where(inside, z_UV[row, column], of_target)
-                softmax = softmax.add(z_UV, entropy=tiling.entropy)
-            normaliser_U[chunk.rows] = softmax.log_normaliser
-            logp_T[chunk.pairs] = of_target - softmax.log_normaliser[row]
+                sums = add_tile(z_UV, sums, entropy=tiling.entropy)
+            top, total, weighed = sums
+            normaliser_U[chunk.rows] = normaliser = top + total.log()
+            logp_T[chunk.pairs] = of_target - normaliser[row]
             if tiling.entropy:
-                entropy_U[chunk.rows] = softmax.entropy
+                entropy_U[chunk.rows] = total.log() - weighed / total
         ctx.save_for_backward(hidden_UH, weight_VH, bias_V, normaliser_U, entropy_U)
         ctx.work = work
         return logp_T, entropy_U
@@ -132,7 +105,7 @@ class _HeadLogps(torch.autograd.Function):
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         wide = normaliser_U.dtype
         grad_hidden = torch.zeros_like(hidden_UH, dtype=wide)
-        # Float32 whatever the weights: an embedding tied to the head adds up many small terms.
+        # Float32 even for narrow weights: an embedding tied to the head adds up many small terms.
         grad_weight = torch.zeros_like(weight_VH, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=wide) if needs_bias else None
         for chunk in ctx.work.cut_chunks():
@@ -150,7 +123,7 @@ class _HeadLogps(torch.autograd.Function):
                 else:
                     grad_UV = z_UV.exp_().mul_(-into_row)
                 inside, column = find_columns(target, low, high)
-                # One after the other: index_put_ adds up in parallel, in an order that changes from run to run.
+                # index_add_ adds up in one order; index_put_ works in parallel, in an order that changes between runs.
                 place = row * (high - low) + column
                 grad_UV.view(-1).index_add_(0, place, torch.where(inside, into_logp, 0.0))
                 grad_UV = (grad_UV if slope_UV is None else grad_UV.mul_(slope_UV)).to(hidden.dtype)

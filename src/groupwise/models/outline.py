@@ -1,7 +1,4 @@
-"""The outline of a model: its modules as they will be, over tensors that have shapes and no numbers.
-
-No weights are read, and none are made.
-"""
+"""The outline of a model: its modules, with tensors that have shapes but no numbers. No weights are read or made."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from groupwise.system.text import quote_line
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """What a model is made of."""
+    """What is needed to make the outline of a model."""
 
     config: Any
     dtype: torch.dtype = torch.float32
@@ -36,16 +33,16 @@ class ModelPlan:
     """Whether linear layers below the adapter are in four bits."""
 
     def draw(self) -> Any:
-        """The model, whose weights have shapes and take no memory; operations on them can be rehearsed."""
+        """The model with weights that take no memory; forward and backward passes can be rehearsed."""
         return _empty_tensors(self.sketch().eval())
 
     @cached_property
     def weights(self) -> list[torch.Tensor]:
-        """The weights on no device: they have sizes and no numbers."""
+        """The weights, on no device: sizes without numbers."""
         return list(self.sketch().parameters())
 
     def sketch(self) -> Any:
-        """The model on no device: its weights can be counted."""
+        """The model on no device; its weights can be counted."""
         with torch.device("meta"):
             model = self._make_base()
             if self.lora is not None:
@@ -60,7 +57,7 @@ class ModelPlan:
     def _make_base(self) -> Any:
         try:
             return AutoModelForCausalLM.from_config(self.config, dtype=self.dtype, attn_implementation="sdpa")
-        except Exception as error:  # transformers has no class for settings that no model can have
+        except Exception as error:  # transformers has no class for impossible settings
             reason = quote_line(str(error), limit=200)
             if "overflow" in reason.lower():
                 raise ConfigError(
@@ -73,7 +70,7 @@ class ModelPlan:
 
 
 def _quantise(model: Any) -> None:
-    """Put outlines of layers in four bits in the place of linear layers, with or without an adapter."""
+    """Replace linear layers, with or without an adapter, by outlines of layers in four bits."""
     head = model.get_output_embeddings()
     adapted = {name for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
     for name, layer in [*model.named_modules()]:
@@ -84,7 +81,7 @@ def _quantise(model: Any) -> None:
 
 
 class _NarrowLayer(nn.Module):
-    """A linear layer in four bits, as bitsandbytes has it, with its part of an adapter, as peft runs that."""
+    """A linear layer in four bits, as in bitsandbytes, and its adapter, as in peft."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -108,7 +105,7 @@ class _NarrowLayer(nn.Module):
 
 
 class _NarrowProduct(torch.autograd.Function):
-    """A product with weights that are made wide for a moment, there and back; nothing is kept."""
+    """A product with weights that are dequantized in the forward and again in the backward pass; nothing is kept."""
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
@@ -121,8 +118,8 @@ class _NarrowProduct(torch.autograd.Function):
 
 
 def _empty_tensors(model: nn.Module) -> nn.Module:
-    """Put tensors without numbers, which claim to be on a CPU, in the place of those on no device."""
-    kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # with the old one, so that no id comes a second time
+    """Replace tensors on no device by fake ones that claim to be on a CPU."""
+    kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # with the old one, which keeps its id from being reused
     with FakeTensorMode():
         for module in model.modules():
             for name, value in module._parameters.items():
@@ -139,12 +136,7 @@ def _empty_tensors(model: nn.Module) -> nn.Module:
 
 
 def plan_model(part: object, *, words: tuple[str, ...]) -> ModelPlan | None:
-    """What a model is made of; None for a kind from elsewhere, which only its weights tell.
-
-    Args:
-        part: Of the slot `model`.
-        words: What a tokenizer would be made of.
-    """
+    """The plan of a part of the slot `model`; None for a user's own kind. `words` = those of the tokenizer."""
     if isinstance(part, TinyModel):
         return ModelPlan(config=part.make_config(part.open_tokenizer(words=words)[0]))
     if not isinstance(part, PretrainedModel):

@@ -1,4 +1,4 @@
-"""What the head is computed with: the output layer, and how much of its logits exists at a time.
+"""The output layer, and how much of its logits exists at a time.
 
 Axes: U predicting nodes, T trained tokens (several may be predicted by one node), H hidden, V vocabulary.
 """
@@ -32,12 +32,12 @@ class Head:
     """Bound that the logits approach; None = unbounded."""
 
     def compute_products(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
-        """What the output layer makes of hidden states, for the tokens `low` to `high` of the vocabulary."""
+        """Products of weights and states plus bias, for the tokens `low` to `high` of the vocabulary."""
         bias = None if self.bias is None else self.bias[low:high].to(hidden_UH.dtype)
         return functional.linear(hidden_UH, self.weight[low:high].to(hidden_UH.dtype), bias)
 
     def compute_logits(self, hidden_UH: torch.Tensor, low: int, high: int) -> torch.Tensor:
-        """Logits of the tokens `low` to `high` of the vocabulary, in float32 or better; for use without gradient."""
+        """Logits of the tokens `low` to `high` of the vocabulary, in float32 or better, without gradient."""
         z_UV = self.compute_products(hidden_UH, low, high)
         z_UV = z_UV.to(widen(z_UV.dtype))
         z_UV = z_UV.mul_(self.scale) if self.scale != 1.0 else z_UV
@@ -46,36 +46,36 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiling:
-    """How much of the logits exists at a time, and what is computed of them."""
+    """How much of the logits exists at a time, and what is computed from them."""
 
     rows: int
     """Predicting nodes at a time."""
     columns: int = VOCABULARY_TILE
     """Tokens of the vocabulary at a time."""
     temperature: float = 1.0
-    """What the logits are divided by, as when the tokens were sampled."""
+    """The logits are divided by it, as in sampling."""
     entropy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """Some predicting nodes and the targets they predict."""
+    """Some predicting nodes and their targets."""
 
     rows: slice
     pairs: slice
-    """Their targets, which lie side by side."""
+    """Their targets, which are consecutive."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Work:
-    """What the chunks are computed with, besides tensors."""
+    """What a head computation needs besides tensors."""
 
     head: Head
     tiling: Tiling
     predictions: Predictions
 
     def cut_chunks(self) -> Iterator[Chunk]:
-        """The nodes, some at a time."""
+        """Cut the nodes into chunks."""
         starts, step = self.predictions.starts, self.tiling.rows
         for low in range(0, len(starts) - 1, step):
             high = min(low + step, len(starts) - 1)
@@ -83,15 +83,16 @@ class Work:
 
 
 def cut_tiles(num_columns: int, step: int) -> Iterator[tuple[int, int]]:
-    """The vocabulary, some at a time: the first token of a tile and the one past its last."""
-    return ((low, min(low + step, num_columns)) for low in range(0, num_columns, step))
+    """Cut the vocabulary into tiles: the first token of each, and one past its last."""
+    for low in range(0, num_columns, step):
+        yield low, min(low + step, num_columns)
 
 
 def find_columns(target_T: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which targets lie in a tile of the vocabulary (T), and their column in it; any column for the others."""
+    """Which targets are in a tile of the vocabulary (T), and their column in it; any column for the others."""
     return (target_T >= low) & (target_T < high), (target_T - low).clamp(0, high - low - 1)
 
 
 def widen(dtype: torch.dtype) -> torch.dtype:
-    """The type that sums are kept in: float32 or better."""
+    """The type of sums: float32 or better."""
     return torch.promote_types(dtype, torch.float32)

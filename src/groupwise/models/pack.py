@@ -1,7 +1,7 @@
-"""Micro-batches of packed tokens under a budget, each distinct prefix once.
+"""Micro-batches of packed tokens under a budget, with each distinct prefix once.
 
-The last token of a sequence predicts nothing, so a pack holds a sample's inputs only: the prompt, and the response
-without its last token that trains and whatever comes after it.
+A pack holds only inputs: the prompt, and the response up to the token before its last trained token. The last token of
+a sequence predicts nothing.
 
 Axes: N samples, L nodes (tokens computed), T trained tokens.
 """
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampleLayout:
-    """Some samples of an update as tensors; `Pack` and `PaddedRows` say how their tokens lie.
+    """Some samples of an update as tensors; see `Pack` and `PaddedRows`.
 
     Worked example: the prompt (1, 2) with the response (3, 4), laid out as [1, 2, 3], has predictor [1, 2], target
     [3, 4], sample [0, 0], position [0, 1].
     """
 
     input_ids: torch.Tensor
-    """Tokens as the model reads them, in rows."""
+    """The tokens that the model reads, in rows."""
     position_ids: torch.Tensor
-    """Position of each of them in every sample through it."""
+    """Position of each of these tokens in its samples."""
     sample: torch.Tensor
-    """Sample of each trained token (T), numbered as in the list handed in; ascending."""
+    """Sample of each trained token (T), by its number in the given list; ascending."""
     position: torch.Tensor
     """Position of each trained token in its response (T), from 0."""
     predictions: Predictions
-    """Which places predict which of them, as the head reads it."""
+    """Which states predict which trained tokens, for the head."""
     members: tuple[int, ...]
-    """The samples it holds, ascending."""
+    """Its samples, ascending."""
     longest: int
-    """Tokens of the longest sequence: the positions and the attention window a model must have."""
+    """Tokens of the longest sequence: the model needs as many positions and this attention window."""
     largest_id: int
-    """Largest token id: the vocabulary a model must have."""
+    """Largest token id: the model needs this vocabulary."""
     raw_tokens: int
-    """Tokens of its samples, none shared and no padding."""
+    """Tokens of its samples, without sharing and padding."""
 
     @property
     def predictor(self) -> torch.Tensor:
@@ -68,7 +68,7 @@ class SampleLayout:
 
 
 GATE = 1.1
-"""Raw tokens per distinct token from which sharing pays; below it, rows side by side need no copies of keys."""
+"""Raw tokens per distinct token from which sharing is faster; below, rows side by side save copies of keys."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,13 +83,13 @@ class Pack(SampleLayout):
     end: torch.Tensor
     """One past the last node of each node's subtree (L): q sees k where `k <= q < end[k]`."""
     chains: Chains | None = None
-    """Its chains, once it is on a GPU."""
+    """Its chains, if it is on a GPU."""
 
     def __len__(self) -> int:
         return self.input_ids.shape[1]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same pack on a device; what a GPU reads it by is worked out before."""
+        """The same pack on a device; for a GPU, its chains are computed first."""
         if self.chains is None and torch.device(device).type == "cuda":
             return to_device(replace(self, chains=Chains.of(self.position_ids[0].cpu().numpy())), device)
         return to_device(self, device)
@@ -98,23 +98,15 @@ class Pack(SampleLayout):
 def pack(
     samples: Sequence[Sample], *, token_budget: int, share: bool = True, gate: float = GATE, unit: str = "sample"
 ) -> list[Pack]:
-    """Lay samples out as micro-batches of at most `token_budget` tokens each, distinct ones where prefixes are shared.
+    """Lay the samples that train out as micro-batches of at most `token_budget` distinct tokens.
 
-    Samples are sorted lexicographically and cut where the fewest tokens are computed twice. With `share` off, or where
-    that leaves fewer than `gate` raw tokens per distinct one, they lie side by side in the order handed in. Samples
-    that train on no token are in no pack.
-
-    Args:
-        samples: Every sample of a batch.
-        token_budget: Most tokens of a pack; a unit that has more goes alone.
-        share: Whether equal beginnings are computed once.
-        gate: Raw tokens per distinct token from which sharing pays.
-        unit: What lies whole in one pack: `sample`, `step` (all samples of a step) or `trajectory`.
+    Samples are sorted lexicographically and cut to compute the fewest tokens twice. With `share` off, or with fewer
+    than `gate` raw tokens per distinct token, they are side by side in the given order. A `unit` (`sample`, `step` or
+    `trajectory`) is never divided between packs; one that is larger than the budget gets its own pack.
     """
     trained = np.array(find_training(samples), dtype=np.int64)
     members = [samples[number] for number in trained.tolist()]
     responses = list_computed_responses(members)
-    # The last token predicts nothing.
     inputs = Ragged.of([sample.prompt_ids + said[:-1] for sample, said in zip(members, responses, strict=True)])
     targets = Ragged.of(responses)
     kept, units = find_trained_tokens(members, targets), label_units(members, unit)
@@ -138,13 +130,12 @@ def pack(
 
 
 def find_cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int]:
-    """Cut a sorted list of sequences into batches that fit the budget, with the fewest nodes, then the fewest batches.
+    """Cut sorted sequences into batches that fit the budget, with the fewest nodes, then the fewest batches.
 
-    Sequence i adds `length[i] - shared[i]` nodes to a batch, all of its `length[i]` where it begins one. Returned are
-    the starts of the batches, and N. Going on only adds nodes to a batch, at either end: the starts from which a batch
-    reaches i within the budget are a moving window, and the best of them is the front of a monotone queue, so that the
-    optimum costs one pass. Cutting wherever the budget is full can cost half as many nodes again, where histories are
-    long.
+    Returns the starts of the batches, and N. Sequence i adds `length[i] - shared[i]` nodes to a batch, or `length[i]`
+    if it is the first. A longer batch only has more nodes, so the possible starts of a batch that ends at i are a
+    moving window. The best of them is the front of a monotone queue, so one pass finds the optimum. A greedy cut can
+    need 1.5 times as many nodes if histories are long.
     """
     nodes_before = np.append(0, np.cumsum(length - shared)).tolist()
     best: list[tuple[int, int]] = [(0, 0)]  # nodes and batches of the first i sequences
@@ -156,7 +147,7 @@ def find_cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int
         while window and window[-1][0] > begin:
             window.pop()
         window.append((begin, i))
-        # A single path may be longer than the budget: it cannot be cut.
+        # A single path cannot be cut, even if it is longer than the budget.
         room = max(token_budget, tokens) - nodes_before[i + 1]
         while prefix[window[0][1]] - nodes_before[window[0][1]] > room:
             window.popleft()
@@ -171,7 +162,7 @@ def find_cuts(length: IntArray, shared: IntArray, token_budget: int) -> list[int
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Plan:
-    """Which sequences lie side by side, and what each takes over from its neighbour."""
+    """The order of sequences, the tokens that each shares with the one before it, and the batches."""
 
     order: IntArray
     shared: IntArray
@@ -189,17 +180,16 @@ def _plan_batches(inputs: Ragged, order: IntArray, shared: IntArray, token_budge
         order, length = order[place], length[place]
     else:
         starts = find_cuts(length, shared, token_budget)
-        shared[starts[:-1]] = 0  # the first sequence of a batch shares with nobody
-    batches = [slice(low, high) for low, high in pairwise(starts)]
+        shared[starts[:-1]] = 0  # the first sequence of a batch shares nothing
+    batches = list(map(slice, starts[:-1], starts[1:]))
     return _Plan(order=order, shared=shared, batches=batches, num_nodes=int((length - shared).sum()))
 
 
 def deal_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget: int) -> list[IntArray]:
-    """Deal sorted sequences into batches that hold whole units and fit the budget: the places of each, ascending.
+    """Put sorted sequences into batches of whole units that fit the budget; returns the places of each, ascending.
 
-    Units come in the order of their first sequence, and a batch takes units for as long as they fit: the members of a
-    unit lie apart in the order of the sequences, so that the best cuts are no longer a matter of one pass. A unit that
-    is larger than the budget is a batch of its own.
+    Units come in the order of their first sequence, and a batch takes units as long as they fit. The optimum cannot be
+    found in one pass, because members of a unit are not neighbours. A unit larger than the budget is its own batch.
     """
     by_unit = np.argsort(unit, kind="stable")
     places = np.split(by_unit, np.flatnonzero(np.diff(unit[by_unit])) + 1)
@@ -214,7 +204,7 @@ def deal_units(length: IntArray, shared: IntArray, unit: IntArray, token_budget:
 
 
 def _count_shared(shared: IntArray, places: IntArray) -> IntArray:
-    """What each of some sorted sequences shares with the one before it among them: the least of what lies between."""
+    """Tokens that each of some sorted sequences shares with the one before it: the minimum over those in between."""
     overlap = np.zeros(len(places), dtype=np.int64)
     if len(places) > 1:
         overlap[1:] = np.minimum.reduceat(shared[: places[-1] + 1], places[:-1] + 1)
@@ -222,9 +212,9 @@ def _count_shared(shared: IntArray, places: IntArray) -> IntArray:
 
 
 def _make_pack(grown: Forest, members: IntArray, trained: IntArray, targets: Ragged, kept: BoolArray | None) -> Pack:
-    """The pack of a forest whose paths are the inputs of `members`, as numbered among those that train.
+    """The pack of a forest whose paths are the inputs of `members`, by their numbers among the samples that train.
 
-    `kept` says which of the targets train; None = all.
+    `kept` = which targets train; None = all.
     """
     responses = targets.length[members]
     position, sample = count_up(responses), np.repeat(trained[members], responses)
@@ -248,41 +238,39 @@ def _make_pack(grown: Forest, members: IntArray, trained: IntArray, targets: Rag
     )
 
 
-# The chains of a pack: neighbouring nodes of which each is the first child of the one before, in pre-order.
-#
-# What a chain sees is its path and itself, causally. Samples side by side are chains without a path.
-#
-# Axes: L nodes, C chains, K keys: of each chain its path, then its own nodes.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chains:
-    """The chains of a pack.
+    """The chains of a pack: neighbouring nodes in pre-order, each the first child of the one before.
+
+    A chain sees its path and itself, causally. Samples side by side are chains without a path. The keys of a chain are
+    its path, then its own nodes.
+
+    Axes: L nodes, C chains, K keys.
 
     Worked example: the nodes 0-1-2 and 0-1-3 have depths [0, 1, 2, 2] and the chains [0, 1, 2] and [3], so that queries
     is [0, 3, 4], keys [0, 3, 6], source [0, 1, 2, 0, 1, 3], order [0, 3, 1, 4, 2, 5] and begins [0, 2, 4, 5].
     """
 
     queries: torch.Tensor
-    """Where each chain begins, and L (C + 1)."""
+    """Start of each chain, and L (C + 1)."""
     keys: torch.Tensor
-    """Where the keys of each chain begin, and K (C + 1)."""
+    """Start of the keys of each chain, and K (C + 1)."""
     source: torch.Tensor
     """Node of each key (K)."""
     order: torch.Tensor
-    """The keys by node, those of a node as they come (K)."""
+    """The keys sorted by node, stable (K)."""
     begins: torch.Tensor
-    """Where the keys of each node begin in that order (L)."""
+    """Start of the keys of each node in that order (L)."""
     max_queries: int
     """Nodes of the longest chain."""
     max_keys: int
-    """Keys of the chain that has the largest number."""
+    """Most keys of a chain."""
 
     @classmethod
     def of(cls, depth: IntArray) -> Chains:
         """The chains of nodes in pre-order at the given depths (L)."""
         queries = np.append(np.flatnonzero(np.diff(depth, prepend=depth[0]) != 1), len(depth))
-        # The path of a node is what came last at each depth.
+        # The path of a node is the last node so far at each depth.
         last, paths = np.empty(int(depth.max()) + 1, dtype=np.int64), []
         for low, high in pairwise(queries.tolist()):
             last[depth[low] : depth[high - 1] + 1] = np.arange(low, high)
@@ -301,14 +289,14 @@ class Chains:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no node has two children, so that the nodes are the keys."""
+        """Whether no node has two children: then the nodes are the keys."""
         return len(self.source) == len(self.begins)
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """How attention finds its way, in the words of transformers."""
+        """The chains as arguments of transformers' attention functions."""
         return {
-            # Without any, transformers would write one out for the whole pack, by the positions that begin anew.
+            # Without a mask, transformers would build one for the whole pack from the positions.
             "attention_mask": self.queries.new_zeros((1, 1, 1, 1)),
             "cu_seq_lens_q": self.queries,
             "cu_seq_lens_k": self.keys,
@@ -318,14 +306,13 @@ class Chains:
         }
 
 
-# Which hidden states predict which tokens, worked out on the host: asking a device would mean waiting for it.
-#
-# Axes: U predicting nodes, T trained tokens (several may be predicted by one node).
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictions:
     """The trained tokens of a layout, sorted by the node that predicts them; each such node is a row of the head.
+
+    It is computed on the host, because reading results from a device means waiting for it.
+
+    Axes: U predicting nodes, T trained tokens (several may be predicted by one node).
 
     Worked example: predictor [1, 2, 1, 2] and target [3, 4, 3, 5] have node [1, 2], row [0, 0, 1, 1], target
     [3, 3, 4, 5], back [0, 2, 1, 3], first [0, 2], others [1, 3] and starts [0, 2, 4].
@@ -334,17 +321,17 @@ class Predictions:
     node: torch.Tensor
     """Place of each predicting state in the flattened rows, ascending (U)."""
     row: torch.Tensor
-    """Which of them predicts each token, ascending (T)."""
+    """Row that predicts each token, ascending (T)."""
     target: torch.Tensor
     """Token id of each token (T)."""
     back: torch.Tensor
-    """Where each trained token, in the order of the layout, stands in this one (T)."""
+    """Place here of each trained token in the order of the layout (T)."""
     first: torch.Tensor
-    """Where the tokens of each row begin (U)."""
+    """Place of the first token of each row (U)."""
     others: torch.Tensor
-    """Where the tokens stand that are not the first of their row."""
+    """Places of all other tokens."""
     starts: IntArray
-    """Where the tokens of each row begin, and T (U + 1); on the host."""
+    """Start of the tokens of each row, and T (U + 1); on the host."""
 
     @classmethod
     def of(cls, predictor: IntArray, target: IntArray) -> Predictions:
@@ -356,15 +343,21 @@ class Predictions:
         starts = np.searchsorted(row[order], np.arange(len(node) + 1))
         is_other = np.ones(len(order), dtype=bool)
         is_other[starts[:-1]] = False
-        arrays = {"node": node, "row": row[order], "target": target[order], "back": back, "first": starts[:-1]}
-        arrays |= {"others": np.flatnonzero(is_other)}
-        return cls(**{name: torch.from_numpy(array) for name, array in arrays.items()}, starts=starts)
+        return cls(
+            node=torch.from_numpy(node),
+            row=torch.from_numpy(row[order]),
+            target=torch.from_numpy(target[order]),
+            back=torch.from_numpy(back),
+            first=torch.from_numpy(starts[:-1]),
+            others=torch.from_numpy(np.flatnonzero(is_other)),
+            starts=starts,
+        )
 
 
 def find_trained_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray | None:
-    """Whether each of the targets trains, for samples that each train; None = all do.
+    """Whether each of the targets trains, for samples that have trained tokens; None = all do.
 
-    `targets` are the samples' responses as far as they are computed, one sample after the other.
+    `targets` are the computed parts of the responses, one sample after the other.
     """
     masks, lengths = [sample.trained for sample in samples], targets.length.tolist()
     if masks.count(None) == len(masks):
@@ -374,9 +367,9 @@ def find_trained_tokens(samples: Sequence[Sample], targets: Ragged) -> BoolArray
 
 
 def label_units(samples: Sequence[Sample], unit: str) -> IntArray:
-    """Label of each sample's unit (N), equal within a unit, in the order they first come.
+    """Label of each sample's unit (N), counted in order of first appearance.
 
-    A unit lies whole in one micro-batch: a single sample, all samples of a step, or of a trajectory.
+    A unit is one sample, all samples of a step, or all of a trajectory.
     """
     names: dict[str, list[Hashable]] = {
         "sample": list(range(len(samples))),
@@ -384,7 +377,7 @@ def label_units(samples: Sequence[Sample], unit: str) -> IntArray:
         "trajectory": [sample.trajectory for sample in samples],
     }
     if unit not in names:
-        raise ConfigError(f"there is no unit {unit!r}; {nearest(unit, names)}")
+        raise ConfigError(f"unknown unit {unit!r}; {nearest(unit, names)}")
     labels: dict[Hashable, int] = {}
     return np.array([labels.setdefault(name, len(labels)) for name in names[unit]], dtype=np.int64)
 
@@ -393,7 +386,7 @@ Holder = TypeVar("Holder", bound="DataclassInstance")
 
 
 def to_device(holder: Holder, device: torch.device | str) -> Holder:
-    """The same dataclass with its tensors on a device, and with those of the dataclasses in it."""
+    """The same dataclass with its tensors on a device, including those of nested dataclasses."""
     moved: dict[str, Any] = {}
     for field in fields(holder):
         value = getattr(holder, field.name)
@@ -405,13 +398,10 @@ def to_device(holder: Holder, device: torch.device | str) -> Holder:
 
 
 def spread_over_tokens(layout: SampleLayout, values: Sequence[float | Sequence[float]]) -> torch.Tensor:
-    """Values of samples as a column: one float32 a trained token (T), in the order of the layout.
+    """Values of samples as a column: one float32 per trained token (T), in the order of the layout.
 
-    Args:
-        layout: Samples as tensors.
-        values: For each sample handed to the layout (N), a number for all its tokens or one for each of them.
-
-    For two samples of two tokens in one pack, `column(pack, [0.5, (1.0, 2.0)])` is [0.5, 0.5, 1.0, 2.0].
+    A sample has one number for all its tokens, or one per token: for two samples of two tokens in one pack,
+    `spread_over_tokens(pack, [0.5, (1.0, 2.0)])` is [0.5, 0.5, 1.0, 2.0].
     """
     num_tokens = torch.bincount(layout.sample.cpu(), minlength=len(values)).tolist()
     listed: list[float] = []

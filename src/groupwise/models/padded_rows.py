@@ -1,4 +1,4 @@
-"""Ordinary right-padded rows, one a sample: the layout that needs no trust, which the others must equal.
+"""Ordinary right-padded rows, one per sample: the reference that packs must equal.
 
 Axes: B rows, W width, T trained tokens.
 """
@@ -18,14 +18,14 @@ from groupwise.models.pack import Predictions, SampleLayout, find_trained_tokens
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PaddedRows(SampleLayout):
-    """Some samples of an update as rows of one width: `input_ids` (B, W) with the last trained token of each too.
+    """Some samples of an update as rows of one width: `input_ids` (B, W) include the last trained token of each.
 
     Worked example: prompt (1, 2) with response (3,), prompt (4,) with response (5, 6), pad_id 0, are the rows
     [1, 2, 3] and [4, 5, 6]: predictor [1, 3, 4], target [3, 5, 6], sample [0, 1, 1], position [0, 0, 1].
     """
 
     attention_mask: torch.Tensor
-    """1 where there is a token, 0 at padding (B, W)."""
+    """1 for a token, 0 for padding (B, W)."""
 
     def __len__(self) -> int:
         return self.input_ids.numel()
@@ -42,9 +42,9 @@ class PaddedRows(SampleLayout):
 def pad_rows(
     samples: Sequence[Sample], *, num_rows: int | None = None, width: int | None = None, pad_id: int = 0
 ) -> list[PaddedRows]:
-    """Lay samples out as rows, in the order handed in; those that train on no token are in no row.
+    """Lay samples out as rows in the given order; samples that do not train are left out.
 
-    `num_rows` are the rows of a micro-batch, None = all in one; `width` that of every row, None = the longest sample.
+    `num_rows` = rows per micro-batch, None = all; `width` = of every row, None = that of the longest sample.
     """
     trained = find_training(samples)
     step = num_rows or max(len(trained), 1)
@@ -55,9 +55,9 @@ def pad_rows(
 
 
 def pad_within_budget(samples: Sequence[Sample], *, token_budget: int, unit: str = "sample") -> list[PaddedRows]:
-    """Lay samples out as rows, as many units to a micro-batch as make at most `token_budget` places.
+    """Lay samples out as rows, with at most `token_budget` places per micro-batch; a larger unit goes alone.
 
-    Units go by the length of their longest sample, so that little is padded; one that has more goes alone.
+    Units are sorted by the length of their longest sample, which saves padding.
     """
     trained = find_training(samples)
     units: dict[int, list[int]] = {}

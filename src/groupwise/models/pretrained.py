@@ -1,4 +1,4 @@
-"""Any Hugging Face causal language model: from a local folder, or by its name on a hub."""
+"""Any Hugging Face causal language model, from a local folder or from the hub."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.text import quote_line
 
 ALL_LINEAR: Final = "all-linear"
-"""Every linear layer but the output layer, in peft's words."""
+"""Every linear layer except the output layer, as peft calls it."""
 NARROWING: Final = ("exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern")
-"""Settings of an adapter that make some layers differ from the others, which a run file has no words for."""
+"""Settings of an adapter that treat layers differently; run files do not have them."""
 
 
 def list_linear_layers(path: str) -> list[str]:
-    """Full names of the linear layers of a folder's or a hub name's model, in its order, without its output layer."""
+    """Full names of a model's linear layers in order, without its output layer."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
@@ -33,7 +33,7 @@ def list_linear_layers(path: str) -> list[str]:
     try:
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(config)
-    except Exception as error:  # transformers and the hub have no class in common
+    except Exception as error:  # transformers and the hub have no common class
         raise explain_unloadable(path, error) from None
     head = model.get_output_embeddings()
     linear = (torch.nn.Linear, Conv1D)  # GPT-2's own linear layers are Conv1D
@@ -41,7 +41,7 @@ def list_linear_layers(path: str) -> list[str]:
 
 
 def check_targets(targets: str | Sequence[str], path: str) -> None:
-    """Refuse a name that no linear layer of a model has; a name is the last of a layer's, or as many as one gives."""
+    """Fail if no linear layer of a model has a target's name; a target is the end of a layer's full name."""
     if targets == ALL_LINEAR:
         return
     layers = list_linear_layers(path)
@@ -54,7 +54,7 @@ def check_targets(targets: str | Sequence[str], path: str) -> None:
 
 
 def find_layers(layers: Iterable[str], targets: object) -> set[str]:
-    """The layers that targets name, in peft's words: all, a list of ends of names, or a pattern of whole names."""
+    """The layers that targets select, as in peft: all, a list of ends of names, or a pattern for whole names."""
     if targets == ALL_LINEAR:
         return set(layers)
     if isinstance(targets, str):
@@ -64,7 +64,7 @@ def find_layers(layers: Iterable[str], targets: object) -> set[str]:
 
 
 def check_same_adapter(adapter: StoredAdapter, rank: int, scale: float, targets: str | Sequence[str]) -> None:
-    """Refuse settings of an adapter that are not those of the one in a folder."""
+    """Fail if a run file's adapter settings differ from those of the adapter in the folder."""
     unlike = [
         (name, f"{stored:g}", f"{asked:g}")
         for name, asked, stored in (("lora_rank", rank, adapter.rank), ("lora_scale", scale, adapter.scale))
@@ -87,28 +87,28 @@ def check_same_adapter(adapter: StoredAdapter, rank: int, scale: float, targets:
 
 
 class PretrainedModel(Part, slot="model"):
-    """A pretrained model and its tokenizer, whole or with a LoRA adapter that alone trains."""
+    """A pretrained model and its tokenizer; either all weights train, or only a LoRA adapter."""
 
     needs_words: ClassVar[bool] = False
     """Its tokenizer comes with it."""
     path: ModelPath
-    """A folder in the Hugging Face layout, such as a checkpoint of a run, or a name that the hub knows."""
+    """A folder in the Hugging Face layout, such as a checkpoint of a run, or a name on the hub."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the loaded weights; those of an adapter are float32 whatever theirs."""
+    """Precision of the loaded weights; the weights of an adapter are always float32."""
     lora_rank: Annotated[int, Field(ge=0)] = 0
-    """Rank of the adapter; 0 = all weights train, or the adapter that the folder holds."""
+    """Rank of the adapter; 0 = all weights train, or the adapter in the folder."""
     lora_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
-    """What the adapter's part is multiplied by: LoRA's alpha over its rank."""
+    """Factor of the adapter: LoRA's alpha / rank."""
     lora_targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = ALL_LINEAR
-    """Layers that the adapter sits on, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every
-    linear layer but the output layer."""
+    """Layers with an adapter, by the ends of their names, such as ["q_proj", "v_proj"]; all-linear = every linear layer
+    except the output layer."""
     quantise: Literal["no", "4bit"] = "no"
-    """Whether linear layers below an adapter are kept in four bits (QLoRA), which bitsandbytes does; `dtype` is what
-    they compute in. The engine has them so too."""
+    """4bit = keep the linear layers below an adapter in four bits (QLoRA, by bitsandbytes); they compute in `dtype`.
+    The engine uses the same layers."""
 
     @property
     def trains_in_bfloat16(self) -> bool:
-        """Whether all weights train, and are bfloat16: not every learner can do that."""
+        """Whether all weights train in bfloat16; not every learner supports that."""
         return self.dtype == "bfloat16" and not self.lora_rank and self.quantise == "no"
 
     @model_validator(mode="after")
@@ -121,7 +121,7 @@ class PretrainedModel(Part, slot="model"):
         return self
 
     def check(self) -> None:
-        """Refuse, before anything is opened, targets of an adapter that the model does not have."""
+        """Fail before anything is opened if the folder, the quantization or the adapter's targets are wrong."""
         from groupwise.models import folder as folders
 
         folders.check_folder(self.path)
@@ -136,7 +136,7 @@ class PretrainedModel(Part, slot="model"):
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Load the model and its tokenizer; the words of the environment are not needed.
 
-        A folder that holds an adapter, such as a checkpoint of a run that trained one, goes on with that adapter.
+        If the folder has an adapter, such as a checkpoint of a LoRA run, that adapter is trained further.
         """
         import torch
 
@@ -145,7 +145,7 @@ class PretrainedModel(Part, slot="model"):
         folders.check_folder(self.path)
         adapter = folders.find_adapter(self.path)
         if adapter is not None:
-            if self.lora_rank:  # rank 0 says nothing of it
+            if self.lora_rank:  # rank 0 = any
                 check_same_adapter(adapter, self.lora_rank, self.lora_scale, self.lora_targets)
             tokenizer = folders.load_tokenizer(adapter.tokenizer_path)
             return folders.load_adapter(adapter, self._load_base(adapter.base)), tokenizer
@@ -174,15 +174,15 @@ class PretrainedModel(Part, slot="model"):
         return model
 
     def make_lora_settings(self, place: str) -> Any:
-        """peft's settings of a new adapter on the model of a place."""
+        """peft's settings of a new adapter."""
         from peft import LoraConfig
 
-        alpha: Any = self.lora_scale * self.lora_rank  # peft says int and takes any number
+        alpha: Any = self.lora_scale * self.lora_rank  # annotated int in peft, but any number works
         targets = self.lora_targets if isinstance(self.lora_targets, str) else list(self.lora_targets)
         return LoraConfig(r=self.lora_rank, lora_alpha=alpha, target_modules=targets, base_model_name_or_path=place)
 
     def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[Any, int | None]:
-        """The tokenizer that `open` gives, and how many positions the model has; no weights are read."""
+        """The tokenizer of `open`, and the number of positions of the model; no weights are read."""
         from groupwise.models import folder as folders
 
         folders.check_folder(self.path)

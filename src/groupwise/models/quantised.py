@@ -1,7 +1,7 @@
-"""Weights below an adapter in four bits (QLoRA), by bitsandbytes: normal floats of blocks of 64, scales of eight bits.
+"""Weights below an adapter in four bits (QLoRA), by bitsandbytes: normal floats in blocks of 64, with 8-bit scales.
 
-Source: Dettmers et al. 2023, arXiv:2305.14314. Numbers are quantised where the model computes: when it is put there
-(`model.to`), since a processor takes a quarter of an hour for what a GPU does in seconds.
+Source: Dettmers et al. 2023, arXiv:2305.14314. Weights are quantized on the device of the model, when it is moved there
+(`model.to`): a GPU needs seconds, a CPU a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import nn
 from groupwise.system.errors import ConfigError
 
 BYTES_OF_WEIGHT = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""Of a quantised weight: four bits, a share of its block's scale in eight bits, and of that scale's own in 32."""
+"""Bytes per quantized parameter: four bits, 1/64 of its block's 8-bit scale, and of the 32-bit scale of 256 scales."""
 
 
 def check_quantising(*, has_adapter: bool) -> None:
-    """Refuse to quantise weights that would have to train, or without the package that does it."""
+    """Fail if quantized weights would have to train, or if bitsandbytes is missing."""
     if not has_adapter:
         raise ConfigError(
             "model.quantise: all weights would train, and four bits cannot; set model.lora_rank, or leave "
@@ -28,11 +28,9 @@ def check_quantising(*, has_adapter: bool) -> None:
 
 
 def quantise_layers(model: Any, *, dtype: torch.dtype) -> None:
-    """Have every linear layer of a loaded model but its output layer quantised once the model is put on its device.
+    """Replace the linear layers except the output layer; they are quantized once the model is moved to its device.
 
-    Args:
-        model: As transformers loaded it.
-        dtype: What the layers compute in.
+    The layers compute in `dtype`.
     """
     linear = _import_bitsandbytes().nn
     head = model.get_output_embeddings()
@@ -54,23 +52,22 @@ def quantise_layers(model: Any, *, dtype: torch.dtype) -> None:
         )
         narrow.bias = layer.bias
         narrow.compute_type_is_set = True  # else the first input decides
-        # What it packs for some processors in evaluation mode, in which the learner runs a model, has no gradients.
+        # In evaluation mode, which the learner uses, its packed form for some CPUs has no gradients.
         narrow.support_avx512bf16_for_cpu = False
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, narrow)
-    model.is_loaded_in_4bit = True  # what peft looks at to choose the layers of its adapter
+    model.is_loaded_in_4bit = True  # by this, peft chooses the layers of its adapter
 
 
 def is_quantised(model: nn.Module) -> bool:
-    """Whether layers of a model are in four bits."""
     return any(type(value).__name__ == "Params4bit" for value in model.parameters())
 
 
 @torch.no_grad()
 def merge_quantised(model: Any) -> Any:
-    """A whole model in the precision that it computes in: the weights that four bits stand for, and the adapter's part.
+    """A whole model in its compute precision: the dequantized weights plus the adapter.
 
-    Not the weights that were quantised: the adapter was trained beside what four bits made of them.
+    Not the original weights: the adapter was trained on the quantized ones.
     """
     from transformers import AutoModelForCausalLM
 
@@ -89,7 +86,7 @@ def merge_quantised(model: Any) -> Any:
             weight = weights[f"{name}.weight"]
             weights[f"{name}.weight"] = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
     whole.load_state_dict({**whole.state_dict(), **weights})
-    whole.generation_config = below.generation_config  # which its config does not hold
+    whole.generation_config = below.generation_config  # not part of the config
     return whole
 
 

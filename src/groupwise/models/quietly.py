@@ -1,4 +1,4 @@
-"""Loading and saving without the progress bars and the warnings that transformers and peft print meanwhile."""
+"""Loading and saving without the progress bars and the warnings of transformers and peft."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NOT_OURS = (
     "`is_gradient_checkpointing` is deprecated",  # peft 0.21 reads it; transformers renamed it in 5.23
     "Cannot disable progress bars",  # HF_HUB_DISABLE_PROGRESS_BARS=0 keeps those of the hub
 )
-"""How warnings begin that a user of groupwise can do nothing about."""
+"""Beginnings of warnings that a user of groupwise cannot fix."""
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Switch progress bars off for a while; afterwards they are as the user has set them."""
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it says so in its documentation alone
+    """Switch progress bars off for a while; afterwards the user's setting is restored."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # public only by its documentation
         are_progress_bars_disabled,
         disable_progress_bars,
     )
@@ -40,12 +40,6 @@ def quietly() -> Iterator[None]:
 
 
 def save_model(model: Any, folder: Path, **options: Any) -> None:
-    """Write a model, or its adapter alone, in the Hugging Face layout.
-
-    Args:
-        model: Of transformers or peft.
-        folder: Where to.
-        options: Of `save_pretrained`.
-    """
+    """Write a model, or only its adapter, in the Hugging Face layout, by `save_pretrained`."""
     with quietly():
         model.save_pretrained(folder, **options)

@@ -1,7 +1,6 @@
-"""A small transformer of our own configuration with a word-level tokenizer, for laptops and tests.
+"""A small transformer with a word-level tokenizer, for laptops and tests.
 
-It is an ordinary Hugging Face model and tokenizer, so that everything that works with it works with a real one: save it
-with `save_pretrained`, load it with `AutoModelForCausalLM`.
+It is an ordinary Hugging Face model and tokenizer: save it with `save_pretrained`, load it with `AutoModelForCausalLM`.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<s>", "</s>"
 EXTRA_WORDS = ("goal", ":", ">", "possible", ",", ".", "<", "/", "think", "action")
-"""What prompts say beside the environment's own words."""
+"""Words of prompts besides those of the environment."""
 WORD = r"[a-z0-9]+|[^\sa-z0-9]"
-"""A word is a run of letters and digits, or one other sign; the text is lower-cased first."""
+"""A word is a sequence of letters and digits, or one other character; the text is lower-cased first."""
 TAG = re.compile(r"</?[a-z]+>")
-"""A tag among the words is a word of its own: in pieces it would come back with spaces inside, and be no tag."""
+"""A tag among the words is one word: several words would be decoded with spaces inside the tag."""
 
 
 class TinyModel(Part, slot="model"):
@@ -36,16 +35,15 @@ class TinyModel(Part, slot="model"):
     heads: Annotated[int, Field(gt=0)] = 4
     """Attention heads."""
     expansion: Annotated[int, Field(gt=0)] = 3
-    """Width of the feed-forward part, in multiples of `hidden`."""
+    """Width of the feed-forward layers, in multiples of `hidden`."""
     context: Annotated[int, Field(gt=0)] = 2048
-    """Longest sequence."""
+    """Longest sequence, in tokens."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> TinyModel:
         if self.hidden % (2 * self.heads):
             raise ValueError(
-                f"hidden is {self.hidden}, but each of the {self.heads} heads takes an even share of it; give a "
-                f"multiple of {2 * self.heads}"
+                f"hidden is {self.hidden}, but with {self.heads} heads it must be a multiple of {2 * self.heads}"
             )
         return self
 
@@ -54,11 +52,11 @@ class TinyModel(Part, slot="model"):
         return self.build(tokenizer, seed=seed), tokenizer
 
     def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[PreTrainedTokenizerFast, int]:
-        """The tokenizer that `open` gives, and how many positions the model has; no model is made."""
+        """The tokenizer of `open`, and the number of positions of the model; no model is made."""
         return make_word_tokenizer((*words, *EXTRA_WORDS)), self.context
 
     def build(self, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
-        """A model with fresh weights: the same seed gives the same weights, and the global generator is left alone."""
+        """A model with random weights from the seed; the global random generator is not changed."""
         import torch
         from transformers import LlamaForCausalLM
 
@@ -78,7 +76,7 @@ class TinyModel(Part, slot="model"):
             num_key_value_heads=self.heads,
             max_position_embeddings=self.context,
             tie_word_embeddings=True,
-            # 0.02 suits wide models; at this width it leaves the first updates with next to no signal.
+            # 0.02 is for wide models; at this width, the first updates would have almost no signal.
             initializer_range=0.05,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
@@ -87,10 +85,10 @@ class TinyModel(Part, slot="model"):
 
 
 def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer that knows whole words: one id a word, in alphabetical order after the four special tokens.
+    """A tokenizer of whole words: one id per word, in alphabetical order after the four special tokens.
 
-    Decoding puts one space between words, so text that is already lower-case words comes back as it was. A tag is a
-    word where it is among them, such as `<action>`.
+    Decoding puts one space between words, so text of lower-case words is restored exactly. A tag such as `<action>` is
+    one word if it is among the given words.
     """
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -100,7 +98,7 @@ def make_word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     pattern = "|".join([*filter(TAG.fullmatch, own), WORD])
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
-    # "isolated" keeps the matches; white space in between is dropped first.
+    # "isolated" keeps the matches; white space is removed first.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(pattern), behavior="isolated")]
     )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from groupwise.learner import eight_bit
+from groupwise.learner import optimisers
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.models.outline import ModelPlan
@@ -66,7 +66,7 @@ def is_applied_at_once(learner: LearnerConfig) -> bool:
 
 def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
     """Bytes of optimizer state per weight of `width` bytes: two moments, and a float32 copy if set."""
-    moments = 2 * (1 + 4 / eight_bit.BLOCK) if settings.optimiser == "adamw_8bit" else 8
+    moments = 2 * (1 + 4 / optimisers.BLOCK) if settings.optimiser == "adamw_8bit" else 8
     has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 

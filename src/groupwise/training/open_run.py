@@ -21,7 +21,7 @@ from groupwise.envs.kit.panel import panel_hash
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
-from groupwise.learner.eight_bit import check_packages
+from groupwise.learner.optimisers import check_packages
 from groupwise.learner.protocol import ClosingLearner, check_opened
 from groupwise.learner.weight_check import Canary, choose_tolerance
 from groupwise.models.causal_lm import choose_device, read_free_memory

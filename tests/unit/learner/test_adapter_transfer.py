@@ -91,14 +91,14 @@ def test_a_model_without_an_adapter_is_refused(settings: Any, prefix: str) -> No
     with pytest.raises(ConfigError) as caught:
         Adapter().open(None).hand_over({f"{prefix}.weight": torch.zeros(2)}, AdapterReader(settings), version=1)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "training.weight_transfer: the model has no LoRA adapter that alone trains, so that there is none to hand "
-        "over; set model.lora_rank, or use through_file"
+        "training.weight_transfer: the model has no LoRA adapter, or more than the adapter trains; set "
+        "model.lora_rank, or use through_file"
     )
 
 
 def test_an_engine_that_takes_no_adapters_is_refused(adapted: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"training\.weight_transfer: the engine object takes no adapters; use in_mem"
+        ConfigError, match=r"training\.weight_transfer: the engine object cannot load adapters; use in_mem"
     ):
         Adapter().open(None).hand_over(list_weights(adapted), object(), version=1)  # type: ignore[arg-type]
 

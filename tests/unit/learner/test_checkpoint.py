@@ -84,9 +84,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         checkpoint.load_checkpoint(path, made)
     assert str(caught.value) == (
-        f"checkpoint {path} is of another model: it has 'model.layers.1.input_layernorm.weight', which this model has "
-        "not; give the section [model] that the run began with, which its config.toml has, or start a new run in "
-        "another folder"
+        f"checkpoint {path} is of another model: it has 'model.layers.1.input_layernorm.weight', which this model does "
+        "not have; use the section [model] of the run's config.toml, or start a new run in another folder"
     )
     assert hash_weights(made.weights()) == before, "nothing was loaded"
 

@@ -55,16 +55,16 @@ def test_clipping_is_refused_with_the_memory_it_would_take() -> None:
     with pytest.raises(ConfigError) as caught:
         learner(apply_gradients="as_they_come")
     assert str(caught.value) == (
-        "training.learner.apply_gradients: 'as_they_come' cannot shorten gradients to 1, since their length is known "
-        "only once all are there, which takes 0.00 GiB for the gradients of 3,648 weights; set max_grad_norm = 'off', "
-        "or apply_gradients = 'together'"
+        "training.learner.apply_gradients: 'as_they_come' cannot clip gradients to 1, because their norm is known "
+        "only once all are in memory, which takes 0.00 GiB for the gradients of 3,648 weights; set max_grad_norm = "
+        "'off', or apply_gradients = 'together'"
     )
 
 
 def test_several_micro_batches_are_refused_before_anything_changes() -> None:
     made = learner(**COMING, token_budget=16)
     before = hash_weights(made.weights())
-    with pytest.raises(TrainingError, match=r"an optimiser step has \d micro-batches, whose gradients must be added"):
+    with pytest.raises(TrainingError, match=r"one micro-batch per optimiser step, found \d; adding their grad"):
         learn(made)
     assert (hash_weights(made.weights()), made.steps) == (before, 0)
 
@@ -82,10 +82,10 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
     assert all(bool(value.isfinite().all()) for value in made.model.parameters())
     sentence = str(caught.value)
     assert sentence.startswith(
-        "optimiser step 1: the gradient of model.layers.0.mlp.up_proj.weight is not finite, and "
+        "optimiser step 1: the gradient of model.layers.0.mlp.up_proj.weight is not finite, after "
     )
     assert sentence.endswith(
-        "go on from the last checkpoint with --resume, and lower the learning rate, or set "
+        "continue from the last checkpoint with --resume, and lower the learning rate, or set "
         "training.learner.apply_gradients = 'together'"
     )
     for refused in (
@@ -97,7 +97,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
         lambda: made.logps([((2, 4), (5, 3))]),
         lambda: made.hidden_states([((2, 4), (5, 3))]),
     ):
-        with pytest.raises(TrainingError, match="had taken their step by then"):
+        with pytest.raises(TrainingError, match="weights were already updated"):
             refused()
     assert not (tmp_path / "exported").exists()
     made.load(tmp_path, steps=0)
@@ -130,7 +130,7 @@ def test_a_backward_pass_that_ends_early_stops_the_learner() -> None:
     made.model.model.embed_tokens.weight.register_hook(fail)
     with pytest.raises(MemoryError):
         learn(made)
-    with pytest.raises(TrainingError, match=r"the backward pass ended early \(MemoryError\); go on from the last"):
+    with pytest.raises(TrainingError, match=r"the backward pass failed \(MemoryError\); continue from the last"):
         learn(made)
 
 
@@ -138,6 +138,6 @@ def test_a_loss_that_is_not_finite_leaves_everything_as_it_was() -> None:
     made, samples = learner(**COMING), attempts()
     samples[1] = dataclasses.replace(samples[1], advantage=math.inf)
     before = hash_weights(made.weights())
-    with pytest.raises(TrainingError, match="weights and optimiser were left as they were"):
+    with pytest.raises(TrainingError, match="weights and optimiser are unchanged"):
         made.learn(samples, totals(samples))
     assert (hash_weights(made.weights()), made.steps) == (before, 0)

@@ -135,7 +135,7 @@ def test_summaries_that_do_not_fit_are_refused_with_the_loss_by_name() -> None:
     said = str(raised.value)
     assert said.startswith("algorithm.loss: Growing: the summaries of two micro-batches, a Tensor")
     assert "cannot be merged (The size of tensor" in said
-    assert said.endswith("or an object with a method `merge` that gives one of its own kind")
+    assert said.endswith("or objects with a method `merge` that returns an object of the same class")
 
 
 class Merging:
@@ -165,7 +165,9 @@ def test_a_method_merge_comes_before_plus_and_keeps_the_order() -> None:
 
 
 def test_a_sum_of_another_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"a Turning and a Turning, merge into the float 0\.5; let first_pass give"):
+    with pytest.raises(
+        ConfigError, match=r"a Turning and a Turning, merge into the float 0\.5; first_pass must return"
+    ):
         merge_summaries(Simpo(), [Turning(), Turning()])
 
 
@@ -202,7 +204,7 @@ def test_named_columns_and_channels_reach_the_loss_in_every_layout() -> None:
 def test_a_name_that_only_some_samples_have_is_refused(field: str, what: str) -> None:
     samples = with_context(attempts())
     samples[2] = dataclasses.replace(samples[2], **{field: {}})
-    with pytest.raises(RecordError, match=f"sample 2: the {what} stands on some samples and not on others; give it"):
+    with pytest.raises(RecordError, match=f"sample 2: only some samples have the {what}; give it to all"):
         learner(loss=Counting()).learn(samples, totals(samples))
 
 

@@ -56,7 +56,7 @@ def test_nothing_inside_a_checkpointed_layer_trains() -> None:
 def test_a_layer_that_drops_out_by_itself_is_refused() -> None:
     net = model()
     net.model.layers[1].hidden_dropout = 0.1  # type: ignore[union-attr, index]
-    with pytest.raises(ConfigError, match="drops activations by itself while it trains \\(hidden_dropout\\)"):
+    with pytest.raises(ConfigError, match="has dropout of its own in training mode \\(hidden_dropout\\)"):
         Forward(net, LearnerConfig(checkpoint_layers=True))
 
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file
 
-from groupwise.learner import eight_bit
+from groupwise.learner import optimisers
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.local_files import MODEL
@@ -21,7 +21,7 @@ from groupwise.training.config.run_config import WarmStartConfig
 from tests.unit.learner.learners import attempts, learner, tiny, totals
 
 needs_torchao = pytest.mark.skipif(
-    eight_bit.find_spec("torchao") is None, reason="torchao is not installed: pip install 'groupwise[lean]'"
+    optimisers.find_spec("torchao") is None, reason="torchao is not installed: pip install 'groupwise[lean]'"
 )
 MASTERS = {"bfloat16_weights": "float32_masters"}
 FORMS: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def test_a_first_step_with_8_bits_is_that_of_adamw() -> None:
 def test_a_weight_in_parts_steps_as_a_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = []
     for chunk in (2**24, 1024):
-        monkeypatch.setattr(eight_bit, "CHUNK", chunk)
+        monkeypatch.setattr(optimisers, "CHUNK", chunk)
         weight = torch.nn.Parameter(torch.linspace(-1, 1, 5120).reshape(64, 80))
         lean = LeanAdamW(
             {"w": weight}, lr=1e-2, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0, moments="8_bit", keeps_masters=False
@@ -161,10 +161,10 @@ STORED = {
     "rounded": {"optimiser": "adamw_8bit", "bfloat16_weights": "stochastic_rounding"},
 }
 OTHER_KINDS = [
-    ("masters", "8-bit", "its optimiser holds 'exp_avg', which this run's does not; give the section"),
-    ("8-bit", "masters", "its optimiser holds 'exp_avg_codes', which this run's does not; give the section"),
-    ("8-bit", "rounded", "its optimiser holds 'master', which this run's does not; give the section"),
-    ("rounded", "8-bit", "its optimiser holds no 'master' of 'model.embed_tokens.weight', which this run's does; give"),
+    ("masters", "8-bit", "its optimiser holds 'exp_avg', which this run's does not; use the section"),
+    ("8-bit", "masters", "its optimiser holds 'exp_avg_codes', which this run's does not; use the section"),
+    ("8-bit", "rounded", "its optimiser holds 'master', which this run's does not; use the section"),
+    ("rounded", "8-bit", "its optimiser holds no 'master' of 'model.embed_tokens.weight', which this run's does; use"),
 ]
 
 
@@ -195,11 +195,12 @@ def test_weights_of_another_precision_are_refused(tmp_path: Path) -> None:
 
 
 def test_without_torchao_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eight_bit, "find_spec", lambda name: None)
+    monkeypatch.setattr(optimisers, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
-        eight_bit.check_packages(LearnerConfig(optimiser="adamw_8bit"))
+        optimisers.check_packages(LearnerConfig(optimiser="adamw_8bit"))
     assert str(caught.value) == (
-        "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not here; pip install 'groupwise[lean]'"
+        "training.learner.optimiser: 'adamw_8bit' needs torchao, which is not installed; run pip install "
+        "'groupwise[lean]'"
     )
 
 
@@ -208,12 +209,12 @@ def test_without_torchao_a_sentence_says_what_to_install(monkeypatch: pytest.Mon
     [
         (
             {"bfloat16_weights": "stochastic_rounding"},
-            "LearnerConfig: bfloat16_weights is 'stochastic_rounding', which the optimiser 'adamw' does not do; set "
-            "optimiser = 'adamw_8bit', or bfloat16_weights = 'float32_masters'",
+            "LearnerConfig: bfloat16_weights is 'stochastic_rounding', which the optimiser 'adamw' does not support; "
+            "set optimiser = 'adamw_8bit', or bfloat16_weights = 'float32_masters'",
         ),
-        ({"max_grad_norm": 0}, 'LearnerConfig: max_grad_norm: found 0; give a length above 0, or "off"'),
-        ({"max_grad_norm": "none"}, "LearnerConfig: max_grad_norm: found 'none'; give a length above 0, or \"off\""),
-        ({"max_grad_norm": True}, 'LearnerConfig: max_grad_norm: found True; give a length above 0, or "off"'),
+        ({"max_grad_norm": 0}, 'LearnerConfig: max_grad_norm: found 0; give a number above 0, or "off"'),
+        ({"max_grad_norm": "none"}, "LearnerConfig: max_grad_norm: found 'none'; give a number above 0, or \"off\""),
+        ({"max_grad_norm": True}, 'LearnerConfig: max_grad_norm: found True; give a number above 0, or "off"'),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], message: str) -> None:

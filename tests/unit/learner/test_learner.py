@@ -226,8 +226,8 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
         learner().learn(samples, totals(samples))
     assert str(caught.value) == (
-        "sample of trajectory 4, step 0: the log-probs of its sampled tokens were not recorded; record what the engine "
-        "reports"
+        "sample of trajectory 4, step 0: the log-probs of its sampled tokens were not recorded; record those of the "
+        "engine"
     )
 
 
@@ -240,7 +240,7 @@ def test_a_loss_that_is_not_finite_names_its_cause_and_leaves_everything_as_it_w
         made.learn(samples, totals(samples))
     assert str(caught.value) == (
         "optimiser step 2: the loss is not finite (nan: trajectory 2, step 0 has advantage nan); weights and optimiser "
-        "were left as they were. Lower the learning rate, or look at this update's rewards"
+        "are unchanged. Lower the learning rate, or look at the rewards of this update"
     )
     assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
@@ -264,8 +264,8 @@ def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as
     with pytest.raises(TrainingError) as caught:
         made.learn(samples, totals(samples))
     assert str(caught.value) == (
-        "optimiser step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimiser were "
-        "left as they were. Lower the learning rate, or look at this update's rewards"
+        "optimiser step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimiser are "
+        "unchanged. Lower the learning rate, or look at the rewards of this update"
     )
     assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
@@ -292,9 +292,9 @@ def test_dropout_is_off_so_that_the_learner_scores_what_the_engine_sampled() -> 
 def test_weights_of_half_precision_are_refused(kind: str) -> None:
     with pytest.raises(ConfigError) as caught:
         learner(tiny()[0].to(getattr(torch, kind)))
-    instead = ", or say how it shall (training.learner.bfloat16_weights)" if kind == "bfloat16" else ""
+    instead = ", or set training.learner.bfloat16_weights" if kind == "bfloat16" else ""
     assert str(caught.value) == (
-        f"model.embed_tokens.weight would train in {kind}, where small steps are rounded away; load the model in "
+        f"model.embed_tokens.weight would train in {kind}, which rounds small steps away; load the model in "
         f"float32, or train a LoRA adapter on it (model.lora_rank), whose weights are float32{instead}"
     )
 
@@ -302,13 +302,11 @@ def test_weights_of_half_precision_are_refused(kind: str) -> None:
 def test_a_model_that_cannot_train_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         learner(tiny()[0].requires_grad_(False))
-    assert str(caught.value) == (
-        "the model has no weight that trains; load it without freezing, or with a LoRA adapter"
-    )
+    assert str(caught.value) == ("no weight of the model trains; load it without freezing, or with a LoRA adapter")
 
 
 def test_gradient_checkpointing_is_refused() -> None:
     model = tiny()[0]
     run_layers_again(model)
-    with pytest.raises(ConfigError, match="turned on for the whole model"):
+    with pytest.raises(ConfigError, match="gradient checkpointing is on for the whole model"):
         learner(model)

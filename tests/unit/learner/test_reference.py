@@ -117,7 +117,7 @@ def test_weights_of_another_model_are_refused() -> None:
     del weights["model.norm.weight"]
     with pytest.raises(TrainingError) as caught:
         Reference(tiny()[0]).hold(weights)
-    assert str(caught.value) == "the reference weights have no 'model.norm.weight'; give those of the same model"
+    assert str(caught.value) == "the reference weights have no 'model.norm.weight'; give weights of the same model"
 
 
 def test_a_loss_without_a_kl_holds_no_reference() -> None:

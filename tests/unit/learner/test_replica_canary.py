@@ -75,7 +75,9 @@ def test_a_replica_that_took_nothing_is_out_and_the_run_goes_on(
     servers[1].takes_weights = False
     hand_over(engine, canary, tmp_path, seed=1, version=1)
     assert count_alive(engine) == 1
-    assert f"after the hand-over of version 1 replica 1 ({servers[1].url}) and the learner disagree by" in caplog.text
+    assert (
+        f"after the weight sync of version 1, replica 1 ({servers[1].url}) and the learner disagree by" in caplog.text
+    )
     requests = [Request(prompt_ids=(1, 2), seed=seed, max_tokens=3, session=str(seed)) for seed in range(8)]
     assert {span.version for answer in engine.generate(requests) for span in answer.versions} == {1}
     servers[1].takes_weights = True
@@ -90,7 +92,9 @@ def test_where_no_replica_took_anything_the_run_stops(
     hand_over(engine, canary, tmp_path, seed=0, version=0)
     for server in servers:
         server.takes_weights = False
-    with pytest.raises(TrainingError, match=r"^after the hand-over of version 1 replica 0 .* did not take the weights"):
+    with pytest.raises(
+        TrainingError, match=r"^after the weight sync of version 1, replica 0 .* did not load the weights"
+    ):
         hand_over(engine, canary, tmp_path, seed=1, version=1)
 
 
@@ -101,7 +105,7 @@ def test_where_all_replicas_went_out_after_the_hand_over_the_run_stops_in_a_sent
     hand_over(engine, canary, tmp_path, seed=0, version=0)
     for replica in engine.replicas:
         engine.dismiss(replica.name, "it died while attempts played on")
-    with pytest.raises(EngineFault, match="no server of the engine was left to compare with"):
+    with pytest.raises(EngineFault, match="no server of the engine is left to compare with"):
         canary.check(engine, learner(0), version=0)
 
 
@@ -112,7 +116,7 @@ def test_keys_and_values_of_old_weights_are_found(
     hand_over(engine, canary, tmp_path, seed=0, version=0)
     for server in servers:
         server.forgets_prefixes = False
-    with pytest.raises(TrainingError, match=r"^after the hand-over of version 1 replica 0 .* disagree by"):
+    with pytest.raises(TrainingError, match=r"^after the weight sync of version 1, replica 0 .* disagree by"):
         hand_over(engine, canary, tmp_path, seed=1, version=1)
 
 
@@ -143,7 +147,5 @@ def test_a_replica_that_dies_at_its_canary_is_out(
 
 
 def test_an_engine_that_was_handed_nothing_is_found(engine: ServerEngine) -> None:
-    with pytest.raises(
-        TrainingError, match=r"^replica 0 .* reports weights of version 0, but version 1 was handed over"
-    ):
+    with pytest.raises(TrainingError, match=r"^replica 0 .* reports weights of version 0, but version 1 was sent"):
         Canary(PROMPT, RESPONSE).check(engine, learner(0), version=1)

@@ -85,7 +85,9 @@ def test_it_comes_back_from_its_configuration(schedule: Part) -> None:
 def test_a_warm_up_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         Cosine(steps=5, warmup_steps=5)
-    assert str(caught.value) == ("Cosine: warmup_steps is 5, but the schedule has 5 steps; leave some for the way down")
+    assert str(caught.value) == (
+        "Cosine: warmup_steps is 5, but the schedule has only 5 steps; give fewer warmup_steps"
+    )
 
 
 def test_a_run_file_names_a_schedule_by_its_kind() -> None:

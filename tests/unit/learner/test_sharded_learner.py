@@ -241,7 +241,7 @@ def test_a_gradient_that_is_not_shortened_moves_weights_as_in_one_process() -> N
     ],
 )
 def test_settings_for_one_gpu_are_refused_in_shares(setting: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(setting))} is .*, which a sharded learner does not know"):
+    with pytest.raises(ConfigError, match=f"{next(iter(setting))} is .*, which the sharded learner does not support"):
         ShardedLearnerConfig(**setting)
 
 

@@ -80,8 +80,8 @@ def test_fewer_gpus_than_processes_of_a_machine_are_named_by_each_before_anythin
         with pytest.raises(ConfigError) as caught:
             is_follower(make_config(1).model_copy(update={"device": device}))
         assert str(caught.value) == (
-            f"rank {rank} is one of 2 on its machine, which shows 1 GPU; start at most one process for each (torchrun "
-            "--nproc-per-node), or ask for more GPUs"
+            f"rank {rank} is one of 2 processes on its machine, which has 1 GPU; start at most one process per GPU "
+            "(torchrun --nproc-per-node), or use more GPUs"
         )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert is_follower(make_config(1).model_copy(update={"device": device}))

@@ -108,5 +108,5 @@ def test_an_order_that_is_none_of_all_turns_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         split_into_stages(Backwards(), attempts())
     assert str(caught.value) == (
-        "algorithm.loss: Backwards orders 4 turns as [[3], [2], [1]]; give each turn from 0 to 3 once"
+        "algorithm.loss: Backwards orders 4 turns as [[3], [2], [1]]; return each turn from 0 to 3 once"
     )

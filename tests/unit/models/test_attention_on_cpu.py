@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from groupwise.models.attention import TreeMask, attend_along_paths, cut_blocks
+from groupwise.models.attention import TreeMask, cut_blocks
 from groupwise.models.forest import merge_sequences
 from tests.unit.models.samples import SEQUENCES
 
@@ -120,7 +120,8 @@ def test_nothing_is_kept_once_the_gradients_are_there(monkeypatch: pytest.Monkey
     gc.disable()  # a cycle would wait for it, gigabytes at a time
     try:
         query, key, value = (torch.randn(1, 2, 300, 8, requires_grad=True) for _ in range(3))
-        attend_along_paths(query, key, value, cut_blocks(torch.full((300,), 300))).sum().backward()
+        mask = TreeMask.of(torch.full((300,), 300))
+        TreeMask.attend(query, key, value, attn_mask=mask).sum().backward()  # type: ignore[union-attr]
         assert len(attended) == 3
         assert [tensor() for tensor in attended] == [None] * 3
     finally:

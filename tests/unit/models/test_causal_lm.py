@@ -47,7 +47,7 @@ def test_a_window_shorter_than_the_longest_path_is_refused() -> None:
     message = _refusal(build("gemma3", sliding_window=5))
     assert message == (
         "Gemma3ForCausalLM has layers with an attention window of 5 tokens, and the longest sequence has 6; "
-        "use padded rows, one a sample, or shorten the sequences"
+        "use padded rows, one per sample, or shorten the sequences"
     )
 
 
@@ -74,8 +74,8 @@ def test_layers_without_a_mask_are_refused() -> None:
     model = build("qwen3")
     CausalLM.of(model).config.layer_types = ["full_attention", "linear_attention"]
     assert _refusal(model) == (
-        "Qwen3ForCausalLM has layers of kind linear_attention, which a mask of ancestors does not govern; "
-        "use padded rows, one a sample"
+        "Qwen3ForCausalLM has layers of kind linear_attention, which do not follow an attention mask; "
+        "use padded rows, one per sample"
     )
 
 
@@ -83,7 +83,7 @@ def test_a_body_without_positions_is_refused() -> None:
     model = build("llama")
     model.model.forward = lambda input_ids, attention_mask, use_cache, return_dict: None  # type: ignore[union-attr]
     assert _refusal(model) == (
-        "LlamaForCausalLM takes no position_ids, so that its tokens cannot be packed; use padded rows, one a sample"
+        "LlamaForCausalLM takes no position_ids, so its tokens cannot be packed; use padded rows, one per sample"
     )
 
 
@@ -126,7 +126,7 @@ def test_virtual_tokens_are_refused() -> None:
     peft = pytest.importorskip("peft", reason="adapters come from peft")
     config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
     assert _refusal(peft.get_peft_model(build("llama"), config)) == (
-        "the adapter puts virtual tokens before the prompt, which shared prefixes do not hold; use LoRA"
+        "the adapter puts virtual tokens before the prompt, which shared prefixes do not support; use LoRA"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_model_that_does_something_of_its_own_to_the_logits_is_found_out() -> 
 
     message = _refusal(Doubled())
     assert message.startswith("Doubled does not run packed: log-probs of 7 tokens differ from its own forward pass by ")
-    assert message.endswith("; use padded rows, one a sample")
+    assert message.endswith("; use padded rows, one per sample")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

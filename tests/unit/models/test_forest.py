@@ -65,7 +65,7 @@ def test_ids_are_compared_as_numbers_not_as_text() -> None:
 def test_an_impossible_id_is_refused_with_its_sequence(wrong: int) -> None:
     with pytest.raises(RecordError) as raised:
         merge_sequences([[1, 2], [], [3, wrong]])
-    assert str(raised.value) == f"sequence 2 holds token id {wrong}; ids lie between 0 and 4294967295"
+    assert str(raised.value) == f"sequence 2 has token id {wrong}; ids must be from 0 to 4294967295"
     assert raised.value.row == 2
 
 

@@ -8,7 +8,7 @@ import torch
 
 from groupwise.models import head
 from groupwise.models.fused_head import FusedHeadLogps
-from groupwise.models.head import OnlineSoftmax, compute_head_logps
+from groupwise.models.head import Sums, add_tile, compute_head_logps
 from groupwise.models.output_layer import Head, Tiling
 from groupwise.models.pack import Predictions
 
@@ -24,25 +24,29 @@ def _predictions(row: list[int], target: list[int]) -> Predictions:
     return Predictions.of(np.array(row, dtype=np.int64), np.array(target, dtype=np.int64))
 
 
+def _start() -> Sums:
+    zero = torch.zeros(1, dtype=torch.float64)
+    return torch.full_like(zero, -torch.inf), zero, zero
+
+
+def _check_end(sums: Sums) -> None:
+    high, total, weighed = (value.item() for value in sums)
+    assert high + np.log(total) == pytest.approx(2.440190, abs=5e-7)
+    assert np.log(total) - weighed / total == pytest.approx(0.947537, abs=5e-7)
+
+
 def test_the_online_softmax_after_each_tile() -> None:
     z = torch.tensor([LOGITS], dtype=torch.float64)
-    first = OnlineSoftmax.start(z).add(z[:, :2].clone(), entropy=True)
-    assert first.high.item() == 2.0
-    assert first.total.item() == pytest.approx(1.367879, abs=5e-7)
-    assert (first.weighed + first.high * first.total).item() == pytest.approx(2.367879, abs=5e-7)
-    second = first.add(z[:, 2:].clone(), entropy=True)
-    assert second.high.item() == 2.0
-    assert second.total.item() == pytest.approx(1.553002, abs=5e-7)
-    assert (second.weighed + second.high * second.total).item() == pytest.approx(2.318092, abs=5e-7)
-    assert second.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
-    assert second.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+    first = add_tile(z[:, :2].clone(), _start(), entropy=True)
+    assert [value.item() for value in first] == pytest.approx([2.0, 1.367879, 2.367879 - 2 * 1.367879], abs=2e-6)
+    second = add_tile(z[:, 2:].clone(), first, entropy=True)
+    assert [value.item() for value in second] == pytest.approx([2.0, 1.553002, 2.318092 - 2 * 1.553002], abs=2e-6)
+    _check_end(second)
 
 
 def test_a_later_tile_may_hold_the_highest_logit() -> None:
     z = torch.tensor([[-1.0, 0.0, 1.0, 2.0]], dtype=torch.float64)
-    softmax = OnlineSoftmax.start(z).add(z[:, :1].clone(), entropy=True).add(z[:, 1:].clone(), entropy=True)
-    assert softmax.log_normaliser.item() == pytest.approx(2.440190, abs=5e-7)
-    assert softmax.entropy.item() == pytest.approx(0.947537, abs=5e-7)
+    _check_end(add_tile(z[:, 1:].clone(), add_tile(z[:, :1].clone(), _start(), entropy=True), entropy=True))
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 100])

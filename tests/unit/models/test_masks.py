@@ -54,6 +54,6 @@ def test_an_implementation_without_a_mask_is_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         make_attention_mask(_fork(), implementation="flash_attention_2", dtype=torch.float32)
     assert str(raised.value) == (
-        "the model runs 'flash_attention_2' attention, which takes no mask of ours; load it with "
-        "attn_implementation='sdpa' or 'eager', or use padded rows, one a sample"
+        "the model runs 'flash_attention_2' attention, which cannot use the mask of a pack; load it with "
+        "attn_implementation='sdpa' or 'eager', or use padded rows, one per sample"
     )

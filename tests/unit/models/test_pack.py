@@ -170,7 +170,7 @@ def test_the_samples_of_a_step_stay_together_where_asked() -> None:
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         pack([sample((1,), (2,))], token_budget=9, unit="rank")
-    assert str(raised.value) == "there is no unit 'rank'; Valid: sample, step, trajectory"
+    assert str(raised.value) == "unknown unit 'rank'; Valid: sample, step, trajectory"
 
 
 UNITS = {
@@ -230,5 +230,5 @@ def _cost(listed: list[list[int]], starts: list[int], budget: int) -> tuple[floa
 
 @pytest.mark.parametrize("lay", [lambda samples: pack(samples, token_budget=9, share=False), pad_rows])
 def test_ids_that_are_none_are_refused_in_every_layout(lay: Any) -> None:
-    with pytest.raises(RecordError, match="sequence 1 holds token id -2; ids lie between 0 and"):
+    with pytest.raises(RecordError, match="sequence 1 has token id -2; ids must be from 0 to"):
         lay([sample((1, 2), (3,)), sample((4, -2), (5,))])

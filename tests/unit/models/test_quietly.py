@@ -129,5 +129,5 @@ def test_names_that_transformers_gave_up_bring_no_warning(folder: Path) -> None:
     check_trainable(model, LearnerConfig())
     Forward(model, LearnerConfig(checkpoint_layers=True))
     assert [layer.gradient_checkpointing for layer in model.model.layers] == [True]
-    with pytest.raises(ConfigError, match="gradient checkpointing was turned on for the whole model"):
+    with pytest.raises(ConfigError, match="gradient checkpointing is on for the whole model"):
         check_trainable(model, LearnerConfig())

@@ -127,25 +127,31 @@ def rows(*shape: int, value: float = 0.5) -> Any:
     [
         (
             None,
-            "the learner Mine gave nothing as the hidden states of 2 responses; give a list with an array of tokens",
+            "the learner Mine returned nothing as the hidden states of 2 responses; return a list with one array",
         ),
-        ([rows(3, 4)], "the learner Mine gave a list of 1 as the hidden states of 2 responses; give a list with an"),
+        (
+            [rows(3, 4)],
+            "the learner Mine returned a list of 1 as the hidden states of 2 responses; return a list with one",
+        ),
         (
             [rows(3, 4), rows(2, 4)],
-            "the learner Mine gave an array of 2 x 4 float64 as the hidden states of a response of 1 tokens; give a",
+            "the learner Mine returned an array of 2 x 4 float64 as the hidden states of a response of 1 tokens;",
         ),
-        ([rows(3, 4), rows(4)], "the learner Mine gave an array of 4 float64 as the hidden states of a response of 1"),
+        (
+            [rows(3, 4), rows(4)],
+            "the learner Mine returned an array of 4 float64 as the hidden states of a response of 1",
+        ),
         (
             [rows(3, 0), rows(1, 0)],
-            "the learner Mine gave an array of 3 x 0 float64 as the hidden states of a response",
+            "the learner Mine returned an array of 3 x 0 float64 as the hidden states of a response",
         ),
         (
             [rows(3, 4), rows(1, 4, value=np.nan)],
-            "the learner Mine gave an array of 1 x 4 float64 with nan in it as the hidden states of a response of 1",
+            "the learner Mine returned an array of 1 x 4 float64 with nan in it as the hidden states of a response",
         ),
         (
             [[[0.5]] * 3, rows(1, 4)],
-            "the learner Mine gave a list of 3 as the hidden states of a response of 3 tokens;",
+            "the learner Mine returned a list of 3 as the hidden states of a response of 3 tokens;",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
-from groupwise.learner.eight_bit import find_spec
+from groupwise.learner.optimisers import find_spec
 from groupwise.learner.protocol import hash_weights
 from groupwise.learner.weight_check import TOLERANCES, Canary
 from groupwise.models import PretrainedModel, TinyModel
@@ -109,7 +109,9 @@ def test_the_canary_notices_a_weight_that_changed_in_one_way_through_the_model_o
     run.hand_over(0)
     norm = run.engine._model.model.norm  # type: ignore[attr-defined]
     norm.weight = torch.nn.Parameter(-3 * norm.weight.detach())  # no longer the learner's
-    with pytest.raises(TrainingError, match=r"after the hand-over of version 0 the engine and the learner disagree by"):
+    with pytest.raises(
+        TrainingError, match=r"after the weight sync of version 0, the engine and the learner disagree by"
+    ):
         run.canary.check(run.engine, run.learner, version=0)
 
 

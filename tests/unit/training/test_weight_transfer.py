@@ -90,7 +90,7 @@ def test_weights_that_share_memory_are_a_sentence(tmp_path: Path) -> None:
         transfer.hand_over({"one": shared, "two": shared}, open_engine(tiny()[0]), version=1)
     path = tmp_path / "weights" / "0001.safetensors"
     assert str(caught.value).startswith(f"the weights could not be written to {path} (")
-    assert str(caught.value).endswith("memory of its own, or use the weight_transfer in_memory")
+    assert str(caught.value).endswith("its own memory, or use the weight_transfer in_memory")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -109,7 +109,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "weights" / "0001.safetensors"
     assert str(caught.value).startswith(f"the weights could not be written to {path} (")
     assert str(caught.value).endswith(
-        "; free some space, or name another place in training.weight_transfer.folder, then go on with --resume"
+        "; free some space, or set another training.weight_transfer.folder, then continue with --resume"
     )
     assert engine.version == 0
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -159,7 +159,7 @@ def test_a_transfer_that_opens_nothing_is_a_sentence(tmp_path: Path) -> None:
 def test_a_transfer_that_leaves_the_weights_behind_is_found_by_the_canary(tmp_path: Path) -> None:
     training = small_config().training.model_copy(update={"weight_transfer": Idle()})
     run = open_run(small_config().model_copy(update={"training": training}), tmp_path)
-    with pytest.raises(TrainingError, match="the engine did not take the weights over"):
+    with pytest.raises(TrainingError, match="the engine did not load the weights"):
         train(run)
 
 
@@ -169,7 +169,7 @@ def nameless() -> Iterator[torch.Tensor]:
 
 @pytest.mark.parametrize("weights", [None, 3, nameless(), {"a": 1.0}, [("a", "b")], {1: torch.zeros(1)}])
 def test_weights_that_are_no_tensors_by_name_are_a_sentence(weights: Any) -> None:
-    with pytest.raises(TrainingError, match=r"the learner's weights\(\) gave .*, but tensors by name, or pairs"):
+    with pytest.raises(TrainingError, match=r"the learner's weights\(\) returned .*; return tensors by name, or pairs"):
         InMemory().hand_over(weights, open_engine(tiny()[0]), version=1)
 
 
