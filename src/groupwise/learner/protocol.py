@@ -101,7 +101,7 @@ class ClosingLearner(Protocol):
 
 
 class LearnerPart(Protocol):
-    """Fills the slot `learner`."""
+    """Fills the slot `learner`: opens a learner on the model of the run."""
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
         """Open a learner that minimizes a loss; it owns the transformers model from now on.

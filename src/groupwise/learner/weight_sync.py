@@ -38,7 +38,7 @@ class WeightTransfer(Protocol):
 
 
 class WeightTransferPart(Protocol):
-    """Fills the slot `weight_transfer`."""
+    """Fills the slot `weight_transfer`: brings new weights from the learner to the engine."""
 
     def open(self, folder: Path | None) -> WeightTransfer:
         """Open the connection for a run.
