@@ -19,8 +19,7 @@ from random import Random
 import torch
 
 from groupwise.data.samples import Sample
-from groupwise.models.pack import Pack, Predictions, pack
-from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.models.pack import Pack, PaddedRows, Predictions, pack, pad_rows, pad_within_budget
 
 Layouts = Sequence[Pack | PaddedRows]
 

@@ -14,8 +14,7 @@ from groupwise.learner.local import merge_summaries
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches
 from groupwise.losses.token_columns import ENTROPY, PAIRS, SPANS, TokenColumns
 from groupwise.models.forward import compute_token_logps
-from groupwise.models.pack import Pack, spread_over_tokens
-from groupwise.models.padded_rows import PaddedRows
+from groupwise.models.pack import Pack, PaddedRows, spread_over_tokens
 from groupwise.parts.slots import Loss
 from groupwise.training.loss_context import get_declared
 

@@ -13,8 +13,7 @@ from groupwise.models import attention_gpu
 from groupwise.models import forward as logps
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import _checkpoint_layers
-from groupwise.models.pack import Chains, Pack, pack
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import Chains, Pack, pack, pad_rows
 from tests.equivalence.flash_anywhere import rows, rows_backward
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update

@@ -12,8 +12,7 @@ from torch import nn
 from groupwise.data.samples import Sample
 from groupwise.models.attention import BLOCK
 from groupwise.models.forward import compute_token_logps
-from groupwise.models.pack import Pack, Predictions, pack
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import Pack, Predictions, pack, pad_rows
 from tests.equivalence.models import FAMILIES, build, run_layers_again
 from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient

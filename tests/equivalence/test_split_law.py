@@ -22,8 +22,7 @@ from groupwise.data.samples import Sample, count_totals
 from groupwise.learner.micro_batches import split_into_stages
 from groupwise.losses import OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models import forward as logps
-from groupwise.models.pack import Pack, pack
-from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.models.pack import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.parts.part import load_catalogue
 from tests.equivalence.catalogue_losses import PIECES, list_losses
 from tests.equivalence.models import VOCABULARY, build

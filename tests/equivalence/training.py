@@ -13,8 +13,7 @@ from torch import nn
 
 from groupwise.data.samples import Sample, count_totals
 from groupwise.models.forward import compute_token_logps
-from groupwise.models.pack import Pack, spread_over_tokens
-from groupwise.models.padded_rows import PaddedRows
+from groupwise.models.pack import Pack, PaddedRows, spread_over_tokens
 
 CLIP, ENTROPY_WEIGHT = 0.2, 0.05
 

@@ -14,8 +14,7 @@ from groupwise.methods import RECIPES
 from groupwise.models import attention_gpu
 from groupwise.models.attention import make_dense_mask
 from groupwise.models.forward import _checkpoint_layers
-from groupwise.models.pack import pack
-from groupwise.models.padded_rows import pad_rows, pad_within_budget
+from groupwise.models.pack import pack, pad_rows, pad_within_budget
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import apart, update
 from tests.equivalence.rollouts import VOCABULARY, make_stepwise_samples, make_tangled_samples, with_token_credit

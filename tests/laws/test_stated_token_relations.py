@@ -26,7 +26,7 @@ from groupwise.methods.prorag import JudgedCredit
 from groupwise.methods.rank_grpo import RankCredit
 from groupwise.methods.spae import PotentialCredit
 from groupwise.methods.verl import LEVELS, RankBonus
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import pad_rows
 from tests.equivalence.models import build
 from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples

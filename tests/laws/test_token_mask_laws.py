@@ -18,8 +18,7 @@ from groupwise.learner.micro_batches import make_micro_batches
 from groupwise.losses import Plain, PolicyLoss, TokenMean
 from groupwise.models import TinyModel
 from groupwise.models.forward import compute_token_logps
-from groupwise.models.pack import Pack, pack
-from groupwise.models.padded_rows import PaddedRows, pad_rows, pad_within_budget
+from groupwise.models.pack import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.parts.slots import Loss
 from tests.unit.learner.learners import attempts, gradient, learner
 from tests.unit.models.samples import samples, unpack

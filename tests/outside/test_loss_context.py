@@ -24,8 +24,7 @@ from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local import LocalLearner, merge_summaries
 from groupwise.learner.micro_batches import make_micro_batches
 from groupwise.losses import TokenColumns
-from groupwise.models.pack import pack
-from groupwise.models.padded_rows import pad_within_budget
+from groupwise.models.pack import pack, pad_within_budget
 from groupwise.parts.part import find_part_class
 from groupwise.report.derived_credit import DerivedCredit
 from groupwise.report.explain import explain_channels, find_step

@@ -21,8 +21,7 @@ from benchmarks.prefix.table import tables
 from groupwise.data.samples import Sample
 from groupwise.models.forest import merge_sequences
 from groupwise.models.forward import compute_token_logps
-from groupwise.models.pack import Pack, pack
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import Pack, pack, pad_rows
 
 
 def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) -> Sample:

@@ -233,7 +233,8 @@ class LocalLearner:
                 )
         with_credit = [self._with_credit(batch) for batch in batches]
         # If no sample has an advantage, the shortest one is computed: the optimizer still makes its step.
-        computed = [some or [find_shortest(batch)] for some, batch in zip(with_credit, batches, strict=True)]
+        shortest = [min(batch, key=lambda sample: len(sample.token_ids)) for batch in batches]
+        computed = [some or [short] for some, short in zip(with_credit, shortest, strict=True)]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
         num_passes = max(map(len, packed))
         if config.apply_gradients == "as_they_come" and num_passes > 1:
@@ -434,11 +435,6 @@ def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = Fals
         kind = sample.group if by_group else sample.trajectory
         minibatches[place.setdefault(kind, len(place)) % num].append(sample)
     return [batch for batch in minibatches if batch]
-
-
-def find_shortest(samples: Sequence[Sample]) -> Sample:
-    """The first of the shortest samples."""
-    return min(samples, key=lambda sample: len(sample.token_ids))
 
 
 def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:

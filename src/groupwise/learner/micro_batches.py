@@ -13,8 +13,7 @@ import torch
 
 from groupwise.data.samples import Sample, keep_trained
 from groupwise.losses.token_columns import TokenColumns
-from groupwise.models.pack import Pack, spread_over_tokens
-from groupwise.models.padded_rows import PaddedRows
+from groupwise.models.pack import Pack, PaddedRows, spread_over_tokens
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Loss
 from groupwise.system.errors import ConfigError, RecordError

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -113,24 +113,21 @@ class Ranks:
         except (RuntimeError, dist.DistError) as error:
             if not isinstance(error, dist.DistError) and not any(word in str(error) for word in LOST):
                 raise
-            self._raise_lost(error)
-
-    def _raise_lost(self, error: Exception) -> NoReturn:
-        for rank in [rank for rank in range(self.world) if rank != self.rank]:
-            key, said = f"fault of rank {rank}", ""
-            with suppress(RuntimeError, ValueError, dist.DistError):  # it stored nothing, or the store is gone
-                _store().wait([key], timedelta(seconds=FAULT_SECONDS))
-                said = _store().get(key).decode()
-            if said:
-                raise TrainingError(
-                    f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
-                    "whole, go on with --resume"
-                ) from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TrainingError(
-            f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in the "
-            "lines above, then go on with --resume"
-        ) from error
+            for rank in [rank for rank in range(self.world) if rank != self.rank]:
+                key, said = f"fault of rank {rank}", ""
+                with suppress(RuntimeError, ValueError, dist.DistError):  # it stored nothing, or the store is gone
+                    _store().wait([key], timedelta(seconds=FAULT_SECONDS))
+                    said = _store().get(key).decode()
+                if said:
+                    raise TrainingError(
+                        f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
+                        "whole, go on with --resume"
+                    ) from error
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise TrainingError(
+                f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in "
+                "the lines above, then go on with --resume"
+            ) from error
 
 
 def _start_group(started: StartedRank, device: torch.device, timeout: float) -> None:

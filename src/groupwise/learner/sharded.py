@@ -22,7 +22,6 @@ from groupwise.learner.local import (
     Reference,
     check_trainable,
     find_cause,
-    find_shortest,
     merge_summaries,
 )
 from groupwise.learner.local_files import read_weights
@@ -360,7 +359,7 @@ class RankLearner(LocalLearner):
         num = max(self.ranks.gather(len(micros)))
         num = max(1, len(micros)) if self._keeps_whole else num
         if num > len(micros):
-            [micro] = super()._micro_batches([find_shortest(samples)])
+            [micro] = super()._micro_batches([min(samples, key=lambda sample: len(sample.token_ids))])
             micros += [IdlePass(**vars(micro))] * (num - len(micros))
         return micros
 

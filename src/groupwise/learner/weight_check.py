@@ -100,7 +100,12 @@ class Canary:
         if isinstance(engine, ReplicatedEngine):
             return self._check_replicas(engine, learner, version)
         gap = self._check_single(engine, "the engine", learner, version)
-        return max(gap, self._check_decoding(engine, learner, version)) if self._decodes else gap
+        if self._decodes:
+            request = Request(prompt_ids=self._prompt, seed=0, max_tokens=len(self._response))
+            [answer] = check_generations(engine.generate([request]))
+            name = f"the engine, sampling {list(answer.response_ids)},"
+            gap = max(gap, self._compare(answer.logp, answer.response_ids, name, learner, version))
+        return gap
 
     def _check_replicas(self, engine: ReplicatedEngine, learner: ScoringLearner, version: int) -> float:
         gaps, faults = list[float](), list[TrainingError | EngineFault]()
@@ -129,13 +134,6 @@ class Canary:
         pairs, num = [(self._prompt, self._response)], len(self._response)
         of_engine = read_scores(engine.score(pairs), num, f"{name} {type(engine).__name__}: score")
         return self._compare(of_engine, self._response, name, learner, version)
-
-    def _check_decoding(self, engine: Engine, learner: ScoringLearner, version: int) -> float:
-        """Compare the log-probs that the engine reports while it samples a response."""
-        request = Request(prompt_ids=self._prompt, seed=0, max_tokens=len(self._response))
-        [answer] = check_generations(engine.generate([request]))
-        name = f"the engine, sampling {list(answer.response_ids)},"
-        return self._compare(answer.logp, answer.response_ids, name, learner, version)
 
     def _compare(
         self, of_engine: Sequence[float], response: tuple[int, ...], name: str, learner: ScoringLearner, version: int

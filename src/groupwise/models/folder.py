@@ -220,12 +220,6 @@ def load_tokenizer(path: str) -> Any:
     return tokenizer
 
 
-def read_positions(path: str) -> int | None:
-    """Number of positions of the model of a folder or a hub name; None = its config does not say."""
-    positions: int | None = getattr(read_config(path).get_text_config(), "max_position_embeddings", None)
-    return positions
-
-
 def read_config(path: str) -> Any:
     from transformers import AutoConfig
 

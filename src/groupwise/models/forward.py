@@ -17,8 +17,7 @@ from groupwise.models.attention import make_pack_inputs
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.head import compute_head_logps
 from groupwise.models.output_layer import Tiling
-from groupwise.models.pack import Pack, pack
-from groupwise.models.padded_rows import PaddedRows, pad_within_budget
+from groupwise.models.pack import Pack, PaddedRows, pack, pad_within_budget
 from groupwise.system.errors import ConfigError
 
 MAX_VARIANTS = 64

@@ -191,4 +191,4 @@ class PretrainedModel(Part, slot="model"):
         adapter = folders.find_adapter(self.path)
         place = folders.resolve_path(self.path) if adapter is None else adapter.base
         tokenizer = folders.load_tokenizer(place if adapter is None else adapter.tokenizer_path)
-        return tokenizer, folders.read_positions(place)
+        return tokenizer, getattr(folders.read_config(place).get_text_config(), "max_position_embeddings", None)

@@ -10,8 +10,7 @@ pytest.importorskip("transformers", reason="the models are Hugging Face models")
 
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import check_packs, compute_token_logps
-from groupwise.models.pack import Pack, pack
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import Pack, pack, pad_rows
 from groupwise.system.errors import ConfigError
 from tests.equivalence.models import build
 from tests.unit.models.samples import sample

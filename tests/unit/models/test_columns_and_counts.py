@@ -3,8 +3,7 @@ from __future__ import annotations
 import torch
 
 from groupwise.data.samples import count_totals
-from groupwise.models.pack import pack, spread_over_tokens
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import pack, pad_rows, spread_over_tokens
 from tests.unit.models.samples import sample
 
 THREE = [sample((1,), (2, 3)), sample((1,), (4,), trains=False), sample((1,), (5, 6))]

@@ -13,8 +13,7 @@ from groupwise.data.samples import Sample
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import forward as logps
 from groupwise.models.forward import Forward, compute_token_logps, find_packing_fault
-from groupwise.models.pack import Pack
-from groupwise.models.padded_rows import PaddedRows
+from groupwise.models.pack import Pack, PaddedRows
 from tests.equivalence.models import build
 from tests.equivalence.rollouts import make_tangled_samples
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.data.samples import Sample
 from groupwise.models.forest import merge_sequences
-from groupwise.models.pack import find_cuts, pack
-from groupwise.models.padded_rows import pad_rows
+from groupwise.models.pack import find_cuts, pack, pad_rows
 from groupwise.system.errors import ConfigError, RecordError
 from tests.unit.models.samples import SEQUENCES, sample, samples, unpack
 

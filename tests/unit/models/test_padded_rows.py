@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.models.pack import label_units
-from groupwise.models.padded_rows import pad_rows, pad_within_budget
+from groupwise.models.pack import label_units, pad_rows, pad_within_budget
 from tests.equivalence.rollouts import make_tangled_samples
 from tests.unit.models.samples import sample
 

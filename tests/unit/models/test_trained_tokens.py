@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from groupwise.data.samples import count_totals, find_training, keep_trained, list_computed_responses
-from groupwise.models.pack import pack, spread_over_tokens
-from groupwise.models.padded_rows import pad_rows, pad_within_budget
+from groupwise.models.pack import pack, pad_rows, pad_within_budget, spread_over_tokens
 from groupwise.system.errors import RecordError
 from tests.unit.models.samples import sample, unpack
 
