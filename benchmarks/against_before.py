@@ -1,18 +1,23 @@
-"""Two checkouts of this project by turns: is the newer one as fast as the older one?
+"""Compare the speed of two checkouts of this project, which take turns.
 
     git worktree add ../before COMMIT
     python -m benchmarks.against_before ../before [--repeats 5] [--only credit,prefix,...] [--write FILE]
 
-What is measured: `credit`, table and credit of 100,000 recorded steps (as `benchmarks.credit` makes them), and credit
-and samples of an update of 10,000; `prefix`, packing samples and training on them, prefixes shared and not; `loop`, an
-update of `benchmarks.loop` (its first case: an agent's long prompt, a short action) on one thread; `run`, an update of
-the household example as `groupwise train` makes it, with journal and checkpoints, without and with workers; `envs`,
-steps a second through the host that guards environments, many at once, without and with a worker; `start`, `groupwise
---help` and opening the household run (this checkout's script on both). Each other measurement is a process of its own
-whose product and whose script are one checkout's, since names change between them: before a result is believed, see
-that what the two scripts measure under one name is the same. Old and new go by turns; the medians of each side and of
-the ratios of neighbours are given. Processor seconds stand beside wall time: other work on the machine hardly changes
-them.
+Measurements:
+
+- `credit`: table and advantages of 100,000 recorded steps (from `benchmarks.credit`); advantages and samples of an
+  update of 10,000 steps
+- `prefix`: packing samples and training on them, with and without shared prefixes
+- `loop`: an update of `benchmarks.loop` (its first case: a long prompt, a short action) on one thread
+- `run`: an update of the household example as in `groupwise train`, with journal and checkpoints, with and without
+  workers
+- `envs`: steps per second of many environments at once, through the environment runner, with and without a worker
+- `start`: `groupwise --help`, and opening the household run (this checkout's script on both)
+
+Each measurement except `start` is a process with the product and the script of one checkout, because names differ
+between them. Before you trust a result, check that both scripts measure the same thing under one name. The result has
+the medians of each side and of the ratios of neighbouring runs. It also has processor seconds, which other work on the
+machine hardly changes.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ Numbers = dict[str, dict[str, float]]
 
 
 def time_credit() -> Numbers:
-    """Seconds of table and credit of 100,000 steps, and from trajectories to samples of an update of 10,000."""
+    """Seconds of table and advantages of 100,000 steps, and of samples from the trajectories of an update of 10,000."""
     from benchmarks.credit import RECIPES, columns, ours
     from groupwise import Step, StopReason, Task, Trajectory
     from groupwise.training.samples import credit_batch, make_samples
@@ -102,7 +107,7 @@ def time_prefix() -> Numbers:
 
 
 def _best_of(work: Callable[[], object], times: int = 5) -> dict[str, float]:
-    """The least wall and processor seconds of several times, after one that is not counted."""
+    """The lowest wall and processor seconds of several repeats, after one that is not counted."""
     work()
     walls, cores = [], []
     for _ in range(times):
@@ -166,7 +171,7 @@ def time_run() -> Numbers:
 
 
 def time_envs() -> Numbers:
-    """Seconds of a thousand steps of each environment through its host."""
+    """Seconds of a thousand steps of each environment through its runner."""
     from benchmarks.envs import choose_actions, many, open_subject, subjects
 
     numbers: Numbers = {}
@@ -238,7 +243,7 @@ def measure(checkout: Path, part: str) -> Numbers:
 
 
 def compare(before: Path, part: str, repeats: int) -> dict[str, Any]:
-    """Old and new by turns; by measurement the medians and the ratio of the old time to the new one."""
+    """Alternate old and new; returns the medians and the ratio of old to new per measurement."""
     pairs = [(measure(before, part), measure(HERE, part)) for _ in range(repeats)]
     compared: dict[str, Any] = {}
     for name in pairs[0][0]:

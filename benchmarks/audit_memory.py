@@ -1,10 +1,10 @@
-"""How much memory a large rollouts file needs, and how fast it is read.
+"""Memory and speed of reading a large rollouts file.
 
     python -m benchmarks.audit_memory --gigabytes 5
 
-generates a rollouts file in a temporary folder, runs `groupwise audit` on it in a process of its own, and reports that
-process's peak resident memory and its speed. The rows of 64 tasks at a time lie interleaved, as a
-vectorised environment would write them, so no group is contiguous.
+writes a rollouts file to a temporary folder, runs `groupwise audit` on it in its own process, and reports that
+process's peak resident memory and its speed. Rows of 64 tasks are interleaved, as a vectorized environment would write
+them, so no group is contiguous.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORDS = ("You", "see", "a", "cabinet", "drawer", "fridge", "mug", "plate", "on",
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one process took."""
+    """Time and memory of one process."""
 
     seconds: float
     cpu_seconds: float
@@ -57,7 +57,7 @@ def write_file(path: Path, num_bytes: int, *, tokens: int = 60, seed: int = 0) -
 
 
 def _batches(rng: random.Random, tokens: int) -> Iterator[list[str]]:
-    """Batches of lines without end: 64 tasks, all their attempts, steps of all of them in turn, shuffled."""
+    """Endless batches of lines: the steps of all rollouts of 64 tasks, shuffled."""
     observations = [json.dumps(_text(rng, 220)) for _ in range(NUM_TEXTS)]
     states = [json.dumps(_text(rng, 30)) for _ in range(NUM_TEXTS)]
     actions = [json.dumps(_text(rng, 12)) for _ in range(NUM_TEXTS)]
@@ -90,10 +90,10 @@ def _text(rng: random.Random, words: int) -> str:
 
 
 def measure(command: Sequence[str]) -> Measurement:
-    """Run a command and say what it took.
+    """Run a command and measure it.
 
-    Linux counts a child's peak from the size of the process that started it, so this module imports nothing large and
-    leaves the writing of the file to a child too.
+    Linux counts a child's peak memory from the size of its parent. So this module imports nothing large, and a child
+    process writes the file too.
     """
     read, write = os.pipe()
     start = time.perf_counter()

@@ -1,17 +1,17 @@
-"""Speed of credit: HGPO (depth 4), GiGPO and GRPO on tables of 1e3 to 1e6 steps, against loops in the same run.
+"""Speed of advantages: HGPO (depth 4), GiGPO and GRPO on tables of 1e3 to 1e6 steps, compared with loops.
 
     python -m benchmarks.credit [--write benchmarks/results/credit.json]
 
-Two alternatives are timed for HGPO at 50,000 steps, interleaved with ours, medians reported:
+Two alternatives are timed for HGPO at 50,000 steps. They alternate with ours; medians are reported:
 
-- the *literal loop* (`tests/oracles/history.py`): for each step and level, list the steps with equal history. It is
-  quadratic in the steps.
-- the *clustered loop* (`tests/oracles/clustered_hgpo.py`): one pass that hashes state tuples into clusters, then a
-  loop over clusters; the shape of the released implementation.
+- the *literal loop* (`tests/oracles/history.py`): for each step and level, list the steps with equal history. Its time
+  is quadratic in the steps.
+- the *clustered loop* (`tests/oracles/clustered_hgpo.py`): one pass hashes state tuples into clusters, then a loop runs
+  over clusters, as in the released implementation.
 
-The table (sorting shuffled rows by identity) and the credit on it are timed apart by size; against the loops, "ours" is
-both together. Everything runs in one thread, and times are processor seconds, so that other work on the machine does
-not count. The literal loop takes about six minutes.
+The table (sorting shuffled rows by identity) and its advantages are timed separately by size; in the comparison, "ours"
+is the sum of both. Everything runs in one thread. Times are processor seconds, so other work on the machine does not
+count. The literal loop takes about six minutes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def ours(name: str, table_columns: dict[str, Any]) -> np.ndarray:
 
 
 def growth(repeats: int) -> dict[str, dict[str, float]]:
-    """Median seconds by size: of building the table from shuffled columns, and of each recipe's credit on it."""
+    """Median seconds by size: building the table from shuffled columns, and the advantages of each method."""
     medians: dict[str, dict[str, float]] = {name: {} for name in ("table", *RECIPES)}
     for size in SIZES:
         data = columns(size)
@@ -82,7 +82,7 @@ def growth(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def against_loops(size: int, repeats: int) -> dict[str, float]:
-    """HGPO against both loops on the same rows; every answer is checked against ours."""
+    """HGPO and both loops on the same rows; their advantages are compared with ours."""
     data = columns(size)
     plain = {name: column.tolist() for name, column in data.items()}
     rows = [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]

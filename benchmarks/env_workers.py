@@ -1,12 +1,12 @@
-"""128 household environments, stepped with random admissible actions: in this process, and in worker processes.
+"""128 household environments with random admissible actions: in this process, and in worker processes.
 
     python -m benchmarks.env_workers [--workers 2] [--write benchmarks/results/env_workers.json]
 
-Each host runs in a process of its own, without a model. A round is one action in every environment; one that ends is
-opened anew with the next task, so that 128 always run. Steps a second count the wall time of rounds, opening included.
-Memory is the peak, looked at after each round, of what all processes hold together: resident sets added up, which count
-shared pages more than once, and proportional shares (PSS), which count them once. Last, a worker is killed; the round
-that meets this includes starting a new one and bringing its environments back. Linux only, because of /proc.
+Each environment runner has its own process, without a model. A round is one action in every environment. When a rollout
+ends, the next task is opened, so 128 always run. Steps per second use the wall time of rounds, including opening.
+Memory is the peak over rounds of all processes together: the sum of resident sets, which counts shared pages several
+times, and of proportional set sizes (PSS), which counts them once. At the end a worker is killed; the time of that
+round includes starting a new worker and restoring its environments. Linux only, because of /proc.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARM_UP = 10
 
 
 class Play:
-    """Attempts at the training tasks, by turns, as many at once as there are environments."""
+    """Rollouts of the training tasks in turn, as many at once as there are environments."""
 
     def __init__(self, host: Host) -> None:
         self.host, self.tasks = host, Household().panel("train")
@@ -60,7 +60,7 @@ class Play:
 
 
 def megabytes(pids: Sequence[int], field: str) -> float:
-    """A line of the kernel's account of memory, added up over processes."""
+    """A line of the kernel's memory statistics, summed over processes."""
     return sum(_kilobytes(pid, field) for pid in pids) * 1024 / 1e6
 
 
@@ -70,7 +70,7 @@ def _kilobytes(pid: int, field: str) -> int:
 
 
 def core_seconds(pids: Sequence[int]) -> float:
-    """Processor time that processes have used so far; other work on the machine does not change it much."""
+    """Processor time of processes so far; other work on the machine hardly changes it."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
 

@@ -1,17 +1,16 @@
-"""Steps a second of every environment: its makers' own against ours, and many at once in 0, 1, 2 and 4 workers.
+"""Steps per second of every environment: its original package and ours, and many at once with 0, 1, 2 and 4 workers.
 
     ALFWORLD_DATA=... GSM8K_DATA=... python -m benchmarks.envs [--seconds 2] [--only NAME]
                                                                [--write benchmarks/results/envs.json]
 
-Random actions of those listed as possible, or of what the expert does where none are listed, each attempt to its end
-or for 50 steps. Opening counts: a stock game is made or reset for each attempt, as its makers' loop does, where ours
-keeps games that were read; the steps alone are given beside. Gymnasium, gym-sokoban, textarena and GEM list no actions,
-and listing them can cost more than the game: so some of ours are measured without the list too. A Java machine becomes
-faster as it runs, so those games are played for a while, on both sides, before the clock starts. An environment whose
-package, data or games are missing is left out, and the result says why. With many at once, a round is one action in
-each, and one that ends is opened anew; steps a second count the wall time of rounds, opening included. Other work on
-the machine slows what the wall clock measures, and not the processor time of a step (of this process: a Java
-machine's, or a server's, is not in it).
+Actions are random among the listed ones; if none are listed, the expert acts. Each rollout runs to its end, or for 50
+steps. Opening counts: an original game is created or reset per rollout, as in its own loop, while ours reuses games
+that were read. The steps alone are reported too. Gymnasium, gym-sokoban, textarena and GEM list no actions, and listing
+them can cost more than the game. So some of ours are also measured without the list. Java games become faster over
+time, so both sides run for a while before the clock starts. If a package, data or games are missing, the environment is
+left out, and the result says why. With many at once, a round is one action in each, and steps per second use the wall
+time of rounds, including opening. Other work on the machine affects wall time, but not the processor time of a step,
+which covers this process only: not a Java machine, and not a server.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def _scienceworld() -> Subject:
 
 
 def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
-    """Play attempts for some seconds, each with the seconds that opening took."""
+    """Run rollouts for some seconds; each has the seconds of opening."""
     draw, steps, stepping, opening, opened, used = Random(0), 0, 0.0, 0.0, 0, 0.0
     while stepping + opening < seconds:
         took, listed, step = next(attempts)
@@ -152,7 +151,7 @@ def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
 
 
 def warm_up(subject: Subject, attempts: Attempts, seconds: float) -> Attempts:
-    """Attempts, of which some were played already where that makes the next ones faster."""
+    """Rollouts, after some warm-up rollouts if they make the next ones faster."""
     if subject.is_java:
         rates(attempts, seconds)
     return attempts
@@ -163,7 +162,7 @@ def tasks_of(part: Any) -> Any:
 
 
 def choose_actions(subject: Subject) -> tuple[str, ...]:
-    """Actions where an environment lists none: those given, or what its expert does."""
+    """Actions if an environment lists none: the given ones, or those of its expert."""
     actions = list(subject.actions)
     part = subject.part
     for task in tasks_of(part):  # a game that has to be made first is made now
@@ -236,7 +235,7 @@ def growth(subject: Subject, seconds: float) -> list[dict[str, Any]]:
 
 
 def measure_or_explain(name: str, measure: Callable[[], Any]) -> Any:
-    """What was measured, or why nothing was."""
+    """The measurement, or the reason why there is none."""
     print(name, flush=True)
     try:
         return measure()
@@ -245,7 +244,7 @@ def measure_or_explain(name: str, measure: Callable[[], Any]) -> Any:
 
 
 def open_subject(make: Callable[[], Subject]) -> Subject | None:
-    """A subject, or None where its package or data are missing."""
+    """A subject, or None if its package or data are missing."""
     try:
         subject = make()
         tasks_of(subject.part)
@@ -277,7 +276,7 @@ def measure_subject(name: str, make: Callable[[], Subject], seconds: float) -> d
 
 
 def openenv(seconds: float) -> dict[str, Any]:
-    """OpenEnv's client against a server on this machine: what the way there and back costs."""
+    """OpenEnv's client and a server on this machine: the cost of the round trip."""
     try:
         from tests.unit.envs.openenv_servers import server
 

@@ -1,11 +1,11 @@
-"""Every example run whole, as its file says: the metrics of every update that alarms look at, and its evaluations.
+"""Run every example completely: the metrics of every update that alarms use, and its evaluations.
 
     python -m benchmarks.example_metrics [NAME ...] [--jobs 8] [--parts FOLDER]
         [--write benchmarks/results/example_metrics.json]
 
-An example that cannot run here (a package, files, a server or a GPU is missing) is named with the reason. What was run
-stays in the folder of parts, a file for each example, and is not run again, and what was recorded stays in the result,
-both as long as the example says the same. A test holds the default alarms against the result: none of them may fire.
+If an example cannot run here (a package, files, a server or a GPU is missing), the reason is reported. Each finished
+example has a file in the folder of parts and is not run again. That file and the recorded result are valid as long as
+the example does not change. A test checks the default alarms on the result: none of them may fire.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MAX_SECONDS = 1500
 
 
 def name_example(path: Path) -> str:
-    """What an example is called: its place below examples/, without its ending."""
+    """The name of an example: its path below examples/, without suffix."""
     return path.relative_to(EXAMPLES).with_suffix("").as_posix()
 
 
 def play_example(name: str) -> dict[str, Any]:
-    """Run an example as it stands; its curves, and success on its panel by update with how many tasks there are."""
+    """Run an example; returns its curves, and success on its task set by update with the number of tasks."""
     from groupwise.store.journal import Journal
     from groupwise.store.run_folder import RunPaths
     from groupwise.training.config.run_file import load_run
@@ -81,7 +81,7 @@ def play_example(name: str) -> dict[str, Any]:
 
 
 def digest_file(path: Path) -> str:
-    """The beginning of the SHA-256 of what a run file and the one it extends say, whatever their comments."""
+    """The start of the SHA-256 of a run file and the one it extends, without comments."""
     from groupwise.training.config.run_file import read_run_file
 
     content = json.dumps(read_run_file(path).content, sort_keys=True)
@@ -98,19 +98,19 @@ def shorten(value: float) -> float:
 
 
 def name_part(name: str, parts: Path) -> Path:
-    """The file that what was run of an example goes into."""
+    """The file for the result of an example."""
     return parts / f"{name.replace('/', '.')}.json"
 
 
 def read_part(name: str, parts: Path) -> dict[str, Any] | None:
-    """What was run of an example; None where nothing was, or the example has changed since."""
+    """The result of an example; None if there is none, or the example has changed since."""
     part = name_part(name, parts)
     content: dict[str, Any] | None = json.loads(part.read_text(encoding="utf-8")) if part.is_file() else None
     return content if content and content.get("file") == digest_file(EXAMPLES / f"{name}.toml") else None
 
 
 def play_apart(name: str, parts: Path) -> None:
-    """Run an example in a process of its own, unless that was done; what comes of it goes into a file."""
+    """Run an example in its own process, unless its result exists; the result goes into a file."""
     part = name_part(name, parts)
     if read_part(name, parts) is not None:
         return
@@ -127,7 +127,7 @@ def play_apart(name: str, parts: Path) -> None:
 
 
 def join_parts(names: Sequence[str], parts: Path, recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """All that was run, now or as `recorded`, by name, and what was not."""
+    """All results by name, from now or `recorded`, and the examples without one."""
     played, missing = {}, {}
     for name in names:
         part = read_part(name, parts)
@@ -142,7 +142,7 @@ def join_parts(names: Sequence[str], parts: Path, recorded: Mapping[str, Any]) -
 
 
 def write_lines(result: dict[str, Any], path: Path) -> None:
-    """Write the result as JSON with a line for each example: it is long, and read by a test."""
+    """Write the result as JSON with one line per example."""
     lines = [f"    {json.dumps(name)}: {json.dumps(example)}" for name, example in result["examples"].items()]
     rest = [f"  {json.dumps(name)}: {json.dumps(result[name])}" for name in ("command", "missing")]
     path.write_text(

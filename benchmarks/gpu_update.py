@@ -1,10 +1,10 @@
-"""Where the time of an HGPO update goes on a GPU: stage by stage, from sampling to the journal.
+"""Time of an HGPO update on a GPU, stage by stage, from sampling to the journal.
 
     python -m benchmarks.gpu_update [--model FOLDER] [--updates 4] [--write benchmarks/results/gpu_update.json]
 
-`household`, 16 tasks of 8 attempts, whole history in the prompt; the static-cache engine samples in bfloat16 under CUDA
-graphs, the learner computes in bfloat16 with prefixes shared. Without `--model` the weights are random, of
-SmolLM2-135M's width and depth over the environment's own words: every attempt then lasts to the step limit and every
+`household`, 16 tasks of 8 rollouts, full history in the prompt. The static-cache engine samples in bfloat16 with CUDA
+graphs; the learner computes in bfloat16 with shared prefixes. Without `--model` the weights are random, with the width
+and depth of SmolLM2-135M and the environment's vocabulary. Then every rollout runs to the step limit, and every
 response to the token limit. The first updates, which compile and capture, are not counted; medians of the others.
 """
 
@@ -45,7 +45,7 @@ class Stages(Clock):
 
     def on_stage(self, name: str, number: int) -> None:
         if torch.cuda.is_available():
-            torch.cuda.synchronize()  # the optimiser's step, which nobody has waited for, is the learner's
+            torch.cuda.synchronize()  # so the optimizer's step counts as the learner's time
         super().on_stage(name, number)
 
     def on_update(self, update: Update) -> None:
@@ -81,7 +81,7 @@ def config(model: str | None, updates: int, device: str) -> RunConfig:
 
 
 def watch(run: Run, clock: Clock) -> None:
-    """Timers around calls inside a stage; each of them waits for the GPU by itself."""
+    """Timers around calls inside a stage; each call waits for the GPU."""
     clock.wrap(run.engine, "generate", "model")
     for name in ("open", "act", "close"):
         clock.wrap(run.host, name, "environments")

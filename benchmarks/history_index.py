@@ -1,11 +1,10 @@
-"""How fast a run finds the past attempts at a task among a million.
+"""Time to find the past rollouts of a task among a million.
 
     python -m benchmarks.history_index
 
-fills the index of a journal in a temporary folder with a million attempts, once at 20,000 tasks and once at 64 (tasks
-that come round all the time, with a past of 15,600 attempts each), asks it what replay and reflection ask of it at
-tasks drawn at random, and writes medians and 99th percentiles to
-`benchmarks/results/history_index.json`.
+fills the index of a journal in a temporary folder with a million rollouts, once of 20,000 tasks and once of 64 (tasks
+that repeat often, with 15,600 past rollouts each). It runs the queries of replay and reflection for random tasks, and
+writes medians and 99th percentiles to `benchmarks/results/history_index.json`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ RING = 64
 
 
 def rows(num: int, tasks: int, seed: int) -> Iterator[tuple[Any, ...]]:
-    """Index entries of `num` attempts: eight at each task of an update, 64 tasks an update, every task by turns."""
+    """Index entries of `num` rollouts: eight per task, 64 tasks per update, all tasks in turn."""
     draws = random.Random(seed)
     rewards = np.zeros(NUM_STATES).tobytes()
     for entry in range(num):
@@ -45,7 +44,7 @@ def rows(num: int, tasks: int, seed: int) -> Iterator[tuple[Any, ...]]:
 
 
 def fill(path: Path, num: int, tasks: int) -> None:
-    """Write the entries as a journal would, though all at once."""
+    """Write the entries as a journal would, but all at once."""
     Journal(path).close()
     database = sqlite3.connect(path)
     with database:
@@ -54,7 +53,7 @@ def fill(path: Path, num: int, tasks: int) -> None:
 
 
 def time_question(ask: Callable[[str], object], tasks: Sequence[str]) -> dict[str, float]:
-    """Milliseconds that a question takes, asked of each task in turn."""
+    """Milliseconds of a query, for each task in turn."""
     taken = []
     for task in tasks:
         began = time.perf_counter()
@@ -68,7 +67,7 @@ def time_question(ask: Callable[[str], object], tasks: Sequence[str]) -> dict[st
 
 
 def measure(path: Path, tasks: int, questions: int, last: int) -> dict[str, dict[str, float]]:
-    """What each question costs; `last` is the newest update."""
+    """The cost of each query; `last` is the newest update."""
     draws = random.Random(1)
     drawn = [f"bench-train-{draws.randrange(tasks):016x}" for _ in range(questions)]
     with Journal(path) as journal:

@@ -1,8 +1,8 @@
-"""How large the package is, and how much of it one job passes through: `python -m benchmarks.house [TREE ...]`.
+"""Size of the package, and how much of it one job executes: `python -m benchmarks.house [TREE ...]`.
 
 For each tree (a checkout; by default this one): lines of `src` by kind, files, packages; functions, files and calls of
-groupwise that one update of the household example passes, and that `groupwise explain` of one step passes after its
-imports. Counted with `sys.setprofile` in a process of its own, in the main process of the run.
+groupwise that one update of the household example executes, and `groupwise explain` of one step after its imports.
+Counted with `sys.setprofile` in the main process of the run.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""Does AdamW with moments of 8 bits on bfloat16 weights learn as AdamW in float32 does? A small model, several seeds.
+"""Does AdamW with 8-bit state on bfloat16 weights learn as well as AdamW in float32? A small model, several seeds.
 
     python -m benchmarks.lean_optimisers [--seeds 5] [--processes 2] [--write benchmarks/results/lean_optimisers.json]
 
-A Llama of one layer (width 128, 0.2 million weights of about 0.05) starts from random weights and is told two words; it
-has to say the second. An update is 16 prompts of 8 attempts, credited by how much better they did than their group, and
-learnt from by the learner of a run; the engine samples with the learner's own weights. Arms:
+A Llama with one layer (width 128, 0.2M parameters of about 0.05) starts from random weights. It gets two words and must
+answer with the second. An update has 16 prompts of 8 rollouts, with group-relative advantages; the learner of a run
+trains on them, and the engine samples with the learner's own weights. Variants:
 
-    float32            AdamW, weights and moments in float32: what the others are measured against
-    8-bit, rounded     weights in bfloat16 by stochastic rounding, moments of 8 bits
-    8-bit, masters     weights in bfloat16 beside float32 masters, moments of 8 bits
-    rounded to nearest weights in bfloat16, each step rounded to the nearest number: the control, which must fall behind
+    float32            AdamW, weights and state in float32: the reference
+    8-bit, rounded     bfloat16 weights with stochastic rounding, 8-bit state
+    8-bit, masters     bfloat16 weights with float32 master copies, 8-bit state
+    rounded to nearest bfloat16 weights, each step rounded to nearest: the control, which must learn less
 
-A step of 2.5e-5 on weights of 0.05 is to bfloat16 what 1e-5 is on weights of 0.02, as large models have them: far less
-than half of the distance between two numbers, so that rounding to the nearest loses most steps. Success is the
-probability that the policy gives the right answer, exact, over all prompts. Over seeds: interquartile mean with a 95 %
-bootstrap interval.
+For bfloat16, a step of 2.5e-5 on weights of 0.05 is like 1e-5 on weights of 0.02, as in large models. It is far less
+than half of the distance between two numbers, so rounding to nearest loses most steps. Success is the exact probability
+of the right answer, over all prompts. Over seeds: interquartile mean with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ BASELINE, CONTROL = "float32", "rounded to nearest"
 
 
 def learn_words(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one arm with one seed; its success every so many updates."""
+    """Train one variant with one seed; returns its success at intervals."""
     import torch
 
     from groupwise.data.samples import count_totals
@@ -92,7 +91,7 @@ def learn_words(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def play(engine: Any, prompts: Sequence[tuple[int, ...]], *, seed: int) -> list[Any]:
-    """Attempts at prompts with their credit: 1 for the second word, compared within the prompt's attempts."""
+    """Rollouts with their advantages: reward 1 for the second word, compared within the prompt."""
     from groupwise.data.samples import Sample
     from groupwise.engines.engine import Request
 
@@ -129,7 +128,7 @@ def measure_success(model: Any, prompts: Sequence[tuple[int, ...]]) -> float:
 
 @contextmanager
 def round_to_nearest(is_on: bool) -> Iterator[None]:
-    """Take the chance out of stochastic rounding: the optimiser is the same otherwise."""
+    """Replace stochastic rounding by rounding to nearest; the rest of the optimizer is unchanged."""
     from groupwise.learner import optimisers as lean_adamw
 
     real = lean_adamw.step_weight
@@ -146,7 +145,7 @@ def round_to_nearest(is_on: bool) -> Iterator[None]:
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Success of each arm at equal updates: over the whole run on average, and at its end."""
+    """Success of each variant at equal updates: the mean over the run, and at its end."""
     rows = []
     for rate, arm in product(UPDATES, ARMS):
         curves = [run["success"] for run in runs if run["arm"] == arm and run["rate"] == rate]
@@ -163,7 +162,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Make the runs, and write what has come out after each."""
+    """Run all seeds, and write the result after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)

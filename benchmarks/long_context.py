@@ -1,11 +1,11 @@
-"""How long a sequence trains on one GPU: an update of the local learner on 8k to 64k tokens, in time and memory.
+"""Time and memory of an update of the local learner on one GPU, for sequences of 8k to 64k tokens.
 
     python -m benchmarks.long_context [--shape 1.5B 7B] [--write benchmarks/results/long_context.json]
 
-Random weights; layers in bfloat16, run again in the backward pass. The 1.5B shape trains whole, in float32 by AdamW;
-the 7B shape trains a LoRA adapter on bfloat16 weights. An update is one micro-batch of so many tokens: *sequence* is a
-single prompt with a response of 1,024 tokens; *pack* is eight attempts of ten turns that share the first quarter. A
-first update of each shape is warm. `host_seconds` is what laying the samples out takes on a processor.
+Random weights; layers in bfloat16 with gradient checkpointing. In the 1.5B shape all weights train, in float32 by
+AdamW. The 7B shape trains a LoRA adapter on bfloat16 weights. An update is one micro-batch. *sequence* is a single
+prompt with a response of 1,024 tokens; *pack* is eight rollouts of ten turns that share the first quarter. The first
+update of each shape is a warm-up. `host_seconds` is the CPU time of laying the samples out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def draw_tokens(num: int, vocabulary: int, seed: int = 0) -> tuple[int, ...]:
 
 
 def make_sample(prompt: tuple[int, ...], response: tuple[int, ...], trajectory: int, step: int) -> Sample:
-    """A step whose responses have credit."""
+    """A step whose responses have advantages."""
     return Sample(
         prompt_ids=prompt,
         response_ids=response,
@@ -65,7 +65,7 @@ def make_sample(prompt: tuple[int, ...], response: tuple[int, ...], trajectory: 
 
 
 def make_samples(kind: str, length: int, vocabulary: int) -> list[Sample]:
-    """An update of one micro-batch of so many distinct tokens."""
+    """An update of one micro-batch with this number of distinct tokens."""
     tokens, trained = draw_tokens(length, vocabulary), min(RESPONSE, length // 2)
     if kind == "sequence":
         return [make_sample(tokens[:-trained], tokens[-trained:], 0, 0)]
@@ -81,7 +81,7 @@ def make_samples(kind: str, length: int, vocabulary: int) -> list[Sample]:
 
 
 def open_learner(shape: str, device: str) -> LocalLearner:
-    """The learner of a shape: of all weights, or at 7B of an adapter."""
+    """The learner of a shape: all weights train, or at 7B an adapter."""
     is_large = shape == "7B"
     config = transformers.Qwen2Config(
         **{**SHAPES, "7B": SEVEN_BILLION}[shape], tie_word_embeddings=not is_large, max_position_embeddings=131_072
@@ -104,7 +104,7 @@ def open_learner(shape: str, device: str) -> LocalLearner:
 
 
 def time_update(learner: LocalLearner, samples: list[Sample], device: str) -> dict[str, float]:
-    """Seconds of an update, and the most that was allocated."""
+    """Seconds and peak memory of an update."""
     totals = count_totals(samples, max_tokens=RESPONSE)
     gc.collect()
     if device == "cuda":
@@ -119,7 +119,7 @@ def time_update(learner: LocalLearner, samples: list[Sample], device: str) -> di
 
 
 def measure_length(learner: LocalLearner, kind: str, length: int, options: argparse.Namespace) -> dict[str, Any] | None:
-    """The middle of some updates of a length; None where memory does not reach."""
+    """The median of some updates of a length; None if memory does not suffice."""
     samples = make_samples(kind, length, learner.vocabulary_size)
     try:
         updates = [time_update(learner, samples, options.device) for _ in range(options.updates)]
@@ -139,7 +139,7 @@ def measure_length(learner: LocalLearner, kind: str, length: int, options: argpa
 
 
 def time_host(kind: str, length: int) -> dict[str, float]:
-    """Seconds that a processor takes to lay samples out as packs, and to find the chains that a GPU reads them by."""
+    """CPU seconds of laying samples out as packs, and of finding their chains for a GPU."""
     samples = make_samples(kind, length, 150_000)
     began = time.perf_counter()
     packs = pack(samples, token_budget=length)

@@ -1,12 +1,12 @@
-"""Memory of real runs on a GPU against what `doctor` says beforehand, by stage.
+"""Memory of real runs on a GPU, compared with the prediction of `doctor`, by stage.
 
     python -m benchmarks.memory [RUN ...] [--write benchmarks/results/memory.json]
 
-`household`, two updates of 8 tasks of 8 attempts, whole history in the prompt, engine and learner on the one GPU;
-models with random weights, from a folder as any other, whose responses are as long as they may be; an action that is
-possible is done whatever they say. Each run has a process of its own; all run at a time, and each counts its own
-tensors: `torch.cuda.max_memory_allocated`, from stage to stage. What the allocator held in reserve beyond that is
-written down too. *tiny* only shows that the script runs, on a CPU, where nothing is measured.
+`household`, two updates of 8 tasks of 8 rollouts, full history in the prompt, engine and learner on one GPU. Models
+have random weights and are loaded from a folder; their responses have the maximum length. The environment executes an
+admissible action for any response. The runs are processes that run at the same time; each counts its own tensors by
+`torch.cuda.max_memory_allocated`, per stage. The reserve of the allocator is recorded too. *tiny* only shows that the
+script runs, on a CPU, where nothing is measured.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TASKS, ATTEMPTS, UPDATES, STEPS, TOKEN_BUDGET = 8, 8, 2, 10, 8_192
 
 
 class AnyAction(Part, slot="action_rule"):
-    """Does one of the actions that are possible, by what the response says."""
+    """Executes one of the admissible actions, chosen by the response."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         listed = admissible or ("look",)
@@ -74,11 +74,11 @@ class AnyAction(Part, slot="action_rule"):
 
 
 class Measured(Exception):
-    """The last update is over. Writing its checkpoint would take longer than all that is measured."""
+    """Raised after the last update: writing its checkpoint would take longer than all measurements."""
 
 
 class Peaks(RunObserver):
-    """The largest of a stage's peaks, over all updates; ends the run before its last checkpoint."""
+    """The largest peak of each stage over all updates; ends the run before its last checkpoint."""
 
     def __init__(self) -> None:
         self.stage, self.allocated, self.reserved = "", dict[str, int](), dict[str, int]()
@@ -95,7 +95,7 @@ class Peaks(RunObserver):
 
 
 def write_model(folder: Path, shape: str, words: tuple[str, ...]) -> None:
-    """Write a model with random weights, and a tokenizer of the words and as many fillers as there is room for."""
+    """Write a model with random weights, and a tokenizer of the words, filled up to the vocabulary size."""
     kind, settings = SHAPES[shape]
     known = dict.fromkeys((*words, *EXTRA_WORDS))
     fillers = settings["vocab_size"] - len(make_word_tokenizer(known))

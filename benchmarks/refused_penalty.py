@@ -1,11 +1,11 @@
-"""What a penalty on every command that the game refuses does to credit, on recorded ALFWorld attempts.
+"""Effect of a penalty for every invalid action on advantages, on recorded ALFWorld rollouts.
 
     python -m benchmarks.refused_penalty [--write benchmarks/results/refused_penalty.json]
 
-The attempts are those of the first update of `benchmarks.alfworld`: 16 games, 8 attempts each by SmolLM2-135M-Instruct
-after imitation, prompts without a list of possible commands. `refused` is what they were trained with then: 0.1 off
-whenever the game said "Nothing happens.", and off the few responses that were cut off. `released` is what the releases
-of GiGPO and HGPO do: 0.1 off malformed responses alone, which here are those that were cut off.
+The rollouts are those of the first update of `benchmarks.alfworld`: 16 games, 8 rollouts each by SmolLM2-135M-Instruct
+after imitation, with prompts that list no actions. `refused` is the penalty of that training: 0.1 off when the game
+answered "Nothing happens.", and off the few responses that were cut off. `released` is that of the GiGPO and HGPO
+releases: 0.1 off malformed responses only, which here are those that were cut off.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def attempts() -> tuple[StepTable, np.ndarray]:
 
 
 def measure_credit(table: StepTable, verb: np.ndarray, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Mean credit of lost attempts' steps and of some commands, and the share of credit where nothing succeeded."""
+    """Mean advantage of the steps of failed rollouts and of some commands; its fraction in groups without success."""
     credit = methods.build(name, **options).advantage(table).values
     is_valid, has_won = table.column("valid").astype(bool), table.episode_return > 0
     without_success = ~np.isin(table.task, table.task[has_won])

@@ -1,4 +1,4 @@
-"""Bring recorded results up to today's names: names are replaced, no number is touched, and twice changes nothing.
+"""Update the names in recorded results. No number changes, and a second run changes nothing.
 
 python -m benchmarks.rename_in_results
 """
@@ -24,7 +24,7 @@ RENAMED: dict[str, dict[str, str]] = {
 
 
 def rename(value: Any, names: Mapping[str, str]) -> Any:
-    """The same value with today's names."""
+    """The same value with current names."""
     if isinstance(value, dict):
         return {names.get(name, name): rename(inner, names) for name, inner in value.items()}
     if isinstance(value, list):

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def describe_command(module: str, words: Sequence[str]) -> str:
-    """The command that a result names: absolute paths, which are of one machine, by their last part.
+    """The command of a result; absolute paths are shortened to their last part.
 
     >>> describe_command("benchmarks.lab", ["--games=/data/json.tar.xz", "--write", "runs/lab.json", "--out", "/tmp/x"])
     'python -m benchmarks.lab --games=json.tar.xz --write runs/lab.json --out x'
@@ -30,7 +30,7 @@ def describe_command(module: str, words: Sequence[str]) -> str:
 def read_commit() -> str:
     """The commit of this code, with `-changed` after it if tracked files differ; results themselves do not count.
 
-    Where there is no git checkout, the variable GROUPWISE_COMMIT says it; the text is empty if neither is there.
+    Without a git checkout, it is the variable GROUPWISE_COMMIT; empty if neither exists.
     """
     commit = _ask_git("rev-parse", "HEAD")
     if not commit:
@@ -48,19 +48,19 @@ def _ask_git(*words: str) -> str:
 
 
 def write_result(result: dict[str, Any], path: Path | None) -> None:
-    """Write what was measured, with the commit of this code if it names none, where that is asked for."""
+    """Write a result if asked to, with the commit of this code if it has none."""
     write_json({"commit": read_commit(), **result}, path)
 
 
 def write_json(result: dict[str, Any], path: Path | None) -> None:
-    """Write a result as it is where that is asked for, with the folders on the way there."""
+    """Write a result unchanged if asked to, and create its folders."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 def write_runs(content: dict[str, Any], records: Sequence[dict[str, Any]], path: Path | None) -> None:
-    """Write a result and its runs, a row a line, where that is asked for."""
+    """Write a result and its runs if asked to, one row per line."""
     if path is not None:
         lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
         runs = ",\n  ".join(json.dumps(record) for record in records)

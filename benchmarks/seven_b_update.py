@@ -1,19 +1,19 @@
-"""Full fine-tuning of a 7B model with its engine beside it on one GPU: memory, seconds by stage, tokens a second.
+"""Full fine-tuning of a 7B model, with its engine on the same GPU: memory, seconds by stage, tokens per second.
 
     python -m benchmarks.seven_b_update [--shape 7B] [--forms rounded masters] [--device cuda]
                                         [--write benchmarks/results/seven_b_update.json] [--predict]
 
-Random weights of Qwen2.5-7B's shape in bfloat16, one copy of them, which the engine decodes from and the learner trains
-(`engine.share_weights`); moments of 8 bits; layers run again in the backward pass. *rounded* trains the bfloat16
-weights by stochastic rounding, *masters* keeps them once more in float32.
+Random bfloat16 weights with the shape of Qwen2.5-7B. There is one copy, from which the engine decodes and which the
+learner trains (`engine.share_weights`). Optimizer state in 8 bits; gradient checkpointing. *rounded* trains the
+bfloat16 weights with stochastic rounding; *masters* keeps a float32 copy.
 
-An update is 16 tasks of 8 attempts with the prompts of recorded ALFWorld episodes (`benchmarks/prefix/data`, two steps
-of history in a prompt). The recording has 4 tasks of 16 attempts: they make 8 groups of 8, and each group stands twice,
-all four kinds with ids shifted apart, so that no two groups share a token. The engine answers all attempts' first step
-together, then their second, and so on, each with as many tokens as the recorded answer has; the learner trains on what
-was sampled, with credit drawn at random. The first update, of the first steps only, warms up and is not counted.
+An update is 16 tasks of 8 rollouts with the prompts of recorded ALFWorld episodes (`benchmarks/prefix/data`, two steps
+of history in a prompt). The recording has 4 tasks of 16 rollouts, which make 8 groups of 8. Each group is used twice,
+with shifted token ids, so no two groups share a token. The engine answers the first step of all rollouts together, then
+the second, and so on, with as many tokens as the recorded response. The learner trains on the sampled tokens with random
+advantages. The first update, of first steps only, is a warm-up and is not counted.
 
-With `--predict` nothing is measured: the peak that `groupwise doctor` would foretell is written beside what was.
+With `--predict` nothing is measured: the predicted peak of `groupwise doctor` is written beside the measured one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GPU_BYTES = 139.8 * GIB
 
 
 def make_update(*, tasks: int, steps: int | None, vocabulary: int) -> list[Sample]:
-    """The samples whose prompts are asked: so many groups of eight attempts, their first steps or all."""
+    """The samples of an update: groups of eight rollouts, only their first steps or all steps."""
     recorded = Recording.load(DATA, "alfworld", "window 2").samples
     first = {task: min(sample.trajectory for sample in recorded if sample.group == task) for task in range(4)}
     samples = []
@@ -89,7 +89,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what happens meanwhile to a stage."""
+        """Count time and memory for a stage."""
         if self._device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -102,7 +102,7 @@ class Stages:
 
     @contextmanager
     def count_optimiser(self, learner: LocalLearner) -> Iterator[None]:
-        """Count the optimiser's own steps apart."""
+        """Count the optimizer steps separately."""
         began: list[float] = []
 
         def begin(*_: object) -> None:
@@ -124,7 +124,7 @@ class Stages:
 
 
 def play(engine: Engine, recorded: Sequence[Sample], *, number: int) -> list[Sample]:
-    """Let the engine answer every recorded prompt, all attempts' steps of one number together."""
+    """Let the engine answer every recorded prompt, step by step for all rollouts together."""
     sampled = []
     for step in range(max(sample.step for sample in recorded) + 1):
         asked = [sample for sample in recorded if sample.step == step]
@@ -160,7 +160,7 @@ def make_learner_settings(form: str, token_budget: int) -> LearnerConfig:
 
 
 def predict_peak(form: str, options: argparse.Namespace) -> float:
-    """What doctor makes of the same: GiB of tensors at most."""
+    """The peak that doctor predicts, in GiB."""
     config = make_config(options.shape)
     plan = ModelPlan(config=config, dtype=torch.bfloat16)
     samples = make_update(tasks=options.tasks, steps=None, vocabulary=int(config.vocab_size))
@@ -184,7 +184,7 @@ def predict_peak(form: str, options: argparse.Namespace) -> float:
 
 
 def measure_form(form: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Make updates with one form of the optimiser; what the last one took."""
+    """Make updates with one form of the optimizer; returns the measurement of the last one."""
     model = make_model(options.shape, options.device)
     weights, vocabulary = sum(value.nbytes for value in model.parameters()), int(model.config.vocab_size)
     source = ModelSource(model=model, tokenizer=None, path=None)
@@ -264,7 +264,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, known: dict[str, Any]) -> None:
-    """Measure the forms that are asked for; those that are known stay."""
+    """Measure the requested forms; recorded results of other forms are kept."""
     forms = known.get("forms", {}) if known.get("shape") == options.shape else {}
     for form in options.forms:
         forms[form] = {"commit": read_commit(), **measure_form(form, options)}

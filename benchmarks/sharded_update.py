@@ -1,11 +1,11 @@
-"""What shares cost where there is one process: an update of the sharded learner at world 1 against the local learner.
+"""Cost of sharding with one process: an update of the sharded learner at world size 1, compared with the local learner.
 
     python -m benchmarks.sharded_update [--shape 1.5B] [--write benchmarks/results/sharded_update.json]
 
-Random weights; 16 tasks of 8 attempts of ten steps, each with 20 sampled and 40 read tokens on an opening of 300 that a
-task's attempts share; layers in bfloat16, weights in float32. The learners take turns, an update each, in one process;
-medians after some warm updates, in which the allocator learns what each needs. A learner's peak is what it holds
-between updates (weights and moments), and the most that was allocated beyond what all hold while it learnt.
+Random weights; 16 tasks of 8 rollouts of ten steps, each with 20 sampled and 40 read tokens. The rollouts of a task
+share an opening of 300 tokens. Layers are bfloat16, weights float32. The learners alternate updates in one process;
+medians after some warm-up updates, which settle the allocator. A learner's peak has two parts: what it holds between
+updates (weights and optimizer state), and the most that was allocated beyond that while it learned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GATHERINGS = ("every_pass", "once_a_step")
 
 
 def make_samples(vocabulary: int, *, tasks: int, steps: int) -> list[Sample]:
-    """The steps of an update, each prompt the whole dialogue before it."""
+    """The steps of an update; each prompt is the full dialogue so far."""
     rng = np.random.default_rng(0)
 
     def draw(num: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ def list_kinds(options: argparse.Namespace) -> dict[str, LearnerConfig]:
 
 
 def open_learner(part: LearnerConfig, shape: str, device: str) -> Learner:
-    """A learner on weights of its own, which are the same for all."""
+    """A learner with its own copy of the same weights."""
     config = transformers.Qwen2Config(**SHAPES[shape], tie_word_embeddings=True)
     torch.manual_seed(0)
     with torch.device(device):
@@ -83,7 +83,7 @@ def open_learner(part: LearnerConfig, shape: str, device: str) -> Learner:
 
 
 def read_allocated(device: str) -> int:
-    """Bytes that tensors take on a GPU once all that was asked of it is done; 0 on a CPU, which does not count."""
+    """Bytes of tensors on a GPU, after synchronizing; 0 on a CPU."""
     gc.collect()
     if device != "cuda":
         return 0
@@ -92,12 +92,12 @@ def read_allocated(device: str) -> int:
 
 
 def count_device_allocations(device: str) -> int:
-    """How often memory was asked of a GPU itself, which stops it; what the allocator had kept costs nothing."""
+    """Number of device allocations, which stop the GPU; cached memory costs nothing."""
     return int(torch.cuda.memory_stats()["num_device_alloc"]) if device == "cuda" else 0
 
 
 def time_update(learner: Learner, samples: list[Sample], device: str) -> dict[str, float]:
-    """Make an update: its seconds, what it allocated beyond what there was, and what of that it went on to hold."""
+    """Seconds of an update, the memory that it allocated, and how much of that it kept."""
     totals = count_totals(samples, max_tokens=SAMPLED)
     before, num_before = read_allocated(device), count_device_allocations(device)
     if device == "cuda":
@@ -146,7 +146,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def summarise(updates: list[dict[str, float]], held: float, *, warm: int) -> dict[str, float]:
-    """The middle of a learner's counted updates, and its peak; the first update makes the moments."""
+    """The median of a learner's counted updates, and its peak; the first update creates the optimizer state."""
     first, counted = updates[0], updates[warm:]
     held += sum(update["held_gib"] for update in updates[:warm])
     return {

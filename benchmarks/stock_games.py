@@ -1,8 +1,8 @@
-"""Environments as their makers' own code runs them, without ours around it: what `benchmarks.envs` compares with.
+"""Environments run by their original packages, without our code: the comparison of `benchmarks.envs`.
 
-Each generator yields attempts: the seconds that making and resetting took, what is possible, and a step. They say what
-their makers' observations say (numbers, images, texts), which is not always what ours say. Games that read a file or a
-seed play those of our tasks.
+Each generator yields rollouts: the seconds of creating and resetting, the possible actions, and a step. Observations are
+those of the original package (numbers, images, texts), not always the same as ours. Games that read a file or a seed
+use those of our tasks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def alfworld(part: Alfworld) -> Attempts:
 
 
 def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
-    """`textworld.gym` with a pool of our game files, asked for what ours asks for; each reset reads the next file."""
+    """`textworld.gym` with a pool of our game files and our requested infos; each reset reads the next file."""
     import textworld.gym as gym
     from textworld import EnvInfos
 
@@ -68,9 +68,9 @@ def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
 
 
 def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts:
-    """TextWorldExpress's own class: one simulator, its game loaded once and reset for each attempt, without gold paths.
+    """TextWorldExpress's own class: one simulator, loaded once and reset per rollout, without gold paths.
 
-    As in its makers' test of speed. Ours loads a simulator for each attempt.
+    As in its own speed test. Ours loads a simulator per rollout.
     """
     from textworld_express import TextWorldExpressEnv
 
@@ -88,7 +88,7 @@ def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts
 
 
 def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
-    """ScienceWorld's own class: one simulator, loaded and reset for each attempt; each step lists the valid actions."""
+    """ScienceWorld's own class: one simulator, loaded and reset per rollout; each step lists the valid actions."""
     from scienceworld import ScienceWorldEnv
 
     game = ScienceWorldEnv(envStepLimit=part.max_steps)
@@ -105,10 +105,10 @@ def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
 
 
 def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
-    """bfcl-eval's executor, called as its runner calls it: before the first turn, and for what a model says in a step.
+    """bfcl-eval's executor, called as in its runner: before the first turn, and for the response of each step.
 
-    Decoding a model's words and checking the turns are not in it: they are the work of its handlers and its evaluator.
-    The executor finds an attempt's services by the name of a model, so each attempt has a name of its own.
+    It does not decode responses or check turns; bfcl's handlers and evaluator do. The executor finds the services of a
+    rollout by the model's name, so each rollout has its own name.
     """
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call as execute
 
@@ -131,7 +131,7 @@ def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
 
 
 def openenv(part: Openenv, tasks: Sequence[Task]) -> Attempts:
-    """OpenEnv's own client for any server, in one session that each attempt resets; ours opens a session for each."""
+    """OpenEnv's own client in one session that each rollout resets; ours opens a session per rollout."""
     from openenv.core import GenericEnvClient
 
     game = GenericEnvClient(base_url=part.url).sync()
@@ -159,7 +159,7 @@ def gymnasium(id: str, **kwargs: Any) -> Attempts:
 
 
 def babyai(level: str) -> Attempts:
-    """A level of minigrid, which shows numbers of a 7 x 7 view."""
+    """A level of minigrid; observations are numbers of a 7 x 7 view."""
     import minigrid  # noqa: F401  # it registers its levels
 
     return gymnasium(level)
@@ -214,7 +214,7 @@ def gem(id: str, actions: tuple[str, ...], **kwargs: Any) -> Attempts:
 def _one_simulator(
     tasks: Sequence[Task], begin: Callable[[Task], list[str]], send: Callable[[str], tuple[list[str], bool]]
 ) -> Attempts:
-    """Attempts one after another in a simulator that runs elsewhere, and began before the clock did."""
+    """Rollouts one after another in a simulator in another process, which was started before the clock."""
     for task in cycle(tasks):
         start = time.perf_counter()
         listed = begin(task)

@@ -1,4 +1,4 @@
-"""One call of a remote engine, by what carries it: Starlette with uvicorn or http.server, our client or httpx.
+"""Time of one call of a remote engine: Starlette with uvicorn or http.server, our client or httpx.
 
 python -m benchmarks.wire
 """
@@ -38,12 +38,12 @@ ARMS = ((STARLETTE, OURS), (STARLETTE, HTTPX), (STANDARD, OURS))
 
 
 def answer(request: Request) -> range:
-    """Ids of several digits, at no cost."""
+    """Token ids of several digits, computed at no cost."""
     return range(100_000 + request.seed, 100_000 + request.seed + request.max_tokens)
 
 
 def serve(kind: str, place: socket.socket) -> None:
-    """Serve a scripted engine until the process is ended."""
+    """Serve a scripted engine until the process ends."""
     card = ModelCard(name="policy", root="nowhere", precision="float32", vocabulary=VOCABULARY)
     model = ServedModel(lambda: ScriptedEngine(answer), dict, card)
     if kind == STARLETTE:
@@ -80,7 +80,7 @@ def serve(kind: str, place: socket.socket) -> None:
 
 
 def make_call(client: str, url: str, requests: list[Request], stack: ExitStack) -> Callable[[], object]:
-    """A call that asks a server for a batch and reads what comes back."""
+    """A call that requests a batch and reads the response."""
     question = wire.BatchQuestion(requests=tuple(requests))
 
     def read(text: bytes) -> list[wire.SampledResponse]:
@@ -109,7 +109,7 @@ def wait_for(url: str) -> None:
 
 
 def measure(rounds: int) -> dict[str, dict[str, float]]:
-    """Median milliseconds of a call, by arm and by the number of requests; the arms take turns."""
+    """Median milliseconds of a call, by variant and number of requests; the variants alternate."""
     medians: dict[str, dict[str, float]] = {}
     with ExitStack() as stack:
         urls = {}

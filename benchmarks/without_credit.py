@@ -1,10 +1,10 @@
-"""Learning without the samples that have no credit, against learning with all of them, update by update.
+"""Learning without samples whose advantage is 0, compared with learning on all samples, update by update.
 
     python -m benchmarks.without_credit [--updates 16] [--write benchmarks/results/without_credit.json]
 
-The demo's home under HGPO without its entropy bonus, which every token would feel, from a sloppy teacher, so that many
-groups are all wrong. In every other update the learner computes all samples, as it does where a loss has penalties;
-loss and gradient are the same either way. One thread; seconds of the stage `learn`, medians.
+The household demo under HGPO, without the entropy bonus, which would affect every token. It starts from a noisy expert,
+so many groups fail completely. In every other update the learner computes all samples, as it does if a loss has
+penalties; loss and gradient are the same. One thread; median seconds of the stage `learn`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluati
 
 
 class Turns(RunObserver):
-    """Lets the learner compute all samples in every other update, and keeps what each update took."""
+    """Lets the learner compute all samples in every other update, and records each update."""
 
     def __init__(self, learner: Any) -> None:
         self.learner, self.with_credit, self.measured = learner, learner._with_credit, list[dict[str, float]]()
@@ -44,7 +44,7 @@ class Turns(RunObserver):
 
 
 def measure(updates: int, *changes: str) -> dict[str, Any]:
-    """Seconds of learning in both kinds of updates."""
+    """Seconds of the stage `learn` in both kinds of updates."""
     config = load_run(RUN, overrides=[*CHANGES, f"training.updates={updates}", *changes])
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(config, Path(folder))

@@ -102,7 +102,7 @@ FACTS: dict[str, tuple[str, str, str]] = {
 
 
 def table() -> str:
-    """Which environment tells which fact, then what each fact is."""
+    """The step info of each environment, then its meaning."""
     writes: dict[str, frozenset[str]] = {
         kind: part.writes for kind, part in load_catalogue("env").items() if hasattr(part, "writes")
     }
@@ -119,14 +119,14 @@ def table() -> str:
 
 
 def page(before: str) -> str:
-    """The page with the tables as they should be."""
+    """The page with current tables."""
     first, _, rest = before.partition(BEGIN)
     _, _, last = rest.partition(END)
     return f"{first}{BEGIN}\n{table()}\n{END}{last}"
 
 
 def main() -> None:
-    """Write the page, or say that it is stale."""
+    """Write the page; with --check, report whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
     present = PAGE.read_text(encoding="utf-8")

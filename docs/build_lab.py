@@ -2,7 +2,7 @@
 
 python docs/build_lab.py [--check]
 
-A table stands below its name, `<!-- table: NAME -->`; the words around it are written by hand.
+A table is below its name, `<!-- table: NAME -->`; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _list_distinct() -> list[dict[str, Any]]:
 
 
 def lake() -> str:
-    """Every recipe where everything is seen."""
+    """Every method with full observations."""
     return _list_recipes(result("lab")["tables"][0])
 
 
@@ -84,7 +84,7 @@ def home() -> str:
 
 
 def same() -> str:
-    """Recipes whose credit is another's."""
+    """Methods with the same advantages as another method."""
     twins: dict[str, list[str]] = {}
     for name, line in result("lab")["tables"][0]["recipes"].items():
         if "same_as" in line:
@@ -93,7 +93,7 @@ def same() -> str:
 
 
 def not_measured() -> str:
-    """Recipes that a table cannot play, and why."""
+    """Methods that a tabular environment cannot run, and why."""
     lines = result("lab")["tables"][0]["recipes"]
     rows = [[name, line["not_measured"]] for name, line in lines.items() if "not_measured" in line]
     return table(("recipe", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
@@ -181,7 +181,7 @@ def _list_parts(world: str) -> str:
 
 
 def _list_recipes(study: Mapping[str, Any], *, with_level: bool = True) -> str:
-    """A method a row, the nearest to the truth first."""
+    """One row per method, the most accurate first."""
     lines = [(name, line) for name, line in study["recipes"].items() if "error" in line]
     rows = [
         [name, *([line["level"]] if with_level else []), *(_show(line[what]) for what in NUMBERS)]
@@ -196,7 +196,7 @@ def _compare_settings(dial: str, world: str) -> str:
 
 
 def _compare(dial: str, studies: Sequence[Mapping[str, Any]]) -> str:
-    """A method a row, where the dial stands a column; the smallest error of each column stands out."""
+    """One row per method, one column per value; the smallest error of each column is bold."""
     names = list(dict.fromkeys(name for study in studies for name in study["recipes"]))
     best = [min(_errors(study)) for study in studies]
     rows = [
@@ -236,7 +236,7 @@ def _show(measured: Mapping[str, float | None]) -> str:
 
 
 def page(before: str) -> str:
-    """The page with its tables as they should be."""
+    """The page with current tables."""
     return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before)
 
 
@@ -249,7 +249,7 @@ def pictures() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the tables and pictures, or say what is stale."""
+    """Write the tables and pictures; with --check, report what is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
     is_check = parser.parse_args(arguments).check

@@ -2,7 +2,7 @@
 
 python docs/build_memory.py [--check]
 
-Shapes are Qwen2.5's. The table stands below `<!-- table: memory -->`; the words around it are written by hand.
+Shapes are Qwen2.5's. The table is below `<!-- table: memory -->`; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -150,12 +150,12 @@ def memory() -> str:
 
 
 def page(text: str) -> str:
-    """The page with its table as it is now."""
+    """The page with a current table."""
     return TABLE.sub(lambda match: match.group(1) + memory(), text)
 
 
 def main() -> None:
-    """Write the page, or say whether it is as it should be."""
+    """Write the page; with --check, report whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     text = PAGE.read_text(encoding="utf-8")

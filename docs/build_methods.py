@@ -1,4 +1,4 @@
-"""Write docs/methods/: one page a recipe, from its docstring, its notes (docs/methods/notes/) and its parts.
+"""Write docs/methods/: one page per method, from its docstring, its notes (docs/methods/notes/) and its parts.
 
 python docs/build_methods.py [--check]
 """
@@ -139,7 +139,7 @@ RELATIONS = {
 
 
 def page(name: str) -> str:
-    """One recipe's page."""
+    """The page of a method."""
     summary = methods.summary(name)
     options = "\n".join(f"| `{key}` | `{value!r}` |" for key, value in summary.options.items())
     relations = "".join(f"- {line}\n" for line in RELATIONS.get(name, []))
@@ -156,7 +156,7 @@ def page(name: str) -> str:
 
 
 def index() -> str:
-    """The list of recipes."""
+    """The list of methods."""
     rows = "\n".join(
         f"| [{name}](../methods/{name}.md) | {methods.summary(name).sentence} | {methods.summary(name).citation} |"
         for name in methods.names()
@@ -175,7 +175,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the pages, or check that they are up to date."""
+    """Write the pages; with --check, report which are stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a page is out of date")
     if parser.parse_args().check:

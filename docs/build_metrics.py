@@ -62,7 +62,7 @@ def _row(name: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or check that it is up to date."""
+    """Write the page; with --check, report whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with status 1 where the page is out of date")
     if parser.parse_args().check:

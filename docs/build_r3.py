@@ -2,7 +2,7 @@
 
 python docs/build_r3.py [--check]
 
-A table stands below its name, `<!-- table: NAME -->`; the words around it are written by hand.
+A table is below its name, `<!-- table: NAME -->`; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLOURS = ("#4d4d4d", "#c8641b", "#2a7f9e", "#7fb2c8", "#0b3c52", "#6b3fa0", "#b
 
 
 def outcome() -> str:
-    """Success of each arm at equal sampled tokens, on questions held out and trained on."""
+    """Success of each variant at equal sampled tokens, on held-out and on training questions."""
     measured = read_result()
     rows = []
     for arm, row in measured.get("arms", {}).items():
@@ -63,7 +63,7 @@ def conduct() -> str:
 
 
 def calibration() -> str:
-    """What limits cut before anything is learnt."""
+    """Responses cut by the token limit before training."""
     measured = read_result().get("calibration")
     if not measured:
         return ""
@@ -83,7 +83,7 @@ def calibration() -> str:
 
 
 def read_result() -> dict[str, Any]:
-    """What the benchmark wrote; empty where it was not run yet."""
+    """The result of the benchmark; empty if it was not run yet."""
     measured: dict[str, Any] = result("r3") if (RESULTS / "r3.json").is_file() else {}
     return measured
 
@@ -98,7 +98,7 @@ def _points(case: Mapping[str, Any]) -> str:
 
 
 def draw(measured: Mapping[str, Any]) -> str:
-    """Success and share of cut answers on held-out questions over sampled tokens, an arm a line, as SVG."""
+    """Success and fraction of cut answers on held-out questions over sampled tokens, one line per variant, as SVG."""
     body = "\n".join(line for panel in PANELS for line in _draw_panel(measured, *panel))
     names = "\n".join(
         _write(694, TOP + 14 + 20 * place, arm, anchor="start", colour=COLOURS[place])
@@ -142,12 +142,12 @@ TABLES = {"outcome": outcome, "conduct": conduct, "calibration": calibration}
 
 
 def page(text: str) -> str:
-    """The page with its tables as the result has them."""
+    """The page with current tables."""
     return TABLE.sub(lambda match: match[1] + TABLES[match[2]](), text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page and the picture, or say that they are not what they would be."""
+    """Write the page and the picture; with --check, report whether they are stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where something would change")
     options = parser.parse_args(arguments)

@@ -2,7 +2,7 @@
 
 python docs/build_results.py [--check]
 
-A table stands below its name, `<!-- table: NAME -->`; the commits of records below `<!-- commits: NAME, NAME -->`. The
+A table is below its name, `<!-- table: NAME -->`; the commits of records below `<!-- commits: NAME, NAME -->`. The
 words around them are written by hand.
 """
 
@@ -48,7 +48,7 @@ COMMITS = re.compile(r"(<!-- commits: ([\w, ]+) -->\n)(?:Commits? of .*\n)*")
 
 
 def small_worlds() -> str:
-    """Success of three methods in two small worlds."""
+    """Success of three methods in two small environments."""
     names = {"household": "household", "gridworld": "frozen lake"}
     order = [(world, method) for world in names for method in METHODS]
     measured = {(case["environment"], case["method"]): case for case in result("learning")["summary"]}
@@ -70,7 +70,7 @@ def small_worlds() -> str:
 
 
 def sparse() -> str:
-    """Eight methods where hardly any attempt succeeds."""
+    """Eight methods with sparse success."""
     rows = []
     for case in result("learning_sparse")["summary"]:
         last, before, after = case["last_quarter"], case["before"], case["after"]
@@ -95,7 +95,7 @@ def sparse() -> str:
 
 
 def _middle(reached: Sequence[int | None]) -> str:
-    """The median over seeds, of which some never got there and count as later than all others."""
+    """The median over seeds; seeds that never reached the goal count as the latest."""
     middle = median(float("inf") if number is None else number for number in reached)
     return "never" if middle == float("inf") else f"{middle:,.0f}"
 
@@ -120,7 +120,7 @@ def overlap_seconds() -> str:
 
 
 def _stages(arms: dict[str, Any]) -> str:
-    """Medians by stage, an arm a column."""
+    """Medians by stage, one column per variant."""
     stages = dict.fromkeys(stage for arm in arms.values() for stage in arm["stages"])
     rows = [[stage, *(f"{arm['stages'].get(stage, 0.0):.2f}" for arm in arms.values())] for stage in stages]
     return table(("stage", *arms), [*rows, ["whole update", *(f"{arm['seconds']:.2f}" for arm in arms.values())]])
@@ -224,7 +224,7 @@ def gpu_update() -> str:
 
 
 def loop() -> str:
-    """Attempts a second, beside TRL."""
+    """Rollouts per second, compared with TRL."""
     rows = []
     for case in result("loop")["cases"]:
         pairs = ", ".join(f"{pair['trl_seconds'] / pair['ours_seconds']:.1f}" for pair in case["pairs"])
@@ -252,7 +252,7 @@ def engine() -> str:
 
 
 def past_attempts() -> str:
-    """Questions to the index of past attempts."""
+    """Queries to the index of past rollouts."""
     questions = {
         "recent": "the newest 64 attempts at a task",
         "recent_of_8_versions": "the same, of the last 8 versions only",
@@ -273,7 +273,7 @@ def _median_and_99th(measured: dict[str, float]) -> str:
 
 
 def envs() -> str:
-    """Steps a second of the environments whose makers have one of their own to compare with."""
+    """Steps per second of the environments that have an original package to compare with."""
     rows = []
     for name, case in result("envs")["environments"].items():
         if "stock" not in case:
@@ -291,12 +291,12 @@ def _speed(case: dict[str, float]) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    """Digits after the point say nothing of a large ratio."""
+    """A ratio as text; large ratios need no decimals."""
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2f}"
 
 
 def own_envs() -> str:
-    """Steps a second of the worlds that have no maker but us."""
+    """Steps per second of our own environments."""
     speeds = {
         name: case["ours"]["steps_per_second"]
         for name, case in result("envs")["environments"].items()
@@ -346,17 +346,17 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def page(before: str) -> str:
-    """The page with its tables and commits as they should be."""
+    """The page with current tables and commits."""
     return write_commits(TABLE.sub(lambda match: match[1] + TABLES[match[2]](), before))
 
 
 def write_commits(before: str) -> str:
-    """The page with the commits of its records as they should be."""
+    """The page with current commits of its records."""
     return COMMITS.sub(lambda match: match[1] + "".join(map(commit_sentence, match[2].split(", "))), before)
 
 
 def main() -> None:
-    """Write the tables, or say which page is stale."""
+    """Write the tables; with --check, report which page is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
     is_check = parser.parse_args().check

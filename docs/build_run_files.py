@@ -162,7 +162,7 @@ class Page:
 
 
 def takes(entry: dict[str, Any]) -> str:
-    """What a field takes, in words."""
+    """The type of a field, as text."""
     for place in (*entry.get("allOf", ()), entry):
         if "$ref" in place:
             return _describe_reference(place["$ref"].rpartition("/")[2])
@@ -218,7 +218,7 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page, or check that it is up to date."""
+    """Write the page; with --check, report whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with status 1 where the page is out of date")
     if parser.parse_args().check:

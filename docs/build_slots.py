@@ -83,7 +83,7 @@ def _trees() -> Iterator[ast.Module]:
 
 
 def signatures(protocol: ast.ClassDef) -> list[str]:
-    """What a protocol asks for, as one would write it: attributes, then methods."""
+    """The signatures of a protocol: attributes, then methods."""
     lines = []
     for node in protocol.body:
         if isinstance(node, ast.AnnAssign):
@@ -168,7 +168,7 @@ def _place_cell(where: list[str]) -> str:
 
 
 def _code(asked: list[ast.ClassDef]) -> str:
-    """The signatures of a protocol, a line each; where parts may have either of two, one after the other."""
+    """The signatures of a protocol, one per line; two protocols one after the other."""
     cells = [
         "<br>".join(f"`{' '.join(line.split())}`".replace("|", "\\|") for line in signatures(protocol))
         for protocol in asked
@@ -177,14 +177,14 @@ def _code(asked: list[ast.ClassDef]) -> str:
 
 
 def page(before: str) -> str:
-    """The page with the tables as they should be."""
+    """The page with current tables."""
     first, _, rest = before.partition(BEGIN)
     _, _, last = rest.partition(END)
     return f"{first}{BEGIN}\n{tables()}\n{END}{last}"
 
 
 def main() -> None:
-    """Write the tables, or say that the page is stale."""
+    """Write the tables; with --check, report whether the page is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
     text = PAGE.read_text(encoding="utf-8")

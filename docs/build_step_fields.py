@@ -29,7 +29,7 @@ def table() -> str:
 
 
 def page(before: str) -> str:
-    """The page with the table as it should be."""
+    """The page with a current table."""
     first, _, rest = before.partition(BEGIN)
     _, _, last = rest.partition(END)
     return f"{first}{BEGIN}\n{table()}\n{END}{last}"
@@ -45,7 +45,7 @@ def _row(field: StepField) -> str:
 
 
 def main() -> None:
-    """Write the page, or say that it is stale."""
+    """Write the page; with --check, report whether it is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
     present = PAGE.read_text(encoding="utf-8")
