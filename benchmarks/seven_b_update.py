@@ -10,8 +10,8 @@ bfloat16 weights with stochastic rounding; *masters* keeps a float32 copy.
 An update is 16 tasks of 8 rollouts with the prompts of recorded ALFWorld episodes (`benchmarks/prefix/data`, two steps
 of history in a prompt). The recording has 4 tasks of 16 rollouts, which make 8 groups of 8. Each group is used twice,
 with shifted token ids, so no two groups share a token. The engine answers the first step of all rollouts together, then
-the second, and so on, with as many tokens as the recorded response. The learner trains on the sampled tokens with random
-advantages. The first update, of first steps only, is a warm-up and is not counted.
+the second, and so on, with as many tokens as the recorded response. The learner trains on the sampled tokens, with
+random advantages. The first update, of first steps only, is a warm-up and is not counted.
 
 With `--predict` nothing is measured: the predicted peak of `groupwise doctor` is written beside the measured one.
 """

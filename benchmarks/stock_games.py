@@ -1,8 +1,8 @@
 """Environments run by their original packages, without our code: the comparison of `benchmarks.envs`.
 
-Each generator yields rollouts: the seconds of creating and resetting, the possible actions, and a step. Observations are
-those of the original package (numbers, images, texts), not always the same as ours. Games that read a file or a seed
-use those of our tasks.
+Each generator yields rollouts: the seconds of creating and resetting, the possible actions, and a step. Observations
+are those of the original package (numbers, images, texts), not always the same as ours. Games that read a file or a
+seed use those of our tasks.
 """
 
 from __future__ import annotations
