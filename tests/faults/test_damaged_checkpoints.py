@@ -206,7 +206,7 @@ def test_another_optimiser_is_a_sentence(tmp_path: Path) -> None:
     weight = next(iter(made.optimiser.param_groups[0]["params"]))
     made.optimiser.state[weight] = {"momentum_buffer": torch.zeros_like(weight)}
     path = save_checkpoint(tmp_path, 1, made, tiny()[1], {})
-    with pytest.raises(TrainingError, match=r"its optimiser holds 'momentum_buffer', which this run's does not; give"):
+    with pytest.raises(TrainingError, match=r"its optimiser holds 'momentum_buffer', which this run's does not; use"):
         load_checkpoint(path, learner(tiny()[0]))
 
 
