@@ -233,8 +233,10 @@ class LocalLearner:
                 )
         with_credit = [self._with_credit(batch) for batch in batches]
         # If no sample has an advantage, the shortest one is computed: the optimizer still makes its step.
-        shortest = [min(batch, key=lambda sample: len(sample.token_ids)) for batch in batches]
-        computed = [some or [short] for some, short in zip(with_credit, shortest, strict=True)]
+        computed = [
+            some or [min(batch, key=lambda sample: len(sample.token_ids))]
+            for some, batch in zip(with_credit, batches, strict=True)
+        ]
         packed = [self._score_under_old_weights(self._micro_batches(batch), is_single=is_single) for batch in computed]
         num_passes = max(map(len, packed))
         if config.apply_gradients == "as_they_come" and num_passes > 1:
