@@ -54,7 +54,7 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         raise ConfigError(f"algorithm.loss: it needs {need!r}, which nothing here computes; {nearest(need, known)}")
     if PAIRS in loss.needs and algorithm.pairing is None:
         raise ConfigError(
-            f"algorithm.loss: {name_of(loss)} holds attempts against each other, and no part says which; add "
+            f"algorithm.loss: {name_of(loss)} compares pairs of rollouts, but no part chooses them; add "
             'algorithm.pairing, such as "best_against_worst"'
         )
     if algorithm.pairing is not None and PAIRS not in loss.needs:
@@ -64,15 +64,15 @@ def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:
         )
     if SPANS in loss.needs and not getattr(algorithm.token_credit, "gives_spans", False):
         raise ConfigError(
-            "algorithm.loss: it takes ratios by span, and no part says which tokens belong together; choose a "
-            "token_credit that gives spans, or take ratios by step"
+            "algorithm.loss: it computes ratios per span, but no part gives spans; choose a token_credit that gives "
+            "spans, or ratios per step"
         )
     read, offered = get_declared(loss, "channels"), frozenset(algorithm.channels or {})
     beside = get_declared(loss, "columns") or offered
     if beside and getattr(algorithm.replay, "keeps_credit", False):
         raise ConfigError(
-            f"algorithm.replay: recalled attempts keep the credit that they had, and no {min(beside)!r} was kept with "
-            "it; leave out the replay, or what the loss reads beside credit"
+            f"algorithm.replay: replayed rollouts keep their stored advantages, but {min(beside)!r} is not stored; "
+            "leave out the replay, or what the loss reads beside advantages"
         )
     for name in sorted(read - offered):
         raise ConfigError(
@@ -126,8 +126,8 @@ def _find_pairs(
     for attempt, number in zip(table.attempt[table.step_of_row].tolist(), number_of_row, strict=True):
         if trajectory_of.setdefault(attempt, number) != number:
             raise RecordError(
-                f"trajectory {trajectories[number].id!r} goes on with an attempt that began in another one, which no "
-                "pair can hold whole; record each attempt as one trajectory"
+                f"trajectory {trajectories[number].id!r} continues a rollout that began in another one, but pairs need "
+                "whole rollouts; record each rollout as one trajectory"
             )
     pairs = algorithm.find_pairs(table, keep)
     return tuple(pair._replace(winner=trajectory_of[pair.winner], loser=trajectory_of[pair.loser]) for pair in pairs)

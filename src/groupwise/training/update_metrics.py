@@ -213,7 +213,7 @@ def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Tr
         "rollout/entropy": chain.from_iterable(map(attrgetter("entropy"), steps)),
     }
     for name, values in optional.items():
-        if known := [value for value in values if value is not None]:  # a value that nobody measured is not 0
+        if known := [value for value in values if value is not None]:  # a missing value is not 0
             metrics[name] = _mean(known)
     return metrics
 

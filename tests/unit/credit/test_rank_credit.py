@@ -120,6 +120,6 @@ def test_ratios_by_span_without_a_part_that_tells_them_are_refused_before_a_mode
         with pytest.raises(ConfigError) as raised:
             check_loss_context(bare, whole.loss)
         assert str(raised.value) == (
-            "algorithm.loss: it takes ratios by span, and no part says which tokens belong together; choose a "
-            "token_credit that gives spans, or take ratios by step"
+            "algorithm.loss: it computes ratios per span, but no part gives spans; choose a token_credit that gives "
+            "spans, or ratios per step"
         )

@@ -176,24 +176,24 @@ def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
     begin = dataclasses.replace(first, steps=first.steps[:1])
     rest = dataclasses.replace(first, id="t/0b", steps=first.steps[1:])
     algorithm = Algorithm(advantage=GRPO, pairing="all_pairs", loss=Simpo())
-    with pytest.raises(RecordError, match="trajectory 't/0b' goes on with an attempt that began in another one"):
+    with pytest.raises(RecordError, match="trajectory 't/0b' continues a rollout that began in another one"):
         credit_batch(algorithm, [begin, second, rest], version=0)
 
 
 REFUSED = [
     (
         {"loss": Reading(reads=("tokens", "reward")), "replay": SelectiveBuffer()},
-        "algorithm.replay: recalled attempts keep the credit that they had, and no 'reward' was kept with it; leave "
-        "out the replay, or what the loss reads beside credit",
+        "algorithm.replay: replayed rollouts keep their stored advantages, but 'reward' is not stored; leave out the "
+        "replay, or what the loss reads beside advantages",
     ),
     (
         {"loss": Reading(hears=("tempo",)), "channels": {"tempo": GRPO}, "replay": SelectiveBuffer()},
-        "algorithm.replay: recalled attempts keep the credit that they had, and no 'tempo' was kept with it; leave out",
+        "algorithm.replay: replayed rollouts keep their stored advantages, but 'tempo' is not stored; leave out",
     ),
     (
         {"loss": Simpo()},
-        "algorithm.loss: Simpo holds attempts against each other, and no part says which; add algorithm.pairing, such "
-        'as "best_against_worst"',
+        "algorithm.loss: Simpo compares pairs of rollouts, but no part chooses them; add algorithm.pairing, such as "
+        '"best_against_worst"',
     ),
     (
         {"loss": PolicyLoss(), "pairing": "all_pairs"},
