@@ -74,7 +74,7 @@ def test_rounding_does_not_explain_other_seeds() -> None:
     broken = statuses(check_chain(CoarseAndSeedsByPlace(), max_gap=0.5), "broken")
     assert list(broken) == ["neighbours_change_nothing"]
     assert re.fullmatch(
-        r"asked alone, 1\d of 12 responses parted within \d\d tokens, about as often as with other seeds; rounding "
+        r"asked alone, 1\d of 12 responses diverged within \d\d tokens, about as often as with other seeds; rounding "
         r"explains up to \d+",
         broken["neighbours_change_nothing"],
     )
@@ -113,7 +113,7 @@ def test_where_rounding_decides_every_token_nothing_is_compared() -> None:
         ]
 
     request = Request(prompt_ids=(1,), seed=0, max_tokens=2)
-    with pytest.raises(NotTestedError, match="rounding moves log-probs by more than tokens are likely"):
+    with pytest.raises(NotTestedError, match="rounding is larger than the tokens' probabilities"):
         find_difference([request] * 12, say(10, -9.0), say(30, -8.9), max_gap=0.5)
 
 
@@ -180,10 +180,10 @@ def test_an_engine_that_gives_less_is_asked_less() -> None:
         "log_probs_are_those_of_score": "the engine does not give scores",
         "entropies_are_those_of_the_distribution": "the engine does not give entropies",
         "versions_name_the_weights_in_use": "the engine does not give versions",
-        "context_is_what_it_says": "a context of 1000000 tokens is too long to try",
-        "submit_answers_as_generate_does": "the engine has no `submit`; attempts are played in step",
-        "weights_are_taken_over": "no weights were given to hand over; give check_engine(weights=...)",
-        "old_weights_leave_nothing_behind": "no weights were given to hand over; give check_engine(weights=...)",
+        "context_is_what_it_says": "a context of 1000000 tokens is too long to test",
+        "submit_answers_as_generate_does": "the engine has no `submit`; rollouts run synchronously",
+        "weights_are_taken_over": "there are no other weights to load; give check_engine(weights=...)",
+        "old_weights_leave_nothing_behind": "there are no other weights to load; give check_engine(weights=...)",
     }
 
 
@@ -197,7 +197,7 @@ def test_an_engine_that_cannot_be_asked_is_told_once() -> None:
         "broken",
         "it raised ConnectionRefusedError: nobody listens at 127.0.0.1:1",
     )
-    assert {(result.status, result.found) for result in others} == {("not tested", "the engine could not be asked")}
+    assert {(result.status, result.found) for result in others} == {("not tested", "the engine gives no answers")}
 
 
 def test_prompts_need_something_to_be_made_of() -> None:

@@ -1,8 +1,8 @@
-"""An engine at the other end of HTTP: one or more servers that hold copies of the weights.
+"""An engine over HTTP: one or more servers that hold copies of the weights.
 
-Servers of ours take a list of requests and answer it as one batch: attempts are then played in step, and what decodes
-together does not depend on the clock (`ServerEngine`). Other servers take a request a call, and answer in any order
-(`StreamingServerEngine`).
+`ServerEngine` is for groupwise servers, which answer a list of requests as one batch. Rollouts then run synchronously,
+so batches do not depend on timing. `StreamingServerEngine` is for other servers, which take one request per call and
+answer in any order.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     import torch
 
 OPENING_SECONDS = 30.0
-"""How long a server may take to say who it is."""
+"""Time-out of each question about a server's model."""
 
 
 class ServerEngine:
-    """Servers that answer lists of requests, each list as one batch; attempts are played in step."""
+    """Servers that answer lists of requests, each list as one batch; rollouts run synchronously."""
 
     def __init__(
         self,
@@ -53,19 +53,14 @@ class ServerEngine:
         self._replicas, self._describe, self._processes = replicas, describe, tuple(processes)
         self._precision = precision
         self.adapter_settings = adapter
-        """What `adapter_config.json` says of the run's LoRA adapter; None where the run's model has none."""
+        """The `adapter_config.json` of the run's LoRA adapter; None if the run's model has none."""
         self._owner = 100_000 + secrets.randbelow(900_000)
-        self._version, self._has_handed_over = 0, False
+        self.version, self._has_synced = 0, False
 
     @property
     def gives(self) -> frozenset[str]:
-        """What every one of the servers gives."""
+        """The outputs that all servers give."""
         return frozenset.intersection(*(replica.facts.gives for replica in self._replicas.members))
-
-    @property
-    def version(self) -> int:
-        """Version of the weights that were handed over last."""
-        return self._version
 
     @property
     def context(self) -> int | None:
@@ -75,11 +70,11 @@ class ServerEngine:
 
     @property
     def replicas(self) -> Sequence[Replica]:
-        """Those that took the last hand-over: they answer requests, or will once they are admitted."""
+        """The replicas that took part in the last weight sync; they answer requests once they are admitted."""
         return [replica for replica in self._replicas.members if replica.state != "out"]
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests, in their order: those that go to one server as one batch."""
+        """Answer requests, in their order; requests to the same server form one batch."""
         sessions = [name_session(request) for request in requests]
         return self._replicas.ask_in_batches(requests, sessions, partial(methodcaller, "generate_batch"))
 
@@ -91,9 +86,9 @@ class ServerEngine:
         )
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Hand weights over through a file in memory, for servers on this machine.
+        """Sync weights through a file in memory, for servers on this machine.
 
-        They go in what the servers compute in: cast here they are the same numbers, and half as many bytes.
+        They are cast to the servers' precision first: the numbers are the same, with half as many bytes.
         """
         import torch
         from safetensors.torch import save_file
@@ -107,7 +102,7 @@ class ServerEngine:
             path = Path(folder) / f"{version:04d}.safetensors"
             try:
                 save_file(tensors, path)
-            except Exception as error:  # safetensors says it in its own errors, a full disk among them
+            except Exception as error:  # safetensors raises errors of its own, also for a full disk
                 raise EngineFault(
                     f"the weights could not be written to {path} ({error}); free some space, or use the "
                     "weight_transfer through_file"
@@ -115,59 +110,72 @@ class ServerEngine:
             self.load_file(path, version=version)
 
     def load_file(self, path: Path, *, version: int) -> None:
-        """Hand the weights of a safetensors file over to every server: those that are in, and those that come back."""
+        """Sync the weights of a safetensors file to every server, also to servers that were out."""
         label = wire.write_label(version, owner=self._owner)
-        self._hand_over(lambda replica: replica.take_file(path, version=version, label=label), version)
+        self._sync(lambda replica: replica.take_file(path, version=version, label=label), version)
 
     def load_adapter(self, folder: Path, *, version: int) -> None:
-        """Hand an adapter's folder over to every server: those that are in, and those that come back."""
+        """Sync an adapter's folder to every server, also to servers that were out."""
         label = wire.write_label(version, owner=self._owner)
-        self._hand_over(lambda replica: replica.take_adapter(folder, version=version, label=label), version)
+        self._sync(lambda replica: replica.take_adapter(folder, version=version, label=label), version)
 
     def load_through(self, send: Callable[[Sequence[Replica], str], None], *, version: int) -> None:
-        """Let a trainer send weights to all servers at once while they stand still.
+        """Pause all servers while a trainer sends weights to them; `send` receives the servers and the weights' label.
 
-        A server that cannot stand still, or go on, is out, and does not come back this way. Where the sending
-        itself fails, it fails for all: nobody can say whose fault it was. `send` is given the servers, and the label
-        that they shall call the weights by.
+        A server that fails to pause or to resume is out, and does not return by this method. If `send` fails, the
+        weight sync fails: it is not known which server is the cause.
         """
         label = wire.write_label(version, owner=self._owner)
-        with ExitStack() as still:
+        with ExitStack() as paused:
             for replica in self.replicas:
-                self._hold_still(replica, still, version=version, label=label)
+                self._pause(replica, paused, version=version, label=label)
             if self.replicas:
                 send(self.replicas, label)
         self._finish(version)
 
     def admit(self, name: str) -> None:
-        """Send a replica requests: it holds the current weights, and proved it."""
+        """Send requests to a replica: the weight check has passed."""
         self._replicas.admit(self._replicas.find(name))
 
     def dismiss(self, name: str, reason: str) -> None:
-        """Send a replica no requests until it has taken another hand-over and proved it."""
+        """Send a replica no requests until it is admitted after another weight sync."""
         self._replicas.dismiss(self._replicas.find(name), reason)
 
     def take_metrics(self) -> dict[str, float]:
-        """What the servers did since they were last asked."""
+        """The metrics of the servers since the last call."""
         return self._replicas.take_metrics()
 
     def close(self) -> None:
-        """Cancel what waits, and stop the servers that were started here."""
+        """Cancel waiting requests, and stop the servers that were started here."""
         self._replicas.close()
         stop_servers(self._processes)
 
-    def _hand_over(self, take: Callable[[Replica], None], version: int) -> None:
-        """Hand something over to all servers at once; those that fail are out, and where all do it is a fault."""
+    def _sync(self, take: Callable[[Replica], None], version: int) -> None:
+        """Sync all servers at once. Servers that fail are out; if all fail, an error is raised."""
+
+        def sync_one(replica: Replica) -> None:
+            was_out, since = replica.state == "out", time.monotonic()
+            try:
+                if was_out:
+                    replica.look_again(self._describe)
+                take(replica)
+                replica.count(handover_seconds=time.monotonic() - since)
+            except GroupwiseError as fault:
+                self._fail(replica, fault)
+            else:
+                if was_out:
+                    self._replicas.put_on_trial(replica)
+
         members = self._replicas.members
-        with ThreadPoolExecutor(len(members), "hand-over") as threads:  # each step has a time-out of its own
-            list(threads.map(lambda replica: self._hand_over_to(replica, take), members))
+        with ThreadPoolExecutor(len(members), "weight-sync") as threads:  # each step has a time-out of its own
+            list(threads.map(sync_one, members))
         self._finish(version)
 
-    def _hold_still(self, replica: Replica, still: ExitStack, *, version: int, label: str) -> None:
-        """Let a replica stand still until `still` is left; one that fails at it is out, and the others go on."""
+    def _pause(self, replica: Replica, paused: ExitStack, *, version: int, label: str) -> None:
+        """Pause a replica until `paused` is left. If this fails, the replica is out; the others continue."""
         pause = replica.hold_still(version=version, label=label)
 
-        def go_on(*details: Any) -> None:
+        def resume(*details: Any) -> None:
             try:
                 pause.__exit__(*details)
             except GroupwiseError as fault:
@@ -178,47 +186,33 @@ class ServerEngine:
         except GroupwiseError as fault:
             self._fail(replica, fault)
         else:
-            still.push(go_on)
+            paused.push(resume)
 
     def _finish(self, version: int) -> None:
-        """Go on with those that took the weights, the same ones to the bit; a fault where none is left.
+        """Continue with the replicas that have the new weights, bit-exact; raise an error if none is left.
 
-        Digests are compared where a server has just begun or come back. Not at every hand-over: for a large model they
-        take longer than handing it over.
+        Checksums are compared only if a server is new or was out: for a large model they take longer than a sync.
         """
-        known = [replica for replica in self.replicas if replica.state == "in" and self._has_handed_over]
+        known = [replica for replica in self.replicas if replica.state == "in" and self._has_synced]
         newcomers = [replica for replica in self.replicas if replica not in known]
-        self._has_handed_over = True
+        self._has_synced = True
         for replica, reason in find_other_weights([*known, *newcomers]) if newcomers else ():
             self._replicas.dismiss(replica, reason)
         if not self.replicas:
             raise EngineFault(self._replicas.describe_end())
-        self._version = version
-
-    def _hand_over_to(self, replica: Replica, take: Callable[[Replica], None]) -> None:
-        was_out, since = replica.state == "out", time.monotonic()
-        try:
-            if was_out:
-                replica.look_again(self._describe)
-            take(replica)
-            replica.count(handover_seconds=time.monotonic() - since)
-        except GroupwiseError as fault:
-            self._fail(replica, fault)
-        else:
-            if was_out:
-                self._replicas.put_on_trial(replica)
+        self.version = version
 
     def _fail(self, replica: Replica, fault: GroupwiseError) -> None:
-        """Dismiss a replica that failed at a hand-over; the last one's reason is told by the error that follows."""
+        """Dismiss a replica that failed in a weight sync. The last one is dismissed silently: an error follows."""
         replica.count(faults=1)
         self._replicas.dismiss(replica, str(fault), is_silent=self.replicas == [replica])
 
 
 class StreamingServerEngine(ServerEngine):
-    """Servers that answer a request a call, in any order; attempts go on by themselves."""
+    """Servers that take one request per call and answer in any order; rollouts run asynchronously."""
 
     def submit(self, requests: Sequence[Request]) -> list[Future[Generation]]:
-        """Take requests and return at once, with a future for each."""
+        """Return at once with one future per request."""
         return [self._replicas.submit(name_session(request), methodcaller("generate", request)) for request in requests]
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -244,10 +238,10 @@ def open_server_engine(
     max_in_flight: int,
     processes: Sequence[StartedServer] = (),
 ) -> ServerEngine:
-    """An engine over servers that are up; each is asked who it is, and refused where it cannot serve the run's model.
+    """An engine over running servers. Each is checked first: it must serve the run's model.
 
-    Where they take a request a call, `max_in_flight` may be under way at each. `processes` are the servers of `urls`,
-    in their order, if they were started here; `close` stops them.
+    `max_in_flight` limits the running requests per server, for servers that take one request per call. `processes` are
+    the servers of `urls`, in their order, if they were started here; `close` stops them.
     """
 
     def describe(client: ServerClient) -> ServerFacts:
@@ -274,7 +268,7 @@ def open_server_engine(
         ]
         kinds = {replica.facts.takes_batches for replica in replicas}
         if len(kinds) > 1:
-            raise ConfigError("engine.urls: servers of ours are named beside others; name servers of one kind")
+            raise ConfigError("engine.urls: groupwise and vLLM servers are mixed; name servers of one kind")
     except BaseException:
         stop_servers(processes)
         raise
@@ -293,40 +287,33 @@ def _name_prompt(prompt: Sequence[int]) -> str:
     return f"prompt {list(prompt)}"
 
 
-# A folder in memory for weights on their way to servers of this machine; what killed runs left there is removed.
+# A folder in memory for weights that servers of this machine read. Folders of killed runs are removed.
 
 MEMORY_FOLDER = Path("/dev/shm")
-"""Where files lie in memory, on machines that have such a place."""
+"""The folder of files in memory, on machines that have one."""
 PROCESS_NUMBERS = Path("/proc/self/ns/pid")
-"""Says which count of processes ours is of: containers may share the memory's folder and not that count."""
+"""Names the PID namespace: containers may share the memory folder, but not the process ids."""
 PREFIX = "groupwise-weights"
 
 
 def open_weights_folder(num_bytes: int) -> TemporaryDirectory[str]:
-    """A folder for so many bytes until it is closed: in memory where there is room, among temporary files where not.
+    """A folder for `num_bytes` until it is closed: in memory if there is room, else among temporary files.
 
-    A process that is killed closes nothing, so each folder is named after its process, and the next one to need room
-    removes those whose process is gone. Containers often have 64 MiB of such memory, or none.
+    A killed process removes nothing. So each folder is named after its process, and the next call removes folders of
+    ended processes. Containers often have 64 MiB of such memory, or none.
     """
     count = PROCESS_NUMBERS.stat().st_ino if PROCESS_NUMBERS.exists() else 0
     name = re.compile(rf"{PREFIX}-{count}-(\d+)-\w+")
     for folder in MEMORY_FOLDER.glob(f"{PREFIX}-*"):
         owner = name.fullmatch(folder.name)
-        with suppress(OSError):  # gone meanwhile
-            if owner and folder.lstat().st_uid == os.getuid() and not _is_alive(int(owner[1])):
-                shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError, OverflowError):  # deleted meanwhile, another user's process, or no process id
+            if owner and folder.lstat().st_uid == os.getuid():
+                try:
+                    os.kill(int(owner[1]), 0)
+                except ProcessLookupError:
+                    shutil.rmtree(folder, ignore_errors=True)
     place = None
     with suppress(OSError):
         if shutil.disk_usage(MEMORY_FOLDER).free > 2 * num_bytes and os.access(MEMORY_FOLDER, os.W_OK):
             place = MEMORY_FOLDER
     return TemporaryDirectory(prefix=f"{PREFIX}-{count}-{os.getpid()}-", dir=place)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # somebody else's, or no number of a process
-        return True
-    return True

@@ -1,4 +1,4 @@
-"""The conformance suite for engines: run it on your own before you train with it.
+"""The conformance suite for engines: run it on your own engine before you train with it.
 
 for result in check_engine(engine, token_ids=range(100), weights=other_weights):
     print(result.status, result.rule, result.found)
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import torch
 
 
-# The rules of the conformance suite for engines. Each one's docstring says why it matters, to whoever breaks it.
+# The rules. The docstring of a rule says why it matters; users see it when their engine breaks the rule.
 
 MAX_CONTEXT = 4096
-"""Longest context that is tried to its end."""
+"""Longest context that is tested in full."""
 ROUNDING = 1e-6
 
 
 def answers_every_request(subject: Subject) -> str:
-    """The loop takes the answers by their place: a response for each request, of at least one token, and none for
-    none.
+    """The loop matches answers to requests by position. It needs one response per request, each with at least one
+    token, and no response if there is no request.
     """
     if subject.ask([]):
-        raise BrokenRuleError("no requests were answered with responses")
+        raise BrokenRuleError("an empty list of requests gave responses")
     for request, answer in zip(subject.requests, subject.answers, strict=True):
         if not answer.response_ids or not all(type(token) is int for token in answer.response_ids):
             raise BrokenRuleError(
@@ -47,7 +47,7 @@ def answers_every_request(subject: Subject) -> str:
 
 
 def log_probs_are_log_probs(subject: Subject) -> str:
-    """Losses weigh a token by its log-prob: a probability, or a NaN, in its place trains something else."""
+    """Losses weight a token by its log-prob. If it is a probability or NaN, the gradient is wrong."""
     logps = [logp for answer in subject.answers for logp in answer.logp]
     for logp in logps:
         if not (math.isfinite(logp) and logp <= ROUNDING):
@@ -56,8 +56,8 @@ def log_probs_are_log_probs(subject: Subject) -> str:
 
 
 def same_request_gives_same_tokens(subject: Subject) -> str:
-    """Seeds form one tree, so that a run can be repeated and resumed. All randomness comes from the request's seed:
-    not from a generator of the process, nor from how often the engine was asked.
+    """A run can be repeated and resumed only if all randomness comes from the request's seed. A generator of the
+    process, or the number of earlier calls, must not matter.
     """
     if subject.unrepeatable:
         raise BrokenRuleError(f"asked twice, {subject.unrepeatable}")
@@ -65,11 +65,11 @@ def same_request_gives_same_tokens(subject: Subject) -> str:
 
 
 def neighbours_change_nothing(subject: Subject) -> str:
-    """What is asked beside a request depends on who else plays, and on who is done; tokens must not.
+    """The other requests in a batch depend on which rollouts still run. They must not change a response.
 
-    Where log-probs are as coarse as in bfloat16 (`max_gap` above 0.01), a draw at the border of two tokens may fall on
-    either side with other rows beside it: then log-probs of equal tokens agree within `max_gap`, and tokens part less
-    than half as often as with other seeds.
+    With log-probs as coarse as in bfloat16 (`max_gap` above 0.01), rounding may change a sampled token. Then two things
+    are required: log-probs of equal tokens agree within `max_gap`, and responses diverge less than half as often as
+    with other seeds.
     """
     subject.require_repeatable()
     requests = subject.requests
@@ -83,26 +83,26 @@ def neighbours_change_nothing(subject: Subject) -> str:
 
 
 def other_seeds_give_other_tokens(subject: Subject) -> str:
-    """Attempts of a group differ by their seeds alone; equal attempts teach nothing."""
+    """The rollouts of a group differ only in their seeds. Equal rollouts have no learning signal."""
     if subject.seedless:
         raise BrokenRuleError(subject.seedless)
     return "other seeds, other responses"
 
 
 def tokens_come_as_often_as_log_probs_say(subject: Subject) -> str:
-    """A log-prob is that of the distribution which the token was drawn from, after temperature and whatever cuts off
-    its tail; policy gradients are wrong for any other.
+    """A log-prob must be that of the sampling distribution, after temperature, top-p and the like. With any other, the
+    policy gradient is wrong.
     """
     if subject.seedless:
-        raise NotTestedError("seeds change nothing, so that nothing can be counted")
+        raise NotTestedError("all seeds give the same response, so frequencies cannot be counted")
     if subject.unfair:
         raise BrokenRuleError(subject.unfair)
     return f"{len(subject.draws)} tokens drawn, {len({draw.response_ids for draw in subject.draws})} different ones"
 
 
 def log_probs_are_those_of_score(subject: Subject) -> str:
-    """The check after each hand-over and the distance to past attempts compare scores with what was reported at
-    sampling, at the same temperature.
+    """The weight check and the distance to earlier rollouts compare scores with the log-probs reported when sampling,
+    at the same temperature.
     """
     if SCORES not in subject.engine.gives:
         raise NotTestedError("the engine does not give scores")
@@ -121,13 +121,13 @@ def log_probs_are_those_of_score(subject: Subject) -> str:
 
 
 def temperature_zero_takes_the_likeliest(subject: Subject) -> str:
-    """Evaluations at temperature 0 are the policy's best guess, the same each time."""
+    """An evaluation at temperature 0 is greedy: it gives the same, most likely tokens each time."""
     cold = [replace(subject.requests[0], temperature=0.0, seed=seed) for seed in range(4)]
     responses = {answer.response_ids for answer in subject.ask(cold)}
     if len(responses) > 1:
         raise BrokenRuleError(f"seeds gave different responses at temperature 0: {sorted(responses)[:2]}")
     if SCORES not in subject.engine.gives:
-        return "one response whatever the seed; whether it is the likeliest cannot be told without scores"
+        return "the same response for all seeds; without scores, it is not known whether it is the most likely"
     [(first, *_)] = responses
     others = sorted({answer.response_ids[0] for answer in subject.draws})
     scores = subject.engine.score([(cold[0].prompt_ids, (token,)) for token in (first, *others)])
@@ -137,12 +137,12 @@ def temperature_zero_takes_the_likeliest(subject: Subject) -> str:
             f"temperature 0 gave token {first} of log-prob {scores[0][0]:.3g}, but {others[best - 1]} has "
             f"{scores[best][0]:.3g}"
         )
-    return f"the likeliest of {len(others)} tokens"
+    return f"the most likely of {len(others)} tokens"
 
 
 def stop_tokens_end_a_response(subject: Subject) -> str:
-    """A stop token ends the turn and belongs to the response, since the policy chose it; `stopped` tells a response
-    that ended from one that was cut off.
+    """A stop token ends the turn. It is part of the response, because the policy sampled it. `stopped` separates
+    complete responses from those that were cut off.
     """
     subject.require_repeatable()
     halves = [answer.response_ids[len(answer.response_ids) // 2] for answer in subject.answers]
@@ -150,7 +150,7 @@ def stop_tokens_end_a_response(subject: Subject) -> str:
     answers = subject.ask(requests)
     for stop, whole, answer in zip(halves, subject.answers, answers, strict=True):
         has_stop, is_whole = stop in answer.response_ids, len(answer.response_ids) == MAX_TOKENS
-        may_lack_it = subject.is_narrow and is_whole  # rounding may have led elsewhere before
+        may_lack_it = subject.is_narrow and is_whole  # rounding may have changed an earlier token
         if answer.stopped != has_stop or not (has_stop or may_lack_it) or stop in answer.response_ids[:-1]:
             raise BrokenRuleError(
                 f"stop token {stop} made {whole.response_ids} {answer.response_ids} with stopped={answer.stopped}; it "
@@ -162,8 +162,8 @@ def stop_tokens_end_a_response(subject: Subject) -> str:
 
 
 def max_tokens_cut_a_response(subject: Subject) -> str:
-    """Prompts are kept short enough for `max_tokens` more; a response that was cut off is the beginning of the longer
-    one, and says that nothing stopped it.
+    """Prompts leave room for `max_tokens` more. A response that is cut off must be a prefix of the longer one, with
+    stopped=False.
     """
     subject.require_repeatable()
     for num in (1, MAX_TOKENS // 2, MAX_TOKENS):
@@ -178,7 +178,7 @@ def max_tokens_cut_a_response(subject: Subject) -> str:
 
 
 def _compare_beginnings(subject: Subject, answers: list[Generation], lengths: list[int], how: str) -> None:
-    """Refuse answers that are not the beginnings of what the requests gave when nothing cut them off."""
+    """Fail if answers are not prefixes of the uncut responses."""
     beginnings = [
         replace(whole, response_ids=whole.response_ids[:num], logp=whole.logp[:num], entropy=(), versions=())
         for whole, num in zip(subject.answers, lengths, strict=True)
@@ -189,34 +189,34 @@ def _compare_beginnings(subject: Subject, answers: list[Generation], lengths: li
 
 
 def entropies_are_those_of_the_distribution(subject: Subject) -> str:
-    """Failed attempts may be ranked by entropy, in nats. What an engine does not give it leaves out; a zero would be
-    read as certainty.
+    """Failed rollouts may be ranked by entropy, in nats. An engine without entropies must leave them empty: a zero
+    would mean certainty.
     """
     has_entropy = [bool(answer.entropy) for answer in subject.answers]
     if ENTROPY not in subject.engine.gives:
         if any(has_entropy):
-            raise BrokenRuleError("responses have entropies, which the engine does not say it gives; add it to `gives`")
+            raise BrokenRuleError("responses have entropies, but `gives` lacks 'entropy'; add it")
         raise NotTestedError("the engine does not give entropies")
     if not all(has_entropy):
-        raise BrokenRuleError("the engine says that it gives entropies, but a response has none")
+        raise BrokenRuleError("`gives` has 'entropy', but a response has no entropies")
     if subject.seedless or subject.unfair:
-        raise NotTestedError("tokens are not drawn from the distribution that is reported")
+        raise NotTestedError("tokens are not drawn from the reported distribution")
     surprises = [-answer.logp[0] for answer in subject.draws]
     expected, slack = fmean(surprises), subject.max_gap + DEVIATIONS * pstdev(surprises) / math.sqrt(len(surprises))
     for answer in subject.draws:
         if not abs(answer.entropy[0] - expected) <= slack:
             raise BrokenRuleError(
                 f"an entropy is {answer.entropy[0]:.3g}, but the mean of -log p over {len(surprises)} draws is "
-                f"{expected:.3g}; give nats, of the distribution that is sampled from"
+                f"{expected:.3g}; give the entropy of the sampling distribution, in nats"
             )
     return f"{answer.entropy[0]:.3g} nats, where -log p is {expected:.3g} on average"
 
 
 def versions_name_the_weights_in_use(subject: Subject) -> str:
-    """How old an attempt is decides whether it may train, and how it is weighed."""
+    """The staleness of a rollout decides whether it trains, and with which weight."""
     if VERSIONS not in subject.engine.gives:
         if any(answer.versions for answer in subject.answers):
-            raise BrokenRuleError("responses have versions, which the engine does not say it gives; add it to `gives`")
+            raise BrokenRuleError("responses have versions, but `gives` lacks 'versions'; add it")
         raise NotTestedError("the engine does not give versions")
     _check_versions(subject.answers, subject.engine.version)
     return f"version {subject.engine.version}"
@@ -233,11 +233,11 @@ def _check_versions(answers: Iterable[Generation], version: int) -> None:
 
 
 def context_is_what_it_says(subject: Subject) -> str:
-    """Attempts go on until prompt and response no longer fit into `context`; up to there the engine must answer."""
+    """Rollouts continue until prompt and response no longer fit into `context`. The engine must answer until then."""
     limit = subject.engine.context
     if limit is None or limit > MAX_CONTEXT:
         raise NotTestedError(
-            "there is no limit" if limit is None else f"a context of {limit} tokens is too long to try"
+            "there is no limit" if limit is None else f"a context of {limit} tokens is too long to test"
         )
     prompt = subject.make_prompt("context", limit - 2)
     [answer] = subject.ask([replace(subject.requests[0], prompt_ids=prompt, max_tokens=2)])
@@ -247,34 +247,36 @@ def context_is_what_it_says(subject: Subject) -> str:
 
 
 def sessions_change_nothing(subject: Subject) -> str:
-    """A session says that a prompt may begin as an earlier one did; what was kept may save work and change no token,
-    also where the prompt goes another way.
+    """A session tells the engine that a prompt may begin like an earlier one. Cached keys and values may save work, but
+    must change no token, even if the prompts diverge.
     """
     subject.require_repeatable()
     requests = [replace(request, session=f"attempt {i}") for i, request in enumerate(subject.requests)]
     answers = subject.ask(requests)
     following = [follow_up(request, answer) for request, answer in zip(requests, answers, strict=True)]
     elsewhere = [replace(request, prompt_ids=subject.make_prompt(request.session, 7)) for request in following]
-    for how, asked in (("that goes on", following), ("that goes another way", elsewhere)):
+    for how, asked in (("that continues", following), ("that diverges", elsewhere)):
         without = subject.ask([replace(request, session=None) for request in asked])
         difference = subject.find_difference(asked, subject.ask(asked), without)
         if difference:
             raise BrokenRuleError(f"a prompt {how}, with and without its session: {difference}")
-    return f"{len(requests)} sessions, going on and turning elsewhere"
+    return f"{len(requests)} sessions, continued and diverging"
 
 
 def submit_answers_as_generate_does(subject: Subject) -> str:
-    """Where an engine has `submit` the loop uses nothing else: each future must bring the answer to its own request,
-    whatever else is under way.
+    """If an engine has `submit`, the loop uses only that. Each future must hold the answer to its own request, whatever
+    else is running.
     """
     engine = subject.engine
     if not isinstance(engine, SubmittingEngine):
-        raise NotTestedError("the engine has no `submit`; attempts are played in step")
+        raise NotTestedError("the engine has no `submit`; rollouts run synchronously")
     subject.require_repeatable()
     half = len(subject.requests) // 2
     futures = [*engine.submit(subject.requests[:half]), *engine.submit(subject.requests[half:])]
     if len(futures) != len(subject.requests) or not all(isinstance(future, Future) for future in futures):
-        raise BrokenRuleError(f"`submit` gave {len(futures)} for {len(subject.requests)} requests; give a Future each")
+        raise BrokenRuleError(
+            f"`submit` gave {len(futures)} futures for {len(subject.requests)} requests; give one Future per request"
+        )
     try:
         answers = [future.result(timeout=subject.seconds) for future in futures]
     except TimeoutError:
@@ -287,71 +289,66 @@ def submit_answers_as_generate_does(subject: Subject) -> str:
 
 
 def weights_are_taken_over(subject: Subject) -> str:
-    """After each update the engine must sample with the weights that it was handed, and say so; else a run trains on
-    what an older policy did without knowing it.
+    """After each update the engine must sample with the new weights and report their version. Else a run trains
+    off-policy without knowing it.
     """
-    following, before, version = subject.hand_over
+    following, before, version = subject.sync
     if subject.engine.version != version:
-        raise BrokenRuleError(f"after load(version={version}) the engine says version {subject.engine.version}")
+        raise BrokenRuleError(f"after load(version={version}) the engine has version {subject.engine.version}")
     after = subject.ask(subject.requests)
     if VERSIONS in subject.engine.gives:
         _check_versions(after, version)
     if [answer.logp for answer in after] == [answer.logp for answer in before]:
-        raise BrokenRuleError("after `load` every log-prob is the same to the last bit; were the weights taken over?")
-    return f"version {version}; {len(following)} responses moved"
+        raise BrokenRuleError("`load` changed no log-prob; were the weights loaded?")
+    return f"version {version}; {len(following)} responses changed"
 
 
 def old_weights_leave_nothing_behind(subject: Subject) -> str:
-    """Keys and values that old weights computed would mix two policies within one prompt; `load` forgets them, those
-    that it keeps by session and those that it keeps by prompt.
+    """Keys and values of old weights would mix two policies within one prompt. `load` must forget all of them, whether
+    cached by session or by prompt.
     """
     subject.require_repeatable()
-    following, _, _ = subject.hand_over
+    following, _, _ = subject.sync
     kept = subject.ask(following)
     fresh = subject.ask([replace(request, session=None) for request in following])
     difference = subject.find_difference(following, kept, fresh)
     gap = math.inf if difference else find_shared_gap(kept, fresh)
     if not gap <= subject.max_gap:
         shown = difference or f"log-probs differ by up to {gap:.3g} nats"
-        raise BrokenRuleError(f"a session from before `load`, against none: {shown}")
+        raise BrokenRuleError(f"a session from before `load`, compared with no session: {shown}")
     if SCORES in subject.engine.gives:
         pairs = [(request.prompt_ids, answer.response_ids) for request, answer in zip(following, kept, strict=True)]
         gap = find_largest_gap([answer.logp for answer in kept], subject.engine.score(pairs))
         if not gap <= subject.max_gap:
             raise BrokenRuleError(
-                f"after `load` sampled and scored log-probs of prompts from before differ by up to {gap:.3g} nats"
+                f"after `load`, sampled and scored log-probs of earlier prompts differ by up to {gap:.3g} nats"
             )
-    return f"{len(following)} sessions went on after the hand-over"
+    return f"{len(following)} sessions continued after the weight sync"
 
 
-# An engine under check: what it is asked, and what it answered, so that rules can share the asking.
+# An engine that is checked: its requests and answers, which several rules share.
 
 NUM_REQUESTS = 12
 MAX_TOKENS = 6
 NUM_DRAWS = 400
 """Single tokens that are sampled from one distribution."""
 DEVIATIONS = 5.0
-"""By how many of its standard deviations a count or a mean may be off."""
+"""Standard deviations by which a count or a mean may be off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The engine, what it may be asked with, and what it is held to."""
+    """The engine and the arguments of `check_engine`."""
 
     engine: Engine
     token_ids: tuple[int, ...]
-    """Ids that prompts are made of."""
     weights: Mapping[str, torch.Tensor] | None
-    """Weights to hand over."""
     max_gap: float
-    """Nats by which two ways of computing a log-prob may differ; where that is much, tokens may differ by rounding."""
     seconds: float
-    """How long an answer to `submit` may take."""
     seed: int
-    """For prompts and requests."""
 
     def ask(self, requests: Sequence[Request]) -> list[Generation]:
-        """The engine's answers; something else than an answer for each request breaks a rule."""
+        """The engine's answers; a rule is broken unless there is one per request."""
         answers = self.engine.generate(requests)
         if len(answers) != len(requests):
             raise BrokenRuleError(f"{len(requests)} requests were answered with {len(answers)} responses")
@@ -362,13 +359,13 @@ class Subject:
         return list(answers)
 
     def make_prompt(self, name: object, length: int) -> tuple[int, ...]:
-        """A random prompt; the same name gives the same one."""
+        """A random prompt; the same name gives the same prompt."""
         draw = Random(f"{self.seed} {name}")
         return tuple(draw.choice(self.token_ids) for _ in range(length))
 
     @cached_property
     def requests(self) -> list[Request]:
-        """Prompts of several lengths, some of them equal; a seed for each."""
+        """Prompts of several lengths, some of them equal, each with its own seed."""
         prompts = [self.make_prompt(number, 2 + 3 * number) for number in range(5)]
         return [
             Request(prompt_ids=prompts[number % len(prompts)], seed=1000 * self.seed + number, max_tokens=MAX_TOKENS)
@@ -377,68 +374,67 @@ class Subject:
 
     @cached_property
     def answers(self) -> list[Generation]:
-        """What came of the requests, asked together."""
+        """The answers to the requests, asked together."""
         return self.ask(self.requests)
 
     @cached_property
     def unrepeatable(self) -> str:
-        """Where the same requests, asked again, gave other tokens; empty = nowhere."""
+        """The first difference if the same requests are asked again; empty = none."""
         return find_other_tokens(self.requests, self.ask(self.requests), self.answers)
 
     @cached_property
     def seedless(self) -> str:
-        """Whether other seeds gave the same response where chance would not have; empty = no."""
+        """An error message if all seeds gave the same response, and this is unlikely by chance; else empty."""
         request = self.requests[0]
         answers = self.ask([replace(request, seed=seed) for seed in range(NUM_REQUESTS)])
         responses = {answer.response_ids for answer in answers}
         if len(responses) > 1:
             return ""
         if math.exp(sum(answers[0].logp)) > 0.5:
-            raise NotTestedError("the model is all but certain of what it says, whatever the seed")
-        return f"{NUM_REQUESTS} seeds gave the one response {answers[0].response_ids}"
+            raise NotTestedError("the model's distribution is almost deterministic, so seeds hardly matter")
+        return f"{NUM_REQUESTS} seeds gave the same response {answers[0].response_ids}"
 
     @cached_property
     def draws(self) -> list[Generation]:
-        """Single tokens after one prompt, a seed for each."""
+        """Single tokens after one prompt, each with its own seed."""
         request = replace(self.requests[0], max_tokens=1)
         return self.ask([replace(request, seed=seed) for seed in range(NUM_DRAWS)])
 
     @cached_property
     def unfair(self) -> str:
-        """Where tokens came much more or less often than their log-probs say; empty = nowhere."""
+        """An error message if a token's frequency does not match its log-prob; else empty."""
         counts = Counter(answer.response_ids for answer in self.draws)
         for answer in self.draws:
             p = min(math.exp(answer.logp[0]), 1.0)
             expected, count = NUM_DRAWS * p, counts[answer.response_ids]
             if abs(count - expected) > 1 + DEVIATIONS * math.sqrt(expected * (1 - p)):
                 return (
-                    f"token {answer.response_ids[0]} was sampled {count} times of {NUM_DRAWS}, and its log-prob of "
-                    f"{answer.logp[0]:.3g} makes that {expected:.1f}"
+                    f"token {answer.response_ids[0]} was sampled {count} of {NUM_DRAWS} times, but its log-prob of "
+                    f"{answer.logp[0]:.3g} predicts {expected:.1f}"
                 )
         return ""
 
     def find_difference(
         self, requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]
     ) -> str:
-        """Where two ways of answering differ by more than they may; empty = nowhere."""
+        """The first difference of two lists of answers that is not allowed; empty = none."""
         return find_difference(requests, some, others, max_gap=self.max_gap)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether log-probs are so coarse that a token may tip over with how it is computed."""
+        """Whether log-probs are so coarse that rounding may change a token."""
         return self.max_gap > EXACT_GAP
 
     def require_repeatable(self) -> None:
-        """Leave a rule that compares tokens, where they cannot be compared."""
+        """Skip a rule that compares tokens if the engine is not repeatable."""
         if self.unrepeatable:
-            raise NotTestedError("the same request does not give the same tokens, so that none can be compared")
+            raise NotTestedError("the same request does not give the same tokens, so tokens cannot be compared")
 
     @cached_property
-    def hand_over(self) -> tuple[list[Request], list[Generation], int]:
-        """Hand the weights over, once: requests that go on with sessions from before, the answers from before, and the
-        version that was handed over."""
+    def sync(self) -> tuple[list[Request], list[Generation], int]:
+        """Sync the weights, once: requests that continue earlier sessions, the earlier answers, and the new version."""
         if self.weights is None:
-            raise NotTestedError("no weights were given to hand over; give check_engine(weights=...)")
+            raise NotTestedError("there are no other weights to load; give check_engine(weights=...)")
         requests = [replace(request, session=f"before {i}") for i, request in enumerate(self.requests)]
         answers = self.ask(requests)
         version = self.engine.version + 3
@@ -448,7 +444,7 @@ class Subject:
 
 
 def follow_up(request: Request, answer: Generation) -> Request:
-    """What an attempt would ask next: its prompt, its response, and something new."""
+    """The next request of a rollout: its prompt, its response, and something new."""
     prompt = (*request.prompt_ids, *answer.response_ids, *request.prompt_ids[:2])
     return replace(request, prompt_ids=prompt, seed=request.seed + 1)
 
@@ -472,7 +468,7 @@ RULES: tuple[Callable[[Subject], str], ...] = (
     weights_are_taken_over,
     old_weights_leave_nothing_behind,
 )
-"""All rules, in the order they are checked. If the first one is broken, the rest are not checked."""
+"""All rules, in their order. If the first one is broken, the others are not checked."""
 
 
 def check_engine(
@@ -487,38 +483,38 @@ def check_engine(
     """Check an engine against every rule.
 
     Args:
-        engine: the engine; one that is not needed afterwards, since it is left with the weights below.
-        token_ids: ids that prompts may be made of.
-        weights: other weights of the same model, by name, to hand over; None = handing over is not tested.
-        max_gap: nats by which two ways of computing one log-prob may differ; some 0.5 in bfloat16. Above 0.01 tokens
-            that two ways sampled are compared but for rounding.
-        seconds: how long an answer to `submit` may take.
-        seed: for prompts and seeds.
+        engine: the engine to check; it has the weights below afterwards.
+        token_ids: ids for prompts.
+        weights: other weights of the same model, by name; None = the weight sync is not tested.
+        max_gap: allowed difference of two computations of one log-prob, in nats; about 0.5 in bfloat16. Above 0.01,
+            tokens may differ as far as rounding explains it.
+        seconds: time-out of an answer to `submit`.
+        seed: for prompts and requests.
     """
     if len(set(token_ids)) < 2:
-        raise ConfigError(f"token_ids: found {len(set(token_ids))} ids; give at least 2 that prompts can be made of")
+        raise ConfigError(f"token_ids: found {len(set(token_ids))} ids; give at least 2 ids for prompts")
     subject = Subject(
         engine=engine, token_ids=tuple(token_ids), weights=weights, max_gap=max_gap, seconds=seconds, seed=seed
     )
     first = try_rule(RULES[0], lambda: subject)
     if first.status == "broken":
-        return [first, *(describe_result(rule, "not tested", "the engine could not be asked") for rule in RULES[1:])]
+        return [first, *(describe_result(rule, "not tested", "the engine gives no answers") for rule in RULES[1:])]
     return [first, *(try_rule(rule, lambda: subject) for rule in RULES[1:])]
 
 
-# Answers to one request by two ways of computing: equal to the last token, or but for rounding.
+# Compare two computations of the same response: exactly, or up to rounding.
 #
-# A token follows from a draw and a distribution. Where a second way through the model (other rows beside it, a prompt
-# read in parts) moves log-probs by more than float32 rounds, a draw at the border of two tokens falls on the other side
-# now and then, and the rest of the response is another one. Nobody can promise the tokens then; what can be promised is
-# that log-probs of what both ways said agree, and that tokens part no more often than borders are met.
+# A random number and a distribution decide a token. A second computation (in another batch, or with the prompt read in
+# parts) may change log-probs by more than float32 rounding. Then some random numbers select a neighbouring token, and
+# the rest of the response differs. In this case tokens cannot be required to be equal. Two things can: log-probs of the
+# common tokens agree, and responses diverge no more often than rounding explains.
 
 EXACT_GAP = 0.01
-"""Nats: engines whose log-probs may differ by no more are held to every token."""
+"""If `max_gap` is at most this, in nats, all tokens must be equal."""
 
 
 def find_other_tokens(requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]) -> str:
-    """The first request that was answered in two ways; empty = none was."""
+    """The first request with two different responses; empty = none."""
     for request, answer, other in zip(requests, some, others, strict=True):
         if answer.response_ids != other.response_ids:
             return f"seed {request.seed} gave {answer.response_ids}, and {other.response_ids}"
@@ -528,9 +524,10 @@ def find_other_tokens(requests: Sequence[Request], some: Sequence[Generation], o
 def find_difference(
     requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation], *, max_gap: float
 ) -> str:
-    """Where two ways of answering differ in tokens, by more than rounding where `max_gap` is wide; empty = nowhere.
+    """Compare tokens exactly, or up to rounding if `max_gap` is wide; empty = no difference.
 
-    Draws of their own would part with the chance that two tokens of a distribution differ; half of that is allowed.
+    With independent random numbers, responses would diverge with the probability that two sampled tokens differ. Half
+    of that is allowed.
     """
     if max_gap <= EXACT_GAP:
         return find_other_tokens(requests, some, others)
@@ -548,21 +545,21 @@ def find_difference(
     if num_parted <= allowed:
         return ""
     if sum(gaps) > sum(chances):
-        raise NotTestedError("rounding moves log-probs by more than tokens are likely, so that none can be compared")
+        raise NotTestedError("rounding is larger than the tokens' probabilities, so tokens cannot be compared")
     return (
-        f"{num_parted} of {len(both)} responses parted within {len(chances)} tokens, about as often as with other "
+        f"{num_parted} of {len(both)} responses diverged within {len(chances)} tokens, about as often as with other "
         f"seeds; rounding explains up to {allowed:.0f}"
     )
 
 
 def find_shared_gap(some: Sequence[Generation], others: Sequence[Generation]) -> float:
-    """The largest difference of log-probs up to where responses part."""
+    """The largest difference of log-probs in the common prefixes of responses."""
     both = [(answer, other, _count_shared(answer, other)) for answer, other in zip(some, others, strict=True)]
     return find_largest_gap([a.logp[:num] for a, _, num in both], [b.logp[:num] for _, b, num in both])
 
 
 def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
-    """The largest difference of two lists of log-probs; NaN where one is none, infinite where they are not as many."""
+    """The largest difference of two lists of log-probs; NaN if one is NaN, infinite if the lengths differ."""
     if [len(logps) for logps in some] != [len(logps) for logps in others]:
         return math.inf
     gaps = [abs(a - b) for logps, other in zip(some, others, strict=True) for a, b in zip(logps, other, strict=True)]
@@ -570,6 +567,6 @@ def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[
 
 
 def _count_shared(answer: Generation, other: Generation) -> int:
-    """How many tokens two responses have in common before they part."""
+    """Length of the common prefix of two responses."""
     pairs = list(zip(answer.response_ids, other.response_ids, strict=False))
     return next((place for place, (token, another) in enumerate(pairs) if token != another), len(pairs))

@@ -1,8 +1,7 @@
-"""The engine protocol: token ids in, token ids out, with what the sampler knew when it sampled.
+"""The engine protocol: token ids in, token ids out, with log-probs and entropies.
 
-An engine generates, scores and loads. It never sees text: prompts are ids, responses are ids, and the log-probs and
-entropies are those of the distribution that was sampled from, at its temperature. One that can answer requests as they
-come, in any order, also has `submit`.
+An engine generates, scores and loads weights. It never sees text: prompts and responses are token ids. Log-probs and
+entropies are those of the sampling distribution, at its temperature. An asynchronous engine also has `submit`.
 """
 
 from __future__ import annotations
@@ -26,39 +25,37 @@ class Request:
     """Ask for one response.
 
     Worked example: `Request(prompt_ids=(1, 7, 9), seed=42, max_tokens=8, stop_ids=(2,))` samples until token 2 or eight
-    tokens, and samples the same tokens whatever else is asked for beside it. The bounds are checked where a request
-    comes over the wire.
+    tokens. It samples the same tokens in any batch. The bounds are checked when a server receives a request.
     """
 
     prompt_ids: Annotated[tuple[int, ...], Field(min_length=1), FailFast()]
     """The prompt, exactly as the model reads it."""
     seed: Annotated[int, Field(ge=0, lt=2**64)]
-    """Where this response's random numbers come from; no other request shares them."""
+    """Seed of this response's random numbers; no other request shares them."""
     max_tokens: Annotated[int, Field(ge=1)]
-    """How many tokens may be sampled at most."""
+    """Maximum number of sampled tokens."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
-    """Divides the logits; 0 = take the likeliest token."""
+    """Divides the logits; 0 = take the most likely token."""
     stop_ids: Annotated[tuple[int, ...], FailFast()] = ()
     """Sampling ends with any of these; the token is part of the response."""
     session: str | None = None
-    """Requests of one attempt share a name, so that what was computed for an earlier prompt can be used again."""
+    """Requests of one rollout share a name; keys and values of its earlier prompts can then be reused."""
 
 
 class VersionSpan(NamedTuple):
     """Consecutive tokens of a response that one version of the weights sampled."""
 
     version: int
-    """The version."""
     tokens: int
-    """How many tokens."""
+    """Number of tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
     """One sampled response.
 
-    Worked example: five tokens, of which weights of version 2 sampled the first three before version 3 arrived:
-    `versions` is `(VersionSpan(2, 3), VersionSpan(3, 2))`.
+    Worked example: five tokens; version 2 of the weights sampled the first three, then version 3 arrived. `versions`
+    is `(VersionSpan(2, 3), VersionSpan(3, 2))`.
     """
 
     response_ids: tuple[int, ...]
@@ -66,26 +63,26 @@ class Generation:
     logp: tuple[float, ...]
     """Log-probability of each token under the distribution it was sampled from."""
     entropy: tuple[float, ...]
-    """Entropy of that distribution, in nats; empty from an engine that does not give it."""
+    """Entropy of that distribution, in nats; empty if the engine does not give it."""
     stopped: bool
     """Whether a stop token ended it; False = cut off at `max_tokens`."""
     versions: tuple[VersionSpan, ...]
-    """Which version of the weights sampled which tokens, in order; empty from an engine that does not say."""
+    """The version of the weights per token span, in order; empty if the engine does not give it."""
 
 
 def check_generations(answers: Sequence[Generation]) -> Sequence[Generation]:
-    """Refuse responses whose tokens, log-probs, entropies and versions do not go together."""
+    """Raise EngineFault if the lengths of a response's tokens, log-probs, entropies and versions differ."""
     for answer in answers:
         num, spans = len(answer.response_ids), answer.versions
         if len(answer.logp) != num or (answer.entropy and len(answer.entropy) != num):
             raise EngineFault(
                 f"a response of {num} tokens has {len(answer.logp)} log-probs and {len(answer.entropy)} entropies; the "
-                "engine must give a log-prob for each token, and an entropy for each or none"
+                "engine must give one log-prob per token, and one entropy per token or none"
             )
         if spans and (spans[0][1] if len(spans) == 1 else sum([tokens for _, tokens in spans])) != num:
             raise EngineFault(
                 f"the versions of a response of {num} tokens are {[tuple(span) for span in spans]}; the engine must "
-                "give (version, tokens) spans whose tokens add up to the response's"
+                f"give (version, tokens) spans with {num} tokens in total"
             )
     return answers
 
@@ -95,8 +92,8 @@ class Engine(Protocol):
 
     @property
     def gives(self) -> frozenset[str]:
-        """What it gives beside tokens and their log-probs, of `parts.slots.CAPABILITIES`: without `entropy` and
-        `versions` it leaves these empty, without `scores` it need not be able to `score`."""
+        """Its further outputs, of `parts.slots.CAPABILITIES`. Without `entropy` or `versions` it leaves these empty;
+        without `scores`, `score` is not called."""
 
     @property
     def version(self) -> int:
@@ -104,7 +101,7 @@ class Engine(Protocol):
 
     @property
     def context(self) -> int | None:
-        """How many tokens a prompt and its response may have together; None = no limit."""
+        """Maximum number of tokens of a prompt and its response together; None = no limit."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order."""
@@ -113,29 +110,29 @@ class Engine(Protocol):
         """Log-probability of each response token given its prompt, for (prompt, response) pairs."""
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Take over weights by name, in place."""
+        """Replace weights by name, in place."""
 
 
 @runtime_checkable
 class SubmittingEngine(Protocol):
-    """An engine that answers requests as they come, in any order: the episode loop then waits for nobody.
+    """An asynchronous engine: it answers requests in any order.
 
-    A response follows from its request alone, its seed included, so that the order of the answers changes no token.
+    A response depends only on its request and seed, so the order of the answers changes no token.
     """
 
     def submit(self, requests: Sequence[Request]) -> Sequence[Future[Generation]]:
-        """Take requests and return at once, with a future for each, in their order; each is answered when it is.
+        """Return at once with one future per request, in their order.
 
-        Further requests may come before earlier ones are answered. A future that is cancelled need not be answered.
+        Further requests may come before earlier ones are answered. A cancelled future need not be answered.
         """
 
 
 @runtime_checkable
 class ClosingEngine(Protocol):
-    """An engine that holds what must be given back: threads, connections, servers that it started."""
+    """An engine that holds resources: threads, connections, servers that it started."""
 
     def close(self) -> None:
-        """Give everything back; the engine is not used after it. The run calls it when it is closed."""
+        """Release all resources. The run calls it when it is closed; the engine is not used afterwards."""
 
 
 class EngineReplica(Protocol):
@@ -143,38 +140,38 @@ class EngineReplica(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages; the same for as long as the engine is open."""
+        """Its name in messages; constant while the engine is open."""
 
     @property
     def version(self) -> int:
-        """Version of the weights that it was handed last."""
+        """Version of the weights of its last weight sync."""
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probs as this one would sample with, through whatever it has kept of earlier prompts."""
+        """Log-probs that this replica would sample with, including its cached prompts."""
 
 
 @runtime_checkable
 class ReplicatedEngine(Protocol):
-    """An engine with several copies of the weights: each is checked by itself after a hand-over.
+    """An engine with several copies of the weights. Each replica is checked after a weight sync.
 
-    Worked example: after `load`, two replicas are there. One agrees with the learner and is admitted; the other still
-    has old keys and values, is dismissed, and answers nothing until it took a later hand-over and agreed.
+    Worked example: `load` syncs two replicas. One agrees with the learner and is admitted. The other still has old keys
+    and values and is dismissed. It answers no request until it passes the check after a later weight sync.
     """
 
     @property
     def replicas(self) -> Sequence[EngineReplica]:
-        """Those that took the last hand-over."""
+        """The replicas that took part in the last weight sync."""
 
     def admit(self, name: str) -> None:
-        """Let a replica answer requests: it agrees with the learner. One that does already goes on."""
+        """Let a replica answer requests, because it agrees with the learner. It may be admitted already."""
 
     def dismiss(self, name: str, reason: str) -> None:
-        """Let a replica answer nothing until it took another hand-over and was admitted."""
+        """Send a replica no requests until it is admitted after another weight sync."""
 
 
 @runtime_checkable
 class MeasuredEngine(Protocol):
-    """An engine that counts what it does."""
+    """An engine with metrics of its own."""
 
     def take_metrics(self) -> dict[str, float]:
-        """What it counted since it was last asked, by names of the table of metrics (`replicas/...`)."""
+        """The metrics since the last call, by name (`replicas/...`)."""

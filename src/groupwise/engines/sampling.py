@@ -1,4 +1,4 @@
-"""Drawing a token from logits: the same number and the same logits give the same token, in every engine.
+"""Draw a token from logits: the same random number and logits give the same token in every engine.
 
 Axes: B rows, V vocabulary, N blocks of it, U tokens of a block.
 """
@@ -13,16 +13,16 @@ import torch
 from torch.nn import functional
 
 BLOCK = 128
-"""Tokens whose probabilities are summed up before they are searched; most vocabularies are a multiple of it."""
+"""Tokens per block, whose probabilities are summed before the search; most vocabularies are a multiple of it."""
 
 
 def draw_tokens(
     logits_BV: torch.Tensor, temperature_B1: torch.Tensor, is_greedy_B: torch.Tensor | None, draws_B: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sample one token a row from a number in [0, 1): tokens (B, 1), and their log-probs and the entropies (B).
+    """Sample one token per row from a number in [0, 1): tokens (B, 1), and their log-probs and the entropies (B).
 
-    `temperature_B1`, in float32, divides the logits and is never 0; rows that are greedy take the likeliest token
-    instead. Nothing here waits for the device.
+    `temperature_B1`, in float32, divides the logits and is never 0. Greedy rows take the most likely token. Nothing
+    here waits for the device.
     """
     scaled_BV = (logits_BV / temperature_B1).float()
     probability_BV = scaled_BV.softmax(-1)
@@ -34,10 +34,10 @@ def draw_tokens(
 
 
 def invert_distribution(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:
-    """The tokens at which the distribution function passes some numbers in [0, 1) (B, 1); none of probability 0.
+    """The tokens at which the cumulative distribution exceeds numbers in [0, 1) (B, 1); never a token of probability 0.
 
-    Sums are in double precision, so that one number decides, whatever the batch looks like. First the block is found
-    in which the token lies, then the token in it: the vocabulary is read once, and no sums of its length are written.
+    Sums are in float64, so the result does not depend on the batch. The block of the token is found first, then the
+    token: the vocabulary is read once, and no cumulative sums of its length are written.
     """
     missing = -probability_BV.shape[1] % BLOCK
     padded_BV = functional.pad(probability_BV, (0, missing)) if missing else probability_BV
@@ -51,16 +51,16 @@ def invert_distribution(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> 
 
 
 def _find_passing(cumulative_BN: torch.Tensor, number_B1: torch.Tensor) -> torch.Tensor:
-    """Where sums first exceed a number (B, 1); one that rounding put at the last sum or beyond is just below it.
+    """The first index at which sums exceed a number (B, 1). A number that rounding made too large is reduced first.
 
-    Sums that are NaN exceed nothing: the last place, since a place that is not there would bring a GPU down.
+    If the sums are NaN, the result is the last index: an index out of range would crash a GPU.
     """
     below_B1 = cumulative_BN[:, -1:] * (1 - 2.0**-52)
     place_B1 = torch.searchsorted(cumulative_BN, torch.minimum(number_B1, below_B1), right=True)
     return place_B1.clamp(max=cumulative_BN.shape[1] - 1)
 
 
-# Uniform random numbers to draw tokens with: one seed and position give one number, whatever else is drawn.
+# Uniform random numbers for tokens: a number depends only on a seed and a position.
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -70,7 +70,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def draw_uniforms(
     seeds: Sequence[int] | npt.NDArray[np.uint64], position: int | npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) for each seed at a position, or at its own (SplitMix64, Steele et al. 2014)."""
+    """One number in [0, 1) per seed, at one position or one per seed (SplitMix64, Steele et al. 2014)."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64
         state = np.asarray(seeds, dtype=np.uint64) * _FIRST + _STEP * (np.asarray(position) + 1).astype(np.uint64)
         state = (state ^ (state >> np.uint64(30))) * _FIRST

@@ -323,7 +323,7 @@ def test_servers_are_named_once_and_are_of_one_kind(start_server: StartServer, o
         open_urls([server.url, f"{server.url}/"])
     with pytest.raises(ConfigError, match=r"^engine\.urls: no server is named; write the URL of one at least$"):
         open_urls([])
-    with pytest.raises(ConfigError, match="servers of ours are named beside others"):
+    with pytest.raises(ConfigError, match="groupwise and vLLM servers are mixed"):
         open_engine(server, own)
 
 

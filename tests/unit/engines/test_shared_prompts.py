@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import Cache
 
 from groupwise.engines.transformers.kv_cache import (
     Places,
     RoomyLayer,
     SharedStates,
     Stored,
-    make_empty_cache,
     share_prompts,
 )
 
@@ -93,7 +93,7 @@ def test_a_layer_that_shares_holds_the_same_columns_as_one_that_copies() -> None
     draw = torch.Generator().manual_seed(1)
     prompts, first, second = (torch.randn(n, 2, w, 4, generator=draw) for n, w in ((2, 5), (3, 1), (2, 1)))
     readers, kept = torch.tensor([1, 0, 1]), torch.tensor([0, 2])
-    shared, copied = make_empty_cache(), make_empty_cache()
+    shared, copied = (Cache(layer_class_to_replicate=RoomyLayer) for _ in range(2))
     for cache in (shared, copied):
         cache.update(prompts, -prompts, 0)
     share_prompts(shared, readers)

@@ -137,7 +137,7 @@ def test_weights_of_another_model_are_refused(model: LlamaForCausalLM) -> None:
     with pytest.raises(EngineFault) as caught:
         TransformersEngine(model).load({"no.such.weight": torch.zeros(1)}, version=1)
     assert str(caught.value) == (
-        "the engine's model has no parameter 'no.such.weight'; hand over weights of the same model"
+        "the engine's model has no parameter 'no.such.weight'; sync weights of the same model"
     )
 
 

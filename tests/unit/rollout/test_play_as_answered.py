@@ -223,18 +223,18 @@ def test_futures_of_another_kind_name_the_engine() -> None:
     [
         (
             {"logp": (-0.5,)},
-            "a response of 2 tokens has 1 log-probs and 0 entropies; the engine must give a log-prob for each token, "
-            "and an entropy for each or none",
+            "a response of 2 tokens has 1 log-probs and 0 entropies; the engine must give one log-prob per token, "
+            "and one entropy per token or none",
         ),
         (
             {"entropy": (0.5,)},
-            "a response of 2 tokens has 2 log-probs and 1 entropies; the engine must give a log-prob for each token, "
-            "and an entropy for each or none",
+            "a response of 2 tokens has 2 log-probs and 1 entropies; the engine must give one log-prob per token, "
+            "and one entropy per token or none",
         ),
         (
             {"versions": (VersionSpan(1, 1), VersionSpan(2, 2))},
             "the versions of a response of 2 tokens are [(1, 1), (2, 2)]; the engine must give (version, tokens) spans "
-            "whose tokens add up to the response's",
+            "with 2 tokens in total",
         ),
     ],
 )

@@ -1,9 +1,9 @@
-"""The engine for a GPU: responses decode in lanes of a cache that never moves, many steps between two looks.
+"""The engine for a GPU: responses decode in the lanes (KV-cache slots) of a static cache.
 
 A lane holds the keys and values of one response, with its own length, so nothing is padded while decoding. A step
-(model, sampling, stopping) is one CUDA graph for each of a bounded set of shapes; the host looks every few steps which
-rows have finished, and reads the next prompts into their lanes, so that the batch stays full. The same request gives
-the same tokens as the `TransformersEngine` does, up to rounding.
+(model, sampling, stopping) is one CUDA graph per shape, from a bounded set of shapes. Every few steps the host reads
+which rows have finished and prefills the next prompts into their lanes, which keeps the batch full. The same request
+gives the same tokens as the `TransformersEngine` does, up to rounding.
 
 Axes: L lanes, N steps.
 """
@@ -19,24 +19,25 @@ import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from groupwise.data.samples import PromptAndResponse
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_uniforms
 from groupwise.engines.static_cache.cache import HeadShape, LaneCache, LaneState, LaneTable, Row, UnreadRow
 from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, FlatPrefill, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
-from groupwise.engines.transformers.engine import TransformersEngine, positions_of
+from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
 
 LOOK_EVERY = 8
-"""Steps between two looks of the host: each look waits for the device."""
+"""Steps until the host reads which rows have finished: each time it waits for the device."""
 LOOK_LATE = 64
-"""Steps between them at most where no response can end before its last token."""
+"""Maximum of these steps, used if no response can end before its last token."""
 LOOK_SOON = 4
-"""Steps between them once most responses have ended: the others are likely about to."""
+"""These steps once most responses have ended: the others are likely about to end."""
 REFILL = 0.25
-"""Share of the lanes that must be free before waiting prompts are read into them, together."""
+"""Fraction of the lanes that must be free before waiting prompts are prefilled into them, together."""
 MIN_ROWS, MIN_WIDTH, MIN_TOKENS, MIN_STOPS = 16, 128, 64, 4
 """Smallest storage, and smallest shapes that are captured."""
 
@@ -48,18 +49,17 @@ class Capacity:
     lanes: int
     """Responses that decode at a time."""
     width: int
-    """Tokens of one, its prompt included."""
+    """Tokens per response, its prompt included."""
     tokens: int
-    """Tokens sampled for one."""
+    """Sampled tokens per response."""
     stops: int
-    """Stop tokens of one."""
+    """Stop tokens per response."""
 
 
 class StaticCacheEngine:
     """Samples from and scores with a Hugging Face causal language model, with a static cache."""
 
     gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
-    """Everything that an engine can give."""
 
     def __init__(
         self,
@@ -73,21 +73,24 @@ class StaticCacheEngine:
         batch_tokens: int = 32768,
         version: int = 0,
     ) -> None:
-        """Rows at a time, and bytes that their keys and values may take; `batch_tokens` bounds a prefill.
+        """Decode up to `rows` responses at a time; their keys and values take up to `memory` bytes.
 
-        Graphs and the kernel of attention need a GPU; without them the same is computed one operation at a time.
-        With layers of our own, over the same model, these compute instead of the model's code.
+        `batch_tokens` limits a prefill. Graphs and the attention kernel need a GPU; without them the same operations
+        run one by one. If `layers` are given, they compute instead of the model's code.
         """
-        # It answers what does not fit in lanes, scores, and takes weights over: in place, so graphs stay as they are.
+        # Answers requests that do not fit in lanes, scores, and loads weights: in place, so graphs stay valid.
         self._plain = TransformersEngine(model, version=version, batch_tokens=batch_tokens)
         self._model = unwrap_adapter(model)
         self._limit = _find_shortest_window(self._model)
-        self._heads, self._dtype = _find_head_shapes(self._model)
+        self._heads, self.dtype = _find_head_shapes(self._model)
+        self.heads = frozenset(self._heads)
+        """The distinct head shapes of its layers."""
         self._num_weights = sum(weight.numel() for weight in self._model.parameters())
         self._use_graphs, self._use_kernel = use_graphs, use_kernel
         self._layers = layers
         self._rows, self._memory, self._batch_tokens = rows, memory, batch_tokens
-        self._capacity = Capacity(lanes=0, width=0, tokens=0, stops=0)
+        self.capacity = Capacity(lanes=0, width=0, tokens=0, stops=0)
+        """The current storage; it grows with the requests."""
         self._table = LaneTable(0)
         self._step: DecodingStep | None = None
         self._prefill: Prefill | FlatPrefill | None = None
@@ -100,32 +103,17 @@ class StaticCacheEngine:
 
     @property
     def context(self) -> int | None:
-        """Positions that the model has; None = it does not say."""
-        return positions_of(self._model)
+        """Positions that the model has; None = its config does not say."""
+        return self._plain.context
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return self._plain.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """What keys and values are kept in."""
-        return self._dtype
-
-    @property
-    def heads(self) -> frozenset[HeadShape]:
-        """The kinds of heads that its layers have."""
-        return frozenset(self._heads)
-
-    @property
-    def capacity(self) -> Capacity:
-        """The storage as it stands; it grows with what is asked for."""
-        return self._capacity
-
-    @property
     def num_captures(self) -> int:
-        """CUDA graphs that have been captured."""
+        """Number of captured CUDA graphs."""
         reading = self._prefill.num_captures if isinstance(self._prefill, FlatPrefill) else 0
         return self._earlier_captures + reading + (self._step.num_captures if self._step else 0)
 
@@ -134,17 +122,15 @@ class StaticCacheEngine:
         self._plain.load(weights, version=version)
         self._table.clear()
 
-    def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
-    ) -> list[tuple[float, ...]]:
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         return self._plain.score(sequences, temperature=temperature)
 
     def make_layers_trial(self) -> LayersTrial | None:
-        """What compares layers of our own with the model's; None without them."""
+        """The trial that compares our own layers with the model's; None without own layers."""
         if self._layers is None:
             return None
-        return LayersTrial(self._model, self._layers, self._heads, self._dtype, self._limit)
+        return LayersTrial(self._model, self._layers, self._heads, self.dtype, self._limit)
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -163,89 +149,69 @@ class StaticCacheEngine:
         if not numbered:
             return answers
         requests = [request for _, request in numbered]
-        self._table.running.clear()  # a call that failed may have left rows behind
+        self._table.running.clear()  # a failed call may have left rows behind
         step = self._prepare_step(requests)
         step.state.is_done.fill_(True)
         self._table.keep_only(requests)
         waiting, peak = self._queue(numbered), 0
         while waiting or self._table.running:
             self._admit(waiting, step)
-            peak = max(peak, len(self._table.running))
-            self._decode(step, self._choose_steps(peak))
+            running = self._table.running.values()
+            peak = max(peak, len(running))
+            if not any(row.request.stop_ids for row in running):
+                num_steps = max(LOOK_EVERY, min(LOOK_LATE, *(row.tokens_left for row in running)))
+            else:
+                num_steps = LOOK_EVERY if 2 * len(running) > peak else LOOK_SOON
+            self._decode(step, num_steps)
             answers |= {row.number: answer for row, answer in self._take_finished(step)}
         return answers
 
     def _queue(self, numbered: Sequence[tuple[int, Request]]) -> list[Row]:
         """Rows in the order in which they start, last first.
 
-        Those that go on where a lane left off come before any other takes that lane; then the longest, so that none of
-        them is left alone at the end.
+        Rows that continue in their session's lane start first, before other rows take that lane. Then come the longest
+        rows: none of them should run alone at the end.
         """
         rows = [Row(number, request) for number, request in numbered]
         taken: set[int] = set()
         for row in rows:
             lane, num_known = self._table.find_known(row.request)
-            if num_known and lane not in taken:  # of two requests of one session the first goes on in its lane
+            if num_known and lane not in taken:  # of two requests of one session, the first continues in its lane
                 row.lane, row.num_known = lane, num_known
                 taken.add(lane)
-        return sorted(rows, key=_rank)
+
+        def rank(row: Row) -> tuple[bool, int, tuple[int, ...]]:
+            # Equal prompts are adjacent; continued rows may come in any order.
+            return row.num_known > 0, _find_max_length(row.request), () if row.num_known else row.request.prompt_ids
+
+        return sorted(rows, key=rank)
 
     def _admit(self, waiting: list[Row], step: DecodingStep) -> None:
-        """Start waiting rows where enough lanes are free."""
+        """Start waiting rows if enough lanes are free."""
         if not waiting:
             return
         free = self._table.list_free()
         if self._table.running and len(free) < min(len(waiting), REFILL * self._table.num_lanes):
             return
-        going_on = [row for row in waiting if row.num_known]
-        for row in going_on:
+        continued = [row for row in waiting if row.num_known]
+        for row in continued:
             self._table.seat(row, row.lane)
-        taken = {row.lane for row in going_on}
+        taken = {row.lane for row in continued}
         free = [lane for lane in free if lane not in taken]
-        del waiting[len(waiting) - len(going_on) :]
+        del waiting[len(waiting) - len(continued) :]
         new = [waiting.pop() for _ in range(min(len(free), len(waiting)))]
         for row, lane in zip(new, free, strict=False):
             self._table.seat(row, lane)
-        started = [*going_on, *new]
-        # The state first: what is sent to the device there waits for it, and it has nothing to do yet.
+        started = [*continued, *new]
+        # The state first: its transfer waits for the device, which has nothing to do yet.
         step.state.start([row.lane for row in started], [row.request for row in started])
-        assert self._prefill is not None, "a step comes with what reads prompts for it"
+        assert self._prefill is not None, "_prepare_step makes a prefill for each step"
         self._prefill.read(started)
 
-    def _make_prefill(self, step: DecodingStep) -> Prefill | FlatPrefill:
-        """What reads prompts into the lanes of a step."""
-        light = min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
-        if self._layers is None:
-            return Prefill(self._model.base_model, step.cache, batch_tokens=self._batch_tokens, light_tokens=light)
-        pool = step.pool if self._use_graphs else None
-        return FlatPrefill(self._layers, step.cache, batch_tokens=self._batch_tokens, light_tokens=light, pool=pool)
-
-    def _choose_steps(self, peak: int) -> int:
-        """Steps until the next look, of at most `peak` rows that ran at a time."""
-        running = self._table.running.values()
-        if any(row.request.stop_ids for row in running):
-            return LOOK_EVERY if 2 * len(running) > peak else LOOK_SOON
-        return max(LOOK_EVERY, min(LOOK_LATE, *(row.tokens_left for row in running)))
-
     def _decode(self, step: DecodingStep, max_steps: int) -> None:
-        """Make some steps with all that runs, in the smallest shape that holds it."""
+        """Run some steps with all running rows, in the smallest shape that holds them."""
         running = self._table.running
-        num = min(_round_up(len(running), MIN_ROWS), self._capacity.lanes)
-        self._close_up(num, step)
-        steps = min(max_steps, max(row.tokens_left for row in running.values()))
-        width = min(_round_up_width(max(row.columns_after(steps) for row in running.values())), self._capacity.width)
-        lanes = list(running)
-        seeds = np.array([running[lane].request.seed for lane in lanes], dtype=np.uint64)
-        sampled = np.array([running[lane].num_sampled for lane in lanes], dtype=np.int64)
-        draws_NL = np.zeros((steps, self._capacity.lanes))
-        draws_NL[:, lanes] = draw_uniforms(seeds, sampled + np.arange(steps)[:, None])
-        step.state.set_draws(draws_NL)
-        step.run(num, width, steps=steps)
-        for row in running.values():
-            row.num_sampled += steps
-
-    def _close_up(self, num: int, step: DecodingStep) -> None:
-        """Bring what runs into the first lanes, where it is not there already."""
+        num = min(_round_up(len(running), MIN_ROWS), self.capacity.lanes)
         order = self._table.close_up(num)
         targets = [lane for lane, source in enumerate(order) if lane != source]
         if targets:
@@ -253,9 +219,23 @@ class StaticCacheEngine:
             origin = torch.tensor([order[lane] for lane in targets], device=self.device)
             step.cache.move(origin, where)
             step.state.move(origin, where)
+        steps = min(max_steps, max(row.tokens_left for row in running.values()))
+        widest = max(row.columns_after(steps) for row in running.values())
+        width = _round_up(widest, MIN_WIDTH)
+        if width > MIN_WIDTH and widest <= width * 3 // 4:  # half-way between two powers of two is captured too
+            width = width * 3 // 4
+        lanes = list(running)
+        seeds = np.array([running[lane].request.seed for lane in lanes], dtype=np.uint64)
+        sampled = np.array([running[lane].num_sampled for lane in lanes], dtype=np.int64)
+        draws_NL = np.zeros((steps, self.capacity.lanes))
+        draws_NL[:, lanes] = draw_uniforms(seeds, sampled + np.arange(steps)[:, None])
+        step.state.set_draws(draws_NL)
+        step.run(num, min(width, self.capacity.width), steps=steps)
+        for row in running.values():
+            row.num_sampled += steps
 
     def _take_finished(self, step: DecodingStep) -> list[tuple[Row, Generation]]:
-        """Take the rows that are done out of their lanes, with their answers."""
+        """Take finished rows out of their lanes, with their answers."""
         is_done, counts = step.state.read_progress()
         lanes = [lane for lane in self._table.running if is_done[lane]]
         if not lanes:
@@ -272,41 +252,49 @@ class StaticCacheEngine:
         return finished
 
     def _prepare_step(self, requests: Sequence[Request]) -> DecodingStep:
-        """The decoding step over storage that is large enough for requests; what sessions hold stays."""
+        """The decoding step over storage that is large enough for requests; sessions keep their columns."""
         capacity = self._choose_capacity(requests)
-        if self._step is not None and capacity == self._capacity:
+        if self._step is not None and capacity == self.capacity:
             return self._step
         cache = self._make_cache(capacity)
         state = LaneState.empty(
             lanes=capacity.lanes, stops=capacity.stops, tokens=capacity.tokens, steps=LOOK_LATE, device=self.device
         )
         self._table.resize(capacity.lanes)
-        self._capacity = capacity
-        self._step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel, self._layers)
-        self._prefill = self._make_prefill(self._step)
-        return self._step
+        self.capacity = capacity
+        step = DecodingStep(self._model, cache, state, self._use_graphs, self._use_kernel, self._layers)
+        light = min(LIGHT_OPERATIONS / (2 * self._num_weights), MAX_LIGHT_TOKENS)
+        if self._layers is None:
+            self._prefill = Prefill(self._model.base_model, cache, batch_tokens=self._batch_tokens, light_tokens=light)
+        else:
+            pool = step.pool if self._use_graphs else None
+            self._prefill = FlatPrefill(
+                self._layers, cache, batch_tokens=self._batch_tokens, light_tokens=light, pool=pool
+            )
+        self._step = step
+        return step
 
     def _make_cache(self, capacity: Capacity) -> LaneCache:
-        """Storage for keys and values; what it held before, as far as there is room for it."""
+        """Storage for keys and values, with the earlier columns as far as there is room."""
         self._earlier_captures, step = self.num_captures, self._step
         self._step = self._prefill = None
         try:
             if step is not None:
                 return step.cache.resize(lanes=capacity.lanes, width=capacity.width)
             self._table.clear()
-            device, dtype = self.device, self._dtype
+            device, dtype = self.device, self.dtype
             return LaneCache.empty(self._heads, lanes=capacity.lanes, width=capacity.width, dtype=dtype, device=device)
         except torch.OutOfMemoryError:
             raise EngineFault(
                 f"the keys and values of {capacity.lanes} responses of up to {capacity.width} tokens do not fit in the "
-                "device's memory beside what is there; lower engine.memory or engine.rows"
+                "device's free memory; lower engine.memory or engine.rows"
             ) from None
 
     def _choose_capacity(self, requests: Sequence[Request]) -> Capacity:
-        """The storage that requests need, no smaller than it is; fewer lanes where they would not fit in memory."""
-        longest, now = max(_find_max_length(request) for request in requests), self._capacity
+        """The storage that requests need, at least the current one; fewer lanes if they would not fit in memory."""
+        longest, now = max(_find_max_length(request) for request in requests), self.capacity
         width = max(now.width, _round_up(longest, MIN_WIDTH))
-        column = sum(num * (key + value) for num, key, value in self._heads) * self._dtype.itemsize
+        column = sum(num * (key + value) for num, key, value in self._heads) * self.dtype.itemsize
         if int(self._memory // (column * width)) < 1:
             width = max(now.width, longest)
         max_lanes = int(self._memory // (column * width))
@@ -323,34 +311,24 @@ class StaticCacheEngine:
         )
 
 
-def _rank(row: Row) -> tuple[bool, int, tuple[int, ...]]:
-    """Last first: those that go on, in any order, then the longest, equal prompts together."""
-    return row.num_known > 0, _find_max_length(row.request), () if row.num_known else row.request.prompt_ids
-
-
 def _find_max_length(request: Request) -> int:
     return len(request.prompt_ids) + request.max_tokens
 
 
 def _round_up(number: int, smallest: int) -> int:
-    """The smallest power of two, times `smallest`, that holds a number: few sizes, so few captures."""
+    """Round up to a power of two times `smallest`: few sizes, so few captures."""
     return int(smallest * 2 ** max(0, (max(1, -(-number // smallest)) - 1).bit_length()))
 
 
-def _round_up_width(width: int) -> int:
-    """The smallest captured width that holds a width: powers of two, and half-way between them."""
-    whole = _round_up(width, MIN_WIDTH)
-    return whole * 3 // 4 if whole > MIN_WIDTH and width <= whole * 3 // 4 else whole
-
-
 def _find_shortest_window(model: PreTrainedModel) -> float:
-    """Tokens up to which every layer sees everything before it: a sliding window that nothing slides out of is none."""
+    """Sequence length up to which every layer sees all earlier tokens: a sliding window does not matter before."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     strange = sorted(set(kinds or ()) - {"full_attention", "sliding_attention"})
     if strange:
         raise EngineFault(
-            f"the model has layers of kind {', '.join(strange)}, which lanes do not know; set engine.decoding = 'eager'"
+            f"the model has layers of kind {', '.join(strange)}, which KV-cache slots do not support; set "
+            "engine.decoding = 'eager'"
         )
     window = getattr(config, "sliding_window", None)
     slides = "sliding_attention" in kinds if kinds else bool(window)
@@ -359,70 +337,72 @@ def _find_shortest_window(model: PreTrainedModel) -> float:
 
 @torch.no_grad()
 def _find_head_shapes(model: PreTrainedModel) -> tuple[list[HeadShape], torch.dtype]:
-    """What each layer keeps, seen by reading one token."""
+    """The head shape of each layer and the dtype of the cache, found by reading one token."""
     cache = DynamicCache(config=model.config)
     model.base_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), past_key_values=cache)
     layers: list[Any] = list(cache.layers)
     strange = next((layer for layer in layers if not isinstance(getattr(layer, "keys", None), torch.Tensor)), None)
     if strange is not None:
         raise EngineFault(
-            f"the model keeps something else than keys and values ({type(strange).__name__}), which lanes do not hold; "
-            "set engine.decoding = 'eager'"
+            f"the model keeps something else than keys and values ({type(strange).__name__}), which KV-cache slots do "
+            "not support; set engine.decoding = 'eager'"
         )
     pairs = [(layer.keys, layer.values) for layer in layers]
     return [(keys.shape[1], keys.shape[3], values.shape[3]) for keys, values in pairs], pairs[0][0].dtype
 
 
 def unwrap_adapter(model: PreTrainedModel) -> PreTrainedModel:
-    """The model itself; where an adapter is wrapped around it, with the adapter in its layers."""
+    """The model inside a PEFT wrapper; the adapter stays in its layers."""
     inner: Callable[[], PreTrainedModel] | None = getattr(model, "get_base_model", None)
     return model if inner is None else inner()
 
 
-# Whether layers of our own compute what the model's do: both read the same sequences.
+# Do our own layers compute the same as the model's? Both read the same sequences.
 #
-# In a narrow precision every layer rounds, and wrong layers of fresh weights may hide in what the rounding of a deep
-# model adds up to. So the first layers are also held against a copy of them in float32, from which ours may be little
-# farther than the model's own are.
+# In a narrow precision every layer rounds. In a deep model with fresh weights, the sum of the rounding can hide wrong
+# layers. So the first layers are also compared with a float32 copy of them. Ours may be only a little farther from it
+# than the model's own.
 
 TRIAL_LENGTHS = (37, 5, 150, 1)
-"""Tokens of the sequences that are tried; each is read in two parts."""
+"""Tokens of the trial's sequences; each is read in two parts."""
 FIRST_LAYERS = 2
-"""Layers that are copied to float32: few, since their weights take twice the memory there."""
+"""Layers that are copied to float32: few, since their weights take twice the memory."""
 
 TokenIds = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class LayersTrial:
-    """Layers of our own over a model, and what their cache looks like."""
+    """Our own layers over a model, and the shape of their cache."""
 
     model: PreTrainedModel
     layers: OwnLayers
     heads: Sequence[HeadShape]
-    """What each layer keeps."""
+    """The head shape of each layer."""
     dtype: torch.dtype
-    """What it is kept in."""
+    """Of keys and values."""
     window: float
-    """Tokens up to which every layer of the model sees everything before it, as ours do."""
+    """Sequence length up to which every layer of the model sees all earlier tokens, as ours do."""
 
     @torch.no_grad()
     def measure_gap(self) -> float:
-        """How far our layers are from the model's, as a share of the size of the last hidden states."""
+        """Relative difference of the last hidden states of our layers and the model's."""
         sequences = self._draw_sequences()
-        return _find_share(
+        return _find_relative_gap(
             self._read_by_ours(sequences, len(self.heads)), self._read_by(self.model.base_model, sequences)
         )
 
     @torch.no_grad()
     def compare_rounding(self) -> float:
-        """How many times as far from float32 the first of our layers are as the model's."""
+        """Distance of our first layers from float32, divided by that of the model's first layers."""
         sequences = self._draw_sequences()
-        narrow: Any = _take_first(self.model.base_model)
+        body: Any = self.model.base_model
+        narrow = copy.copy(body)  # with its first layers only, which stay the same modules
+        narrow._modules = {**body._modules, "layers": torch.nn.ModuleList(body.layers[:FIRST_LAYERS])}
         wide = copy.deepcopy(narrow, {id(narrow.embed_tokens): torch.nn.Identity()}).float()
         exact = self._read_by(wide, sequences, dtype=torch.float32)
-        ours = _find_share(self._read_by_ours(sequences, len(narrow.layers)), exact)
-        return ours / _find_share(self._read_by(narrow, sequences), exact)
+        ours = _find_relative_gap(self._read_by_ours(sequences, len(narrow.layers)), exact)
+        return ours / _find_relative_gap(self._read_by(narrow, sequences), exact)
 
     def _draw_sequences(self) -> list[TokenIds]:
         draw = torch.Generator().manual_seed(0)
@@ -431,7 +411,7 @@ class LayersTrial:
         return [tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()) for length in lengths]
 
     def _read_by_ours(self, sequences: Sequence[TokenIds], num: int) -> torch.Tensor:
-        """The last hidden states of the second halves, by so many of our layers."""
+        """The last hidden states of the second halves, by our first `num` layers."""
         device, heads = self.model.device, self.heads[:num]
         cache = LaneCache.empty(heads, lanes=len(sequences), width=256, dtype=self.dtype, device=device)
         layers = self.layers.take_first(num)
@@ -441,7 +421,7 @@ class LayersTrial:
         return layers.read_rows(rest, cache, is_needed=True).double()
 
     def _read_by(self, body: Any, sequences: Sequence[TokenIds], dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The same by a body like the model's, from the model's embeddings."""
+        """The same by the body of a model, from the model's embeddings."""
         states, embed = list[torch.Tensor](), self.model.get_input_embeddings()
         for ids in sequences:
             embedded = embed(torch.tensor([ids], device=self.model.device))
@@ -450,12 +430,5 @@ class LayersTrial:
         return torch.cat(states)
 
 
-def _take_first(body: Any) -> Any:
-    """The body with its first layers only, which stay the same modules."""
-    shorter = copy.copy(body)
-    shorter._modules = {**body._modules, "layers": torch.nn.ModuleList(body.layers[:FIRST_LAYERS])}
-    return shorter
-
-
-def _find_share(states: torch.Tensor, expected: torch.Tensor) -> float:
+def _find_relative_gap(states: torch.Tensor, expected: torch.Tensor) -> float:
     return float((states - expected).norm() / expected.norm())

@@ -1,7 +1,7 @@
 """An engine over any Hugging Face causal language model, on CPU or GPU.
 
-Equal prompts are prefilled once and expanded; prompts of like length run together; rows that have finished leave the
-batch; what was computed for an attempt's earlier prompt is used again where the next prompt begins the same way.
+Equal prompts are prefilled once. Prompts of similar length run in one batch, and finished rows leave the batch. If a
+rollout's next prompt begins like its previous one, the keys and values of the common prefix are reused.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import Cache, PreTrainedModel
 
+from groupwise.data.samples import PromptAndResponse
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_tokens, draw_uniforms
 from groupwise.engines.transformers.kv_cache import KvSessions, share_prompts
@@ -22,12 +22,12 @@ from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
 
 MAX_FINISHED = 0.5
-"""Share of a batch's rows that may have finished before they leave it: leaving copies the keys and values of all."""
+"""Fraction of a batch's rows that may have finished before they leave it: leaving copies all keys and values."""
 
 
 @dataclass
 class _Row:
-    """One response in the making."""
+    """One response that is being sampled."""
 
     number: int
     request: Request
@@ -42,46 +42,33 @@ class TransformersEngine:
     """Samples from and scores with a Hugging Face causal language model."""
 
     gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES)
-    """Everything that an engine can give."""
 
     def __init__(
         self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
     ) -> None:
         self._model = model.eval()
-        self._version = version
         self._batch_tokens = batch_tokens
         self._sessions = KvSessions(max_tokens=session_tokens)
-
-    @property
-    def version(self) -> int:
-        """Version of the weights in use."""
-        return self._version
-
-    @property
-    def context(self) -> int | None:
-        """Positions that the model has; None = it does not say."""
-        return positions_of(self._model)
+        self.version = version
+        self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return torch.device(next(self._model.parameters()).device)
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Copy weights by name into the model, those that it shares excepted; forget everything computed with the old
-        ones."""
+        """Copy weights by name into the model, except those that it shares. Forget keys and values of the old ones."""
         own = dict(self._model.named_parameters())
-        unknown = [name for name in weights if name not in own]
+        unknown = sorted(weights.keys() - own.keys())
         if unknown:
-            raise EngineFault(
-                f"the engine's model has no parameter {unknown[0]!r}; hand over weights of the same model"
-            )
+            raise EngineFault(f"the engine's model has no parameter {unknown[0]!r}; sync weights of the same model")
         with torch.no_grad():
             for name, value in weights.items():
                 if own[name].data_ptr() != value.data_ptr():  # an engine that shares the learner's has them already
                     own[name].copy_(value)
         self._sessions.clear()
-        self._version = version
+        self.version = version
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -97,12 +84,12 @@ class TransformersEngine:
                     logp=tuple(row.logp),
                     entropy=tuple(row.entropy),
                     stopped=row.has_stopped,
-                    versions=(VersionSpan(self._version, len(row.ids)),),
+                    versions=(VersionSpan(self.version, len(row.ids)),),
                 )
         return [answers[number] for number in range(len(requests))]
 
     def _cut_batches(self, requests: Sequence[Request]) -> Iterator[list[int]]:
-        """Requests of like length together, as many as the token budget holds."""
+        """Requests of similar length together, as many as the token budget holds."""
         batch: list[int] = []
         lengths = [len(request.prompt_ids) for request in requests]
         for number in sorted(range(len(requests)), key=lengths.__getitem__):
@@ -117,13 +104,21 @@ class TransformersEngine:
             yield batch
 
     def _sample(self, rows: list[_Row]) -> None:
-        """Sample until all rows are done; every token of every row passes here, so that the loop calls nobody."""
+        """Sample until all rows are done. The inner loop runs once per token and row, so it calls no function."""
         device = self.device
         logits, cache, mask, lengths = self._prefill(rows)
-        position, sampler = 0, _Sampler.of(rows, device)
+        seeds = np.array([row.request.seed for row in rows], dtype=np.uint64)
+        temperature = torch.tensor([[row.request.temperature] for row in rows], device=device)
+        is_greedy = temperature[:, 0] == 0
+        has_greedy = bool(is_greedy.any())
+        temperature = torch.where(temperature == 0, 1.0, temperature)
+        position = 0
         while True:
-            sampled, finished = sampler.draw(logits, position), []
-            for i, (row, token, logp, entropy) in enumerate(zip(rows, *sampled, strict=True)):
+            draws = torch.as_tensor(draw_uniforms(seeds, position), device=device)
+            tokens, logps, entropies = draw_tokens(logits, temperature, is_greedy if has_greedy else None, draws)
+            sampled = zip(rows, tokens[:, 0].tolist(), logps.tolist(), entropies.tolist(), strict=True)
+            finished = []
+            for i, (row, token, logp, entropy) in enumerate(sampled):
                 if row.is_done:
                     continue
                 row.ids.append(token)
@@ -133,16 +128,16 @@ class TransformersEngine:
                 row.is_done = row.has_stopped or len(row.ids) == row.request.max_tokens
                 if row.is_done:
                     finished.append((i, row.request, row.ids))
-            self._sessions.keep(finished, cache, mask)
+            if finished:
+                self._sessions.keep(finished, cache, mask)
             left = [i for i, row in enumerate(rows) if not row.is_done]
             if not left:
                 return
             if len(left) <= MAX_FINISHED * len(rows):
                 kept = torch.tensor(left, device=device)
                 cache.batch_select_indices(kept)
-                mask, lengths = mask[kept], lengths[kept]
-                rows = [rows[i] for i in left]
-                sampler = _Sampler.of(rows, device)
+                mask, lengths, temperature, is_greedy = mask[kept], lengths[kept], temperature[kept], is_greedy[kept]
+                rows, seeds = [rows[i] for i in left], seeds[left]
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
             out = self._model(
                 input_ids=torch.tensor([[row.ids[-1]] for row in rows], device=device),
@@ -154,14 +149,15 @@ class TransformersEngine:
             logits, position = out.logits[:, -1], position + 1
 
     def _prefill(self, rows: list[_Row]) -> tuple[torch.Tensor, Cache, torch.Tensor, torch.Tensor]:
-        """Run each distinct prompt once; hand every row its logits, cache, mask and prompt length."""
-        distinct: dict[tuple[int, ...], int] = {}
+        """Run each distinct prompt once: logits, cache, mask and prompt length of every row."""
+        numbers: dict[tuple[int, ...], int] = {}
+        owners: dict[tuple[int, ...], Request] = {}
         for row in rows:
-            distinct.setdefault(row.request.prompt_ids, len(distinct))
-        owners = {row.request.prompt_ids: row.request for row in rows}
-        past = self._sessions.recall([owners[prompt] for prompt in distinct], self.device)
+            numbers.setdefault(row.request.prompt_ids, len(numbers))
+            owners[row.request.prompt_ids] = row.request
+        past = self._sessions.recall([*owners.values()], self.device)
         ids, new_mask, positions = _pad_left(
-            [prompt[known:] for prompt, known in zip(distinct, past.lengths, strict=True)], past.lengths, self.device
+            [prompt[known:] for prompt, known in zip(numbers, past.lengths, strict=True)], past.lengths, self.device
         )
         mask = torch.cat([past.mask, new_mask], dim=1)
         out = self._model(
@@ -172,19 +168,17 @@ class TransformersEngine:
             use_cache=True,
             logits_to_keep=1,
         )
-        lengths = torch.tensor([len(prompt) for prompt in distinct], device=self.device)
+        lengths = torch.tensor([len(prompt) for prompt in numbers], device=self.device)
         logits, cache = out.logits[:, -1], out.past_key_values
-        if len(distinct) < len(rows):
-            expand = torch.tensor([distinct[row.request.prompt_ids] for row in rows], device=self.device)
-            # On a CPU, reading the keys is what a decoding step takes its time for.
+        if len(numbers) < len(rows):
+            expand = torch.tensor([numbers[row.request.prompt_ids] for row in rows], device=self.device)
+            # On a CPU, a decoding step spends most of its time reading keys.
             share_prompts(cache, expand) if self.device.type == "cpu" else cache.batch_select_indices(expand)
             logits, mask, lengths = logits[expand], mask[expand], lengths[expand]
         return logits, cache, mask, lengths
 
     @torch.inference_mode()
-    def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
-    ) -> list[tuple[float, ...]]:
+    def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt."""
         scores: dict[int, tuple[float, ...]] = {}
         requests = [
@@ -205,17 +199,10 @@ class TransformersEngine:
         return [scores[number] for number in range(len(sequences))]
 
 
-def positions_of(model: PreTrainedModel) -> int | None:
-    """How many positions a model has; None = its configuration does not say."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    positions: int | None = getattr(config, "max_position_embeddings", None)
-    return positions
-
-
 def _pad_left(
     sequences: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids, mask and positions of sequences that end together; each begins at its own position."""
+    """Ids, mask and positions of left-padded sequences; each has its own first position."""
     width = max(map(len, sequences))
     ids = torch.zeros(len(sequences), width, dtype=torch.long)
     mask, positions = torch.zeros_like(ids), torch.zeros_like(ids)
@@ -224,25 +211,3 @@ def _pad_left(
         mask[row, width - len(sequence) :] = 1
         positions[row, width - len(sequence) :] = torch.arange(start, start + len(sequence))
     return ids.to(device), mask.to(device), positions.to(device)
-
-
-@dataclass(frozen=True)
-class _Sampler:
-    """What a batch's tokens are drawn with; it stays the same while the rows do."""
-
-    temperature: torch.Tensor
-    is_greedy: torch.Tensor | None
-    seeds: npt.NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, rows: Sequence[_Row], device: torch.device) -> _Sampler:
-        temperature = torch.tensor([[row.request.temperature] for row in rows], device=device)
-        is_greedy = temperature[:, 0] == 0
-        seeds = np.array([row.request.seed for row in rows], dtype=np.uint64)
-        return cls(torch.where(temperature == 0, 1.0, temperature), is_greedy if bool(is_greedy.any()) else None, seeds)
-
-    def draw(self, logits: torch.Tensor, position: int) -> tuple[list[int], list[float], list[float]]:
-        """Sample one token a row from its own random numbers; log-probs and entropies of what was sampled from."""
-        draws = torch.as_tensor(draw_uniforms(self.seeds, position), device=logits.device)
-        token, logp, entropy = draw_tokens(logits, self.temperature, self.is_greedy, draws)
-        return token[:, 0].tolist(), logp.tolist(), entropy.tolist()

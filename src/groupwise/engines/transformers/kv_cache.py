@@ -1,6 +1,6 @@
-"""A key-value cache with room to grow: a decoding step writes its keys in place instead of copying all before it.
+"""A key-value cache with spare room: a decoding step writes its keys in place instead of copying all earlier ones.
 
-Rows that begin with the same prompt can share its columns (`share`); what they add is each row's own.
+Rows that begin with the same prompt can share its columns (`share_prompts`). Each row has its own later columns.
 
 Axes: B rows, A attention heads, W columns, D width of a head.
 """
@@ -19,13 +19,11 @@ from groupwise.engines.engine import Request
 from groupwise.models.attention import UnwrittenTensor
 
 GROWTH = 1.25
-"""How much longer a full layer gets: enough that long responses copy seldom, little enough to hold in memory."""
+"""Factor by which a full layer grows: long responses copy rarely, and little memory is wasted."""
 ROOM = 16
 """Columns that a full layer gets at least."""
 
-
 KeysAndValues = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,29 +33,29 @@ class Prompts:
     states: KeysAndValues
     """Keys and values of each prompt."""
     places: Places
-    """Which rows read which."""
+    """Which rows read which prompt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A layer as it stands: what is written in it later does not change it."""
+    """Snapshot of a layer; later writes to the layer do not change it."""
 
     own: KeysAndValues
     """Keys and values of the rows, with room at the end."""
     prompts: Prompts | None
-    """Columns before them that rows share."""
+    """Earlier columns that rows share."""
 
     def select_rows(self, numbers: torch.Tensor) -> KeysAndValues:
-        """Keys and values of some rows, in storage of their own."""
-        keys, values = (states[numbers] for states in self.own)
+        """Copy keys and values of some rows."""
+        keys, values = self.own[0][numbers], self.own[1][numbers]
         if self.prompts is None:
             return keys, values
-        shared_keys, shared_values = (states[self.prompts.places.prompt[numbers]] for states in self.prompts.states)
-        return torch.cat((shared_keys, keys), dim=2), torch.cat((shared_values, values), dim=2)
+        prompt, (shared_keys, shared_values) = self.prompts.places.prompt[numbers], self.prompts.states
+        return torch.cat((shared_keys[prompt], keys), dim=2), torch.cat((shared_values[prompt], values), dim=2)
 
 
 class RoomyLayer(DynamicLayer):
-    """One layer's keys and values: views of longer storage. Columns that were written are never changed."""
+    """One layer's keys and values: views of longer storage. Written columns never change."""
 
     stored: KeysAndValues
     length: int
@@ -66,7 +64,7 @@ class RoomyLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new columns after those that are there; everything so far is returned."""
+        """Append new columns; return all columns so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.stored, self.length = (key_states[:, :, :0], value_states[:, :, :0]), 0
@@ -80,78 +78,69 @@ class RoomyLayer(DynamicLayer):
             room[:, :, start:end] = new
             written.append(room)
         self.stored = written[0], written[1]
-        return self._show(end)
-
-    def hold(self, stored: KeysAndValues, length: int) -> None:
-        """Start from storage of which the first `length` columns are written."""
-        self.lazy_initialization(*stored)
-        self.stored = stored
-        self._show(length)
+        self.show(end)
+        return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep some rows, some of them several times, in storage of their own."""
+        """Copy the rows with these numbers, some of them several times; drop the others."""
         keys, values = self.stored
         self.stored = keys[indices], values[indices]
         if self.prompts is not None:
             used, prompt = torch.unique(self.prompts.places.prompt[indices], return_inverse=True)
             keys, values = self.prompts.states
             self.prompts = Prompts((keys[used], values[used]), Places.of(prompt, len(used)))
-        self._show(self.length)
+        self.show(self.length)
 
-    def share(self, places: Places) -> None:
-        """Make the rows so far the prompts of new rows, which have no columns of their own yet."""
-        keys, values = (states[:, :, : self.length].contiguous() for states in self.stored)
-        self.prompts = Prompts((keys, values), places)
-        self.stored = _make_storage(keys, len(places.prompt)), _make_storage(values, len(places.prompt))
-        self._show(0)
-
-    def _show(self, length: int) -> KeysAndValues:
+    def show(self, length: int) -> None:
+        """Set what attention reads: the shared prompts and the first `length` stored columns."""
         self.length = length
         self.keys, self.values = self.stored[0][:, :, :length], self.stored[1][:, :, :length]
         if self.prompts is not None:
             keys, values = self.prompts.states
             self.keys = SharedStates.of(keys, self.prompts.places, self.keys)
             self.values = SharedStates.of(values, self.prompts.places, self.values)
-        return self.keys, self.values
-
-
-def make_empty_cache() -> Cache:
-    """An empty cache; it grows a layer for each that the model has."""
-    return Cache(layer_class_to_replicate=RoomyLayer)
 
 
 def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
-    """Let new rows share the rows that a cache holds, each the one with its number (B)."""
-    layers = [layer for layer in cache.layers if isinstance(layer, RoomyLayer)]
-    places = Places.of(prompt, len(layers[0].stored[0]))
-    for layer in layers:
-        layer.share(places)
+    """Turn the rows of a cache into prompts that new rows share; `prompt` is the prompt number of each new row (B).
+
+    The new rows have no columns of their own yet.
+    """
+    places: Places | None = None
+    for layer in cache.layers:
+        if isinstance(layer, RoomyLayer):
+            keys, values = layer.stored
+            places = places or Places.of(prompt, len(keys))
+            keys, values = keys[:, :, : layer.length].contiguous(), values[:, :, : layer.length].contiguous()
+            layer.prompts = Prompts((keys, values), places)
+            layer.stored = _make_storage(keys, len(prompt)), _make_storage(values, len(prompt))
+            layer.show(0)
 
 
 def _make_storage(like: torch.Tensor, rows: int, width: int = 0) -> torch.Tensor:
     return like.new_zeros(rows, like.shape[1], width + ROOM, like.shape[3])
 
 
-# Keys and values kept from an attempt's last prompt, for the part that its next prompt repeats.
+# Keys and values kept from a rollout's last prompt, for the prefix that its next prompt repeats.
 #
-# With a full or anchored memory a step's prompt begins with the step before, prompt and response; with a sliding window
-# little is shared and nothing is reused. A row is kept where it was computed, in its batch, as a reference; only what
-# is used again is copied, a batch at a time.
+# With the full or anchored history, a step's prompt begins with the previous prompt and response. With a sliding
+# window the common prefix is short and nothing is reused. A row is kept as a reference to its batch. Only reused rows
+# are copied, one batch at a time.
 #
 # Axes: B rows, W columns.
 
 WORTHWHILE = 0.3
-"""Share of the prompts' tokens that must be known already for reuse to beat a plain prefill."""
+"""Fraction of the prompts' tokens that must be known for reuse to be faster than a full prefill."""
 DENSE = 0.6
-"""Share of a batch's columns that must hold tokens; below it the gaps that rows of unequal length leave are closed."""
+"""Fraction of a batch's columns that must hold tokens; below it, the gaps between rows of unequal length are closed."""
 
 Layers = tuple[KeysAndValues, ...]
-"""Keys and values (B, A, W, D), a pair a layer."""
+"""Keys and values (B, A, W, D) per layer."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What a batch of prompts starts from: a cache, its mask, and how many tokens of each prompt it holds."""
+    """What a batch of prompts starts from: a cache, its mask, and the number of tokens known of each prompt."""
 
     cache: Cache
     mask: torch.Tensor
@@ -160,7 +149,7 @@ class Past:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A row of a batch: where its keys and values stand."""
+    """A row of a batch: where its keys and values are."""
 
     ids: tuple[int, ...]
     layers: tuple[Stored, ...]
@@ -170,7 +159,7 @@ class _Kept:
 
 
 class KvSessions:
-    """The last prompt of each session that is under way."""
+    """The last prompt of each session that is running."""
 
     def __init__(self, *, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -183,18 +172,17 @@ class KvSessions:
         self._tokens = 0
 
     def keep_only(self, requests: Sequence[Request]) -> None:
-        """Forget the sessions that no request goes on with: attempts are played in step, so theirs are over."""
-        going_on = {request.session for request in requests}
-        for session in [session for session in self._kept if session not in going_on]:
-            self._tokens -= len(self._kept.pop(session).ids)
+        """Forget the sessions that no request continues. Rollouts run synchronously, so these have ended."""
+        continued = {request.session for request in requests}
+        for session in [*self._kept]:
+            if session not in continued:
+                self._tokens -= len(self._kept.pop(session).ids)
 
     def keep(self, finished: Sequence[tuple[int, Request, Sequence[int]]], cache: Cache, mask: torch.Tensor) -> None:
         """Keep finished rows (number, request, response): the prompt and all sampled tokens but the last.
 
-        The last was never read.
+        The model has not read the last one.
         """
-        if not finished:
-            return
         layers = tuple([Stored(layer.stored, layer.prompts) for layer in cache.layers if isinstance(layer, RoomyLayer)])
         for row, request, response in finished:
             if request.session is None:
@@ -207,40 +195,39 @@ class KvSessions:
                 self._tokens += len(ids)
 
     def recall(self, requests: Sequence[Request], device: torch.device) -> Past:
-        """The longest known beginnings of prompts; nothing where too little is known to be worth the copying."""
+        """The longest known prefixes of prompts; an empty cache if too little is known to be worth the copy."""
         kept, lengths, asked = list[_Kept | None](), list[int](), 0
         for request in requests:
             entry, known, prompt = self._kept.get(request.session or ""), 0, request.prompt_ids
             if entry is not None:
-                comparable = min(len(entry.ids), len(prompt) - 1)  # at least one is read to predict the next
-                if entry.ids[:comparable] == prompt[:comparable]:
-                    known = comparable
-                else:
-                    known = next(i for i in range(comparable) if entry.ids[i] != prompt[i])
+                known = min(len(entry.ids), len(prompt) - 1)  # at least one is read to predict the next
+                if entry.ids[:known] != prompt[:known]:
+                    known = next(i for i in range(known) if entry.ids[i] != prompt[i])
             kept.append(entry)
             lengths.append(known)
             asked += len(prompt)
+        cache = Cache(layer_class_to_replicate=RoomyLayer)  # grows by one layer per layer of the model
         if sum(lengths) < WORTHWHILE * asked:
             nothing = torch.zeros(len(requests), 0, dtype=torch.long, device=device)
-            return Past(make_empty_cache(), nothing, [0] * len(requests))
-        mask, layers = _gather(kept, lengths, device)
-        mask, layers = _close_gaps(mask, layers)
-        cache = make_empty_cache()
+            return Past(cache, nothing, [0] * len(requests))
+        mask, layers = _close_gaps(*_gather(kept, lengths, device))
         for stored in layers:
             layer = RoomyLayer()  # type: ignore[no-untyped-call]
-            layer.hold(stored, mask.shape[1])
+            layer.lazy_initialization(*stored)
+            layer.stored = stored
+            layer.show(mask.shape[1])
             cache.layers.append(layer)
         return Past(cache, mask, lengths)
 
 
 def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.device) -> tuple[torch.Tensor, Layers]:
-    """Put the rows of several batches side by side, their last columns aligned."""
+    """Put the rows of several batches side by side, with their last columns aligned."""
     batches: dict[int, dict[int, _Kept]] = {}
     masks: dict[int, torch.Tensor] = {}
     for number, (entry, length) in enumerate(zip(kept, lengths, strict=True)):
         if entry is not None and length:
             batches.setdefault(id(entry.layers[0].own[0]), {})[number] = entry
-            # Up to the column that holds the last token that is known.
+            # Up to the column of the last known token.
             masks[number] = entry.mask[: int(torch.searchsorted(entry.mask.cumsum(0), length)) + 1]
     width = max(map(len, masks.values()))
     mask = torch.zeros(len(kept), width, dtype=torch.long, device=device)
@@ -251,12 +238,11 @@ def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.
         for number in numbers:
             mask[number, width - shown : width - shown + len(masks[number])] = masks[number]
         rows = torch.tensor([entry.row for entry in entries.values()], device=device)
-        source = entries[numbers[0]].layers
-        taken = tuple(layer.select_rows(rows) for layer in source)
+        taken = tuple([layer.select_rows(rows) for layer in entries[numbers[0]].layers])
         if len(numbers) == len(kept):
             return mask, taken
         gathered = gathered or tuple(
-            (_make_storage(keys, len(kept), width), _make_storage(values, len(kept), width)) for keys, values in taken
+            [(_make_storage(keys, len(kept), width), _make_storage(values, len(kept), width)) for keys, values in taken]
         )
         places = torch.tensor(numbers, device=device)
         for targets, pair in zip(gathered, taken, strict=True):
@@ -266,7 +252,7 @@ def _gather(kept: Sequence[_Kept | None], lengths: Sequence[int], device: torch.
 
 
 def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layers]:
-    """Close the gaps between a row's columns where they take up too much of the batch."""
+    """Close the gaps between a row's columns if they take up too much of the batch."""
     longest = int(mask.sum(1).max())
     if int(mask.sum()) >= DENSE * mask.numel():
         return mask, layers
@@ -284,14 +270,14 @@ def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layer
     return mask.gather(1, order), closed
 
 
-# Keys and values of rows that begin with one of a few prompts: each prompt is held once, however many rows read it.
+# Keys and values of rows that begin with one of a few prompts. Each prompt is held once, whatever its number of rows.
 #
-# The attempts of a group decode from one prompt. Copied for every row, its keys fill the memory that a decoding step on
-# a CPU spends its time reading; held once, all rows of a prompt are multiplied with it together:
+# The rollouts of a group decode from one prompt. On a CPU, a decoding step spends its time reading keys. If every row
+# had a copy of the prompt's keys, they would be read once per row. Held once, they are multiplied with all rows:
 #
 #     softmax(q [K_prompt, K_own]) [V_prompt, V_own] = p_prompt V_prompt + p_own V_own
 #
-# `SharedStates` brings this to a model: a tensor of keys or values in which the prompts are not repeated.
+# A model sees `SharedStates`: a tensor of keys or values in which the prompts are not repeated.
 #
 # Axes: B rows, G prompts, N most rows of a prompt, A attention heads, K heads of keys and values, P columns of a
 # prompt, R columns of a row's own, W = P + R, D width of a head.
@@ -301,8 +287,8 @@ def _close_gaps(mask: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, Layer
 class Places:
     """Which prompt each row reads.
 
-    Worked example: where rows 0 and 1 read prompt 0 and row 2 reads prompt 1, `rows` is [[0, 1], [2, 2]], in which the
-    last is a filler, and `back` is [0, 1, 2]: row 2 stands in place 2 of the four.
+    Worked example: rows 0 and 1 read prompt 0, and row 2 reads prompt 1. Then `rows` is [[0, 1], [2, 2]], where the
+    last entry is a filler. `back` is [0, 1, 2]: row 2 is entry 2 of the four.
     """
 
     prompt: torch.Tensor
@@ -310,9 +296,9 @@ class Places:
     rows: torch.Tensor
     """The rows of each prompt, filled up with one of them (G, N)."""
     back: torch.Tensor
-    """Where each row stands in that table, read row by row (B)."""
+    """The place of each row in that table, read row by row (B)."""
     is_in_order: bool
-    """Whether that table is the rows as they come, so that nothing has to be moved."""
+    """Whether that table lists the rows in their order without fillers; then nothing has to be moved."""
 
     @classmethod
     def of(cls, prompt: torch.Tensor, num_prompts: int) -> Places:
@@ -343,7 +329,7 @@ class Places:
 
 
 class SharedStates(UnwrittenTensor):
-    """Keys or values of rows (B, K, W, D), of which the first columns are those of a prompt that rows share."""
+    """Keys or values of rows (B, K, W, D); their first columns are those of a prompt that rows share."""
 
     prompts: torch.Tensor
     places: Places
@@ -362,32 +348,26 @@ class SharedStates(UnwrittenTensor):
 
     @classmethod
     def attend(cls, *tensors: Any, **settings: Any) -> torch.Tensor | None:
-        """Attention of one query a row, without dropout, with a mask that is the same for all heads or none."""
+        """Attention of one query per row (B, A, 1, D) to its prompt and its own columns.
+
+        None for calls that it does not cover: other queries, dropout, or a mask that differs between heads.
+        """
         if len(tensors) != 3 or tensors[0].shape[2] != 1 or settings.get("dropout_p") or settings.get("is_causal"):
             return None
         query, key, value = tensors
-        mask = settings.get("attn_mask")
+        mask, scale = settings.get("attn_mask"), settings.get("scale")
         is_row_mask = mask is None or (mask.ndim == 4 and mask.shape[1:3] == (1, 1))
         if not (is_row_mask and isinstance(key, SharedStates) and isinstance(value, SharedStates)):
             return None
-        return attend_to_shared_prompts(query, key, value, mask=mask, scale=settings.get("scale"))
-
-
-def attend_to_shared_prompts(
-    query: torch.Tensor, key: SharedStates, value: SharedStates, *, mask: torch.Tensor | None, scale: float | None
-) -> torch.Tensor:
-    """Attention of one query a row (B, A, 1, D) to its prompt and its own columns."""
-    num_rows, num_heads, _, width = query.shape
-    num_kept = key.own.shape[1]
-    repeats, length = num_heads // num_kept, key.prompts.shape[2]
-    scaled = query * (width**-0.5 if scale is None else scale)
-    query_BKMD = scaled.reshape(num_rows, num_kept, repeats, width)
-    places = key.places
-    to_prompt = places.scatter(places.gather(query_BKMD) @ key.prompts.mT, repeats)
-    scores = torch.cat((to_prompt, query_BKMD @ key.own.mT), dim=-1)
-    if mask is not None:
-        scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)
-    shares = scores.softmax(-1)
-    from_prompt = places.scatter(places.gather(shares[..., :length]) @ value.prompts, repeats)
-    attended = from_prompt + shares[..., length:] @ value.own
-    return attended.reshape(num_rows, num_heads, 1, value.own.shape[-1])
+        num_rows, num_heads, _, width = query.shape
+        num_kept, length = key.own.shape[1], key.prompts.shape[2]
+        repeats, places = num_heads // num_kept, key.places
+        query_BKMD = (query * (width**-0.5 if scale is None else scale)).reshape(num_rows, num_kept, repeats, width)
+        to_prompt = places.scatter(places.gather(query_BKMD) @ key.prompts.mT, repeats)
+        scores = torch.cat((to_prompt, query_BKMD @ key.own.mT), dim=-1)
+        if mask is not None:
+            scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)
+        weights = scores.softmax(-1)
+        from_prompt = places.scatter(places.gather(weights[..., :length]) @ value.prompts, repeats)
+        attended = from_prompt + weights[..., length:] @ value.own
+        return attended.reshape(num_rows, num_heads, 1, value.own.shape[-1])
