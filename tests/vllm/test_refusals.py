@@ -58,7 +58,7 @@ def test_a_server_in_another_precision(source: ModelSource, plain: ServerProcess
         open_engine([plain.url], source, precision="bfloat16")
     assert str(caught.value) == (
         f"engine.urls: the server {plain.url} computes in float32, but engine.precision is bfloat16; start the server "
-        "with that dtype, or correct the setting"
+        "with that dtype, or change the setting"
     )
 
 
@@ -68,8 +68,8 @@ def test_a_server_of_another_model(plain: ServerProcess) -> None:
     with pytest.raises(ConfigError) as caught:
         open_engine([plain.url], ModelSource(model=other, tokenizer=None, path=None))
     assert str(caught.value) == (
-        f"engine.urls: the server {plain.url} has not the 300 tokens of the run's model: it serves another model; "
-        "start it with the run's own"
+        f"engine.urls: the server {plain.url} does not have the 300 tokens of the run's model; "
+        "start it with the run's model"
     )
 
 
@@ -78,10 +78,10 @@ def test_a_server_without_our_way_in_for_weights(source: ModelSource, plain: Ser
     with pytest.raises(EngineFault) as caught:
         engine.load(list_weights(source.model), version=0)
     engine.close()
-    assert f"the server {plain.url} has no way in for weights from a file (" in str(caught.value)
+    assert f"the server {plain.url} cannot load weights from a file (" in str(caught.value)
     assert str(caught.value).endswith(
-        "; start it with `groupwise serve`, or install groupwise, without what it depends on, beside vLLM and "
-        'start it with --weight-transfer-config \'{"backend": "groupwise_file"}\''
+        "; start it with `groupwise serve`, or install groupwise beside vLLM (pip install --no-deps) and start it with "
+        '--weight-transfer-config \'{"backend": "groupwise_file"}\''
     )
 
 

@@ -1,6 +1,6 @@
-"""HTTP to one server: every call has a name, a time-out for the whole of it, and a limit on what is read.
+"""HTTP to one server: each call has a name, a time-out for the whole call, and a size limit for the answer.
 
-What a server answers comes from outside and is data: it is read up to a size, and as what was asked for.
+Answers are untrusted data: they are read up to the limit, and then validated.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
 CONNECT_SECONDS = 10.0
-"""How long a server may take to accept a connection."""
+"""Time-out of connecting to a server."""
 MAX_ANSWER_BYTES = 2**20
-"""What is read of an answer whose size does not follow from what was asked."""
+"""Size limit of an answer, unless the question decides it."""
 HEALTH_SECONDS = 10.0
-"""How long a server may take to say that it is healthy, each time it is asked."""
+"""Time-out of each health check."""
 CHUNK_BYTES = 2**16
 REFUSALS = frozenset({400, 413, 422})
-"""Statuses by which a server says that the request is wrong, not the server."""
+"""HTTP statuses that mean: the request is invalid."""
 
 Read = Callable[[bytes], Any]
-"""Makes something of an answer's text; a ValueError says what is wrong with it."""
+"""Parses an answer; raises a ValueError if it is invalid."""
 
 
 class ServerFault(EngineFault):
-    """A server died, hung, answered garbage, or failed; what was asked of it can be asked of another one."""
+    """A server died, hung, failed, or gave an invalid answer; another server may answer the same question."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """The status of its answer, where one came that says that it failed."""
+        """The HTTP status of its answer, if there was one."""
 
 
 class RequestRefusedFault(EngineFault):
-    """A server says that the request is wrong: another one would say the same."""
+    """A server says that the request is invalid; other servers would say the same."""
 
 
 def open_clients(urls: Sequence[str], *, setting: str = "engine.urls") -> list[ServerClient]:
-    """A client for each server; refused where none is named, or one twice. Errors name the setting that says so."""
+    """One client per server. Errors, for no server or one named twice, begin with the name of the setting."""
     clients = [ServerClient(url, setting=setting) for url in urls]
     if not clients:
-        raise ConfigError(f"{setting}: no server is named; write the URL of one at least")
+        raise ConfigError(f"{setting}: no server is named; give at least one URL")
     for url, number in Counter(client.url for client in clients).items():
         if number > 1:
-            raise ConfigError(f"{setting}: {url!r} is there {number} times; name each server once")
+            raise ConfigError(f"{setting}: {url!r} occurs {number} times; name each server once")
     return clients
 
 
 def ask_optional_route(ask: Callable[[], Any]) -> Any:
-    """What a server answers at a route that not every server has; None where it refuses, or says that it fails."""
+    """The answer of a route that not every server has; None if the server answers with an error status."""
     try:
         return ask()
     except RequestRefusedFault:
@@ -74,7 +74,7 @@ def ask_optional_route(ask: Callable[[], Any]) -> Any:
 
 
 def read_json(text: bytes) -> Any:
-    """Plain JSON; None where the answer is empty."""
+    """Plain JSON; None if the answer is empty."""
     try:
         return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
     except (ValueError, RecursionError):
@@ -82,19 +82,19 @@ def read_json(text: bytes) -> Any:
 
 
 def read_nothing(text: bytes) -> None:
-    """Nothing: some routes of vLLM's answer with a sentence for people."""
+    """Ignore the answer: some vLLM routes answer with a sentence."""
 
 
 class ServerClient:
-    """Speaks to one server, from any number of threads; connections are kept and used again."""
+    """Calls one server, from any number of threads; connections are reused."""
 
     def __init__(
         self, url: str, *, setting: str = "engine.urls", headers: Callable[[], Mapping[str, str]] | None = None
     ) -> None:
-        """Make a client; it connects when it is asked.
+        """Make a client; it connects at its first call.
 
-        Errors name the `setting` that names the server. `headers` are sent with every question, looked up each time; no
-        error shows them.
+        Errors about the URL begin with `setting`. `headers` is called before each question, and its result is sent with
+        it; no error shows it.
         """
         self.url, self._host, self._port, self._path, self._is_secure = read_url(url, setting)
         self._headers = headers
@@ -104,11 +104,11 @@ class ServerClient:
         weakref.finalize(self, _close_all, self._idle)
 
     def check_health(self) -> None:
-        """Ask whether the server is healthy; a fault where it does not say so."""
+        """Raise a fault unless the server is healthy."""
         self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
 
     def get(self, path: str, *, what: str, timeout: float, read: Read = read_json) -> Any:
-        """Ask for what is at a path; `post` says the rest."""
+        """Send a GET request; see `post` for the arguments."""
         return self._call(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, MAX_ANSWER_BYTES, read))
 
     def post(
@@ -122,17 +122,17 @@ class ServerClient:
         is_fresh: bool = False,
         read: Read = read_json,
     ) -> Any:
-        """Send a message, or what JSON can say, to a path, and read what comes back.
+        """Send a message, or an object as JSON, and return the parsed answer.
 
         Args:
             path: of the route.
-            question: what is sent.
+            question: the message or object.
             what: the call in words, for errors: "did not <what>".
             timeout: seconds for the whole answer.
-            max_bytes: how much is read of it.
-            is_fresh: whether a connection of its own is opened. One that was kept may turn out to be closed, and then
-                the call is made again: twice is once too often for what changes something.
-            read: makes something of the answer.
+            max_bytes: size limit of the answer.
+            is_fresh: whether to open a new connection. If a reused one turns out to be closed, the call is repeated.
+                A call that changes something must not be repeated.
+            read: parses the answer.
         """
         body = (question.model_dump_json() if isinstance(question, BaseModel) else json.dumps(question)).encode()
         call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, read)
@@ -145,25 +145,22 @@ class ServerClient:
         self.abort()
 
     def abort(self) -> None:
-        """Break every connection: whoever waits for an answer gets a fault now. Later calls connect anew."""
+        """Break every connection: calls that wait for an answer fail now. Later calls connect again."""
         with self._lock:
             busy, self._busy = self._busy, set()
             _close_all(self._idle)
         for connection in busy:
-            with suppress(OSError, AttributeError):  # closing alone would let the other thread wait
+            with suppress(OSError, AttributeError):  # after a close alone, the other thread would still wait
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
     def _call(self, call: _Call, *, is_fresh: bool = False) -> Any:
-        """One question and its answer, once more where the connection that was kept turns out to be closed."""
+        """Ask once; ask again if a reused connection turns out to be closed."""
         with self._lock:
             connection = self._idle.pop() if self._idle and not is_fresh else None
             self._busy |= {connection} if connection else set()
         if connection is not None:
             with suppress(_StaleConnectionError):
                 return self._ask(connection, call, is_kept=True)
-        return self._ask(self._connect(call), call, is_kept=False)
-
-    def _connect(self, call: _Call) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=min(call.timeout, CONNECT_SECONDS))
         try:
@@ -176,10 +173,10 @@ class ServerClient:
             ) from None
         with self._lock:
             self._busy.add(connection)
-        return connection
+        return self._ask(connection, call, is_kept=False)
 
     def _ask(self, connection: http.client.HTTPConnection, call: _Call, *, is_kept: bool) -> Any:
-        """Send a question and read its answer; the connection is kept where it can serve again."""
+        """Send a question and read its answer; keep the connection if it can be reused."""
         may_serve_again = False
         try:
             response = self._send(connection, call, is_kept=is_kept)
@@ -187,19 +184,19 @@ class ServerClient:
             while chunk := response.read1(CHUNK_BYTES):
                 text += chunk
                 if len(text) > call.max_bytes:
-                    self._fail(call, f"an answer of more than {call.max_bytes} bytes, which is not read")
+                    self._fail(call, f"the answer has more than {call.max_bytes} bytes")
                 _limit_wait(connection, call.deadline)
-            missing = response.length  # of what was announced; None where nothing was
-            response.close()  # or the connection cannot serve again
+            missing = response.length  # of the announced bytes; None if no length was announced
+            response.close()  # else the connection cannot be reused
             if missing:
-                self._fail(call, f"the answer broke off {missing} bytes before its end")
+                self._fail(call, f"the answer ended {missing} bytes too early")
             may_serve_again = not response.will_close
         except TimeoutError:
             raise ServerFault(
-                f"the server {self.url} did not {call.what} within {call.timeout:g} s; look into its log, or allow "
-                "more time"
+                f"the server {self.url} did not {call.what} within {call.timeout:g} s; check its log, or allow more "
+                "time"
             ) from None
-        except (OSError, http.client.HTTPException, AttributeError) as error:  # the last: another thread broke it off
+        except (OSError, http.client.HTTPException, AttributeError) as error:  # the last: `abort` in another thread
             self._fail(call, _name_reason(error))
         finally:
             with self._lock:
@@ -224,7 +221,7 @@ class ServerClient:
             raise
 
     def _read(self, status: int, text: bytes, call: _Call) -> Any:
-        """What was asked for; a fault where the status or the text is no answer."""
+        """The parsed answer; a fault if the status or the text is invalid."""
         if status in REFUSALS:
             raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
         if status != http.HTTPStatus.OK:
@@ -238,11 +235,11 @@ class ServerClient:
             ) from None
 
     def _fail(self, call: _Call, reason: str, *, status: int | None = None) -> NoReturn:
-        raise ServerFault(f"the server {self.url} did not {call.what} ({reason}); look into its log", status=status)
+        raise ServerFault(f"the server {self.url} did not {call.what} ({reason}); check its log", status=status)
 
 
 class _Call(NamedTuple):
-    """A question that is under way."""
+    """A question that waits for its answer."""
 
     method: str
     path: str
@@ -255,27 +252,29 @@ class _Call(NamedTuple):
 
 
 class _StaleConnectionError(Exception):
-    """A connection that was kept had been closed by the server before it was used again."""
+    """The server had closed a reused connection."""
 
 
 def read_url(url: str, setting: str) -> tuple[str, str, int | None, str, bool]:
-    """A URL without its last slash, and its host, port, path, and whether it is secure."""
+    """A URL without its last slash, its host, port and path, and whether it is secure."""
     try:
         parts = urlsplit(url.strip().rstrip("/"))
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(f"{setting}: {url!r} is no URL of a server; write one such as 'http://127.0.0.1:8101'")
+        raise ConfigError(
+            f"{setting}: {url!r} is not the URL of a server; expected, for example, 'http://127.0.0.1:8101'"
+        )
     return parts.geturl(), host, port, parts.path, parts.scheme == "https"
 
 
 def _limit_wait(connection: http.client.HTTPConnection, deadline: float) -> None:
-    """Let the next wait of a connection end at the deadline."""
+    """Set the time-out of a connection's next wait to the deadline."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError
-    if connection.sock is not None:  # it is None once the last byte of an answer was read
+    if connection.sock is not None:  # None after the last byte of an answer
         connection.sock.settimeout(remaining)
 
 
@@ -293,7 +292,7 @@ def _name_reason(error: BaseException) -> str:
 
 
 def _quote(text: bytes) -> str:
-    """What a server says went wrong: the message within its answer, or the answer itself where it has none."""
+    """A server's error message: the message field of its answer, or the answer itself."""
     shown = text[:2000].decode("utf-8", "replace")
     with suppress(ValueError, RecursionError, TypeError, KeyError):
         shown = str(json.loads(text)["error"]["message"])

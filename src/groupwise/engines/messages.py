@@ -1,8 +1,8 @@
-"""What is said over the wire, in both directions: messages that pydantic writes, and reads strictly as they come.
+"""The messages between engine and servers, in both directions, validated strictly by pydantic.
 
-Two ways of asking. The route of vLLM takes a request a call: `write_generate`, `read_generate`. Servers of ours also
-take a list of requests, which they answer as one batch: `BatchQuestion`, `read_batch`. An answer that is not what was
-asked for is a ValueError that says what is wrong; whoever asked knows which server it was.
+There are two protocols. vLLM's route takes one request per call: `write_generate`, `read_generate`. groupwise servers
+also take a list of requests, which they answer as one batch: `BatchQuestion`, `read_batch`. An answer that does not
+fit its question is a ValueError; the caller adds which server it was.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ IS_PAUSED = "/is_paused"
 SERVER_INFO = "/server_info?config_format=json"
 
 MAX_VERSIONS = 10**7
-"""Versions that one owner can name."""
+"""Versions per owner of weights."""
 ANSWER_BYTES = 2**16
-"""What an answer may have beside its tokens."""
+"""Size limit of an answer without its tokens."""
 TOKEN_BYTES = 2**10
-"""What an answer may have for each token."""
+"""Size limit of an answer per token."""
 ROUNDING = 1e-3
-"""By how much rounding may lift a log-prob above 0."""
+"""Amount by which rounding may lift a log-prob above 0."""
 IMPOSSIBLE_LOGP = -9000.0
-"""What some servers write where there is no log-prob; no token that was sampled has one as low."""
+"""Some servers write this for a missing log-prob; no sampled token has one as low."""
 
 Ids = Annotated[tuple[int, ...], FailFast()]
 PromptIds = Annotated[Ids, Field(min_length=1)]
 
 
 class Message(BaseModel):
-    """Something that is said: no text or truth value stands for a number, and no number is NaN or infinite."""
+    """A message: no string or boolean counts as a number, and no number is NaN or infinite."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
 def describe_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a message: where, what, and what was found."""
+    """The first problem of a message: its path, the problem, and the value."""
     problem = error.errors(include_url=False)[0]
     path = ".".join(map(str, problem["loc"]))
     cause = problem.get("ctx", {}).get("error")
@@ -61,23 +61,23 @@ def describe_problem(error: ValidationError) -> str:
 
 
 def limit_bytes(num_tokens: int) -> int:
-    """How long an answer about so many tokens may be."""
+    """Size limit of an answer about this many tokens."""
     return ANSWER_BYTES + TOKEN_BYTES * num_tokens
 
 
 def write_label(version: int, *, owner: int) -> str:
-    """What a server calls the weights of a version: whose they are, then the version.
+    """A server's name for the weights of a version: the owner, then the version.
 
-    Two runs then do not take each other's weights for their own. A number, since servers of ours count versions.
+    So a run does not mistake another run's weights for its own. It is a number, since groupwise servers count versions.
     """
     return str(owner * MAX_VERSIONS + version)
 
 
-# --- who a server is ---
+# --- which model a server has ---
 
 
 class ModelEntry(Message):
-    """A model that a server has; an adapter has a parent."""
+    """A model of a server; an adapter has a parent."""
 
     id: str
     max_model_len: int | None = None
@@ -85,19 +85,19 @@ class ModelEntry(Message):
 
 
 class ModelList(Message):
-    """The models that a server has."""
+    """The models of a server."""
 
     data: tuple[ModelEntry, ...]
 
 
 class WeightInfo(Message):
-    """What a server calls its weights."""
+    """The label of a server's weights."""
 
     weight_version: str
 
 
 def read_model(text: bytes) -> tuple[str, int | None]:
-    """The name of the model that is no adapter, and how many tokens it reads."""
+    """The name and context of the model that is not an adapter."""
     for entry in ModelList.model_validate_json(text).data:
         if entry.parent is None:
             return entry.id, entry.max_model_len
@@ -105,11 +105,11 @@ def read_model(text: bytes) -> tuple[str, int | None]:
 
 
 def read_label(text: bytes) -> str:
-    """What a server calls the weights that it holds."""
+    """The label of the weights that a server has."""
     return WeightInfo.model_validate_json(text).weight_version
 
 
-# --- one request a call, as vLLM takes it ---
+# --- vLLM's protocol: one request per call ---
 
 
 class TokenLogp(Message):
@@ -118,7 +118,7 @@ class TokenLogp(Message):
     logprob: float
     token_id: int | None = None
     top_logprobs: tuple[TokenLogp, ...] | None = None
-    """Of other tokens at its place, which were asked for."""
+    """Of other requested tokens at its position."""
 
 
 class Logps(Message):
@@ -128,7 +128,7 @@ class Logps(Message):
 
 
 class WeightSpan(Message):
-    """Tokens of a response that the weights of one label sampled: from `start` up to `end`."""
+    """Tokens of a response that weights of one label sampled: from `start` up to `end`."""
 
     version: Annotated[str, Field(min_length=1, max_length=200)]
     start: int
@@ -145,20 +145,20 @@ class Choice(Message):
 
 
 class GenerateAnswer(Message):
-    """What comes back for one request."""
+    """The answer to one request."""
 
     choices: Annotated[tuple[Choice, ...], Field(min_length=1, max_length=1)]
     prompt_logprobs: tuple[dict[str, TokenLogp] | None, ...] | None = None
-    """Log-probs of the prompt's own tokens, each by its id; the first has none."""
+    """Log-probs of the prompt's own tokens by id; the first has none."""
 
 
 class SampledResponse(NamedTuple):
-    """A response as a server gave it."""
+    """A response, with labels instead of versions."""
 
     generation: Generation
     """The response, without its versions."""
     spans: tuple[tuple[str, int], ...]
-    """A label of the weights and a number of tokens each, in order; empty where the server does not say."""
+    """Label of the weights and number of tokens per span, in order; empty if the server does not give them."""
 
 
 PLAIN_SAMPLING: Mapping[str, Any] = {
@@ -173,16 +173,15 @@ PLAIN_SAMPLING: Mapping[str, Any] = {
     "ignore_eos": True,
     "detokenize": False,
 }
-"""Settings under which tokens are drawn from the model's own distribution, at the request's temperature."""
+"""Settings that sample from the model's own distribution, at the request's temperature."""
 
 
 def write_question(model: str, ids: Sequence[int], **sampling: Any) -> dict[str, Any]:
-    """A question as JSON. Everything that could bend the distribution is said, so that no default of a server's can."""
+    """A question as JSON. It has every setting that could change the distribution: no server default applies."""
     return {"model": model, "token_ids": list(ids), "sampling_params": {**PLAIN_SAMPLING, **sampling}}
 
 
 def write_generate(request: Request, *, model: str) -> dict[str, Any]:
-    """Ask for a response."""
     return write_question(
         model,
         request.prompt_ids,
@@ -195,7 +194,6 @@ def write_generate(request: Request, *, model: str) -> dict[str, Any]:
 
 
 def read_generate(text: bytes, request: Request, *, vocabulary: int) -> SampledResponse:
-    """The response to a request."""
     [choice] = GenerateAnswer.model_validate_json(text).choices
     ids, content = choice.token_ids, () if choice.logprobs is None else choice.logprobs.content
     stopped = _check_response(ids, request, vocabulary)
@@ -203,19 +201,19 @@ def read_generate(text: bytes, request: Request, *, vocabulary: int) -> SampledR
         raise ValueError(f"{len(ids)} tokens came with {len(content)} log-probs")
     for entry, token in zip(content, ids, strict=True):
         if entry.token_id not in (token, None):
-            raise ValueError(f"the log-prob of token {token} is that of {entry.token_id}")
+            raise ValueError(f"the log-prob of token {token} belongs to token {entry.token_id}")
     logp = tuple(_check_logp(entry.logprob) for entry in content)
     spans = _read_spans(choice, len(ids))
     return SampledResponse(Generation(response_ids=ids, logp=logp, entropy=(), stopped=stopped, versions=()), spans)
 
 
 def write_score(prompt: Sequence[int], response: Sequence[int], *, model: str) -> dict[str, Any]:
-    """Ask for the log-probs of a prompt's own tokens, at temperature 1: what a model says of a recorded response."""
+    """Ask for the log-probs of a recorded response at temperature 1; it is sent as the end of the prompt."""
     return write_question(model, (*prompt, *response), temperature=1.0, max_tokens=1, seed=0, prompt_logprobs=0)
 
 
 def read_score(text: bytes, prompt: Sequence[int], response: Sequence[int]) -> tuple[tuple[float, ...], str | None]:
-    """The log-probs of a response that was sent as the end of a prompt, and the label of the weights."""
+    """The log-probs of the response, and the label of the weights."""
     answer = GenerateAnswer.model_validate_json(text)
     rows, num = answer.prompt_logprobs or (), len(prompt) + len(response)
     if len(rows) != num:
@@ -229,14 +227,14 @@ def read_score(text: bytes, prompt: Sequence[int], response: Sequence[int]) -> t
 
 
 def write_next_score(context: Sequence[int], token: int, *, model: str, temperature: float) -> dict[str, Any]:
-    """Ask for the log-prob that one token would be sampled with, at a temperature, through the cache of prefixes."""
-    twice = [token, token]  # vLLM cuts its list of them by one, for the token it sampled
+    """Ask for the log-prob of one next token at a temperature, by way of the prefix cache."""
+    twice = [token, token]  # vLLM drops one entry of the list, for the token that it sampled
     sampling: dict[str, Any] = {"max_tokens": 1, "seed": 0, "logprobs": 2, "logprob_token_ids": twice}
     return write_question(model, context, temperature=temperature, **sampling)
 
 
 def read_next_score(text: bytes, token: int) -> tuple[float, str | None]:
-    """The log-prob of the token that was asked for, and the label of the weights."""
+    """The log-prob of the requested token, and the label of the weights."""
     [choice] = GenerateAnswer.model_validate_json(text).choices
     content = () if choice.logprobs is None else choice.logprobs.content
     if len(content) != 1:
@@ -244,22 +242,22 @@ def read_next_score(text: bytes, token: int) -> tuple[float, str | None]:
     for entry in (content[0], *(content[0].top_logprobs or ())):
         if entry.token_id == token:
             return _check_logp(entry.logprob), _read_single_label(choice)
-    raise ValueError(f"the log-prob of token {token}, which was asked for, is not among the answer's")
+    raise ValueError(f"the answer lacks the log-prob of token {token}, which was requested")
 
 
-# --- a batch a call, as servers of ours take it ---
+# --- the protocol of groupwise servers: a batch per call ---
 
 
 class ServerInfo(Message):
-    """What one of our servers says of itself."""
+    """The description of a groupwise server."""
 
     gives: tuple[str, ...]
     precision: str
-    """What the engine computes in."""
+    """Of the engine."""
     vocabulary: int
-    """How many token ids it has."""
+    """Number of token ids."""
     context: int | None = None
-    """How many tokens a prompt and its response may have together."""
+    """Maximum number of tokens of a prompt and its response together."""
 
 
 class BatchQuestion(Message):
@@ -271,7 +269,7 @@ class BatchQuestion(Message):
 
 
 class BatchAnswer(Message):
-    """A response for each request; its versions are the labels of the weights, which are numbers here."""
+    """One response per request; its versions are the labels of the weights, which are numbers here."""
 
     generations: tuple[Annotated[Generation, AfterValidator(lambda answer: check_generations([answer])[0])], ...]
 
@@ -284,13 +282,12 @@ class ScoreQuestion(Message):
 
 
 class ScoreAnswer(Message):
-    """A log-prob for each token of each response."""
+    """One log-prob per token of each response."""
 
     scores: tuple[tuple[float, ...], ...]
 
 
 def read_batch(text: bytes, requests: Sequence[Request], *, vocabulary: int) -> list[SampledResponse]:
-    """A batch's answers, one for each request."""
     answers, responses = BatchAnswer.model_validate_json(text).generations, list[SampledResponse]()
     if len(answers) != len(requests):
         raise ValueError(f"generations has {len(answers)} entries, but {len(requests)} are needed")
@@ -302,7 +299,7 @@ def read_batch(text: bytes, requests: Sequence[Request], *, vocabulary: int) -> 
 
 
 def read_scores(text: bytes, sequences: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
-    """A batch's scores: a log-prob for each token of each response."""
+    """One log-prob per token of each response."""
     scores = ScoreAnswer.model_validate_json(text).scores
     found, needed = [len(row) for row in scores], [len(response) for _, response in sequences]
     if found != needed:
@@ -314,14 +311,14 @@ def read_scores(text: bytes, sequences: Sequence[PromptAndResponse]) -> list[tup
 
 
 def _check_response(ids: Sequence[int], request: Request, vocabulary: int) -> bool:
-    """Whether a stop token ended a response; refused where its tokens are none, or it ended as no response does."""
+    """Whether a stop token ended a response; a ValueError if its tokens or its end are invalid."""
     if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
-        raise ValueError(f"token ids go from {min(ids)} to {max(ids)}, but must be from 0 up, below {vocabulary}")
+        raise ValueError(f"token ids are from {min(ids)} to {max(ids)}, but must be from 0 to {vocabulary - 1}")
     if not 1 <= len(ids) <= request.max_tokens:
-        raise ValueError(f"a response has {len(ids)} tokens, but at most {request.max_tokens} were asked for")
+        raise ValueError(f"a response has {len(ids)} tokens, but must have 1 to {request.max_tokens}")
     stops = set(request.stop_ids)
     if stops.intersection(ids[:-1]):
-        raise ValueError("a response goes on after a stop token")
+        raise ValueError("a response continues after a stop token")
     if ids[-1] not in stops and len(ids) < request.max_tokens:
         raise ValueError(f"a response ended after {len(ids)} of {request.max_tokens} tokens without a stop token")
     return ids[-1] in stops
@@ -329,18 +326,18 @@ def _check_response(ids: Sequence[int], request: Request, vocabulary: int) -> bo
 
 def _check_logp(logp: float) -> float:
     if not IMPOSSIBLE_LOGP < logp <= ROUNDING:
-        raise ValueError(f"a log-prob is {logp:g}, which no sampled token has")
+        raise ValueError(f"a log-prob is {logp:g}, which is impossible for a sampled token")
     return logp
 
 
 def _read_spans(choice: Choice, num: int) -> tuple[tuple[str, int], ...]:
-    """Labels and numbers of tokens; empty where the server says nothing of versions."""
+    """Labels and numbers of tokens; empty if the server does not give versions."""
     if choice.weight_versions is None:
         return ()
     end = 0
     for span in choice.weight_versions:
         if span.start != end or span.end < end:
-            raise ValueError(f"a span of weight_versions goes from {span.start} to {span.end}, after {end}")
+            raise ValueError(f"a span of weight_versions is from {span.start} to {span.end}, after {end}")
         end = span.end
     if end != num:
         raise ValueError(f"weight_versions cover {end} of {num} tokens")
@@ -348,6 +345,6 @@ def _read_spans(choice: Choice, num: int) -> tuple[tuple[str, int], ...]:
 
 
 def _read_single_label(choice: Choice) -> str | None:
-    """The label of the weights that sampled the one token of an answer; None where the server does not say."""
+    """The label of the weights that sampled the single token of an answer; None if the server does not give it."""
     spans = _read_spans(choice, 1)
     return spans[0][0] if spans else None

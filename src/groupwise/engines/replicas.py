@@ -1,7 +1,7 @@
-"""Several servers as one: who answers what, what happens when one fails, and how much is under way at each.
+"""Several servers as one: routing, failures, and limits on running requests.
 
-A session always goes to the same server, as long as it is in. A request whose server fails is sent again elsewhere, the
-same: its seed decides the tokens. A server that failed stays out until a hand-over.
+A session always goes to the same server while that server is in. If a server fails, its requests are sent to another
+one with the same seeds, so they give the same tokens. A failed server stays out until a weight sync.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from groupwise.engines.engine import Request
 from groupwise.engines.http_client import ServerFault
@@ -25,23 +26,23 @@ _log = logging.getLogger(__name__)
 
 
 def choose_replica(session: str, numbers: Sequence[int]) -> int:
-    """Which of some replicas a session goes to: the one of the largest hash of the two.
+    """Choose the replica of a session: the one with the largest hash of its number and the session.
 
-    When one leaves only its own sessions move, and they come back to it. The number is hashed, not the URL: servers
-    that a run starts have other ports each time.
+    If a replica is dismissed, only its sessions move; later they return. The number is hashed, not the URL, because
+    servers that a run starts have other ports each time.
     """
     return max(numbers, key=lambda number: hashlib.blake2b(f"{number} {session}".encode(), digest_size=8).digest())
 
 
 def name_session(request: Request) -> str:
-    """What a request is routed by: its session, or its seed where it has none."""
+    """The routing key of a request: its session, or its seed if it has none."""
     return f"seed {request.seed}" if request.session is None else f"session {request.session}"
 
 
 def find_other_weights(replicas: Sequence[Replica]) -> Iterator[tuple[Replica, str]]:
-    """The replicas whose weights are not those of the first, and why; those that fail at saying it too.
+    """The replicas whose weights differ from those of the first, or that fail to answer, each with the reason.
 
-    Where the first is the one that is wrong, it does not pass its canary.
+    If the first one is wrong, it does not pass its weight check.
     """
     if len(replicas) < 2:
         return
@@ -57,14 +58,14 @@ def find_other_weights(replicas: Sequence[Replica]) -> Iterator[tuple[Replica, s
         except EngineFault as fault:
             yield replica, str(fault)
             continue
-        # Servers that cut the model into other pieces have other names for them.
+        # Servers that shard the model differently have other parameter names.
         if expected and checksums and expected.keys() == checksums.keys() and expected != checksums:
             name = next(name for name in expected if expected[name] != checksums[name])
-            yield replica, f"after the hand-over its {quote_line(name, limit=80)} is not that of {first.name}"
+            yield replica, f"after the weight sync its {quote_line(name, limit=80)} differs from that of {first.name}"
 
 
 class Replicas:
-    """Routes work to replicas, at most `max_in_flight` pieces at a time to each."""
+    """Routes calls to replicas, at most `max_in_flight` at a time per replica."""
 
     def __init__(self, replicas: Sequence[Replica], *, max_in_flight: int) -> None:
         self.members = tuple(replicas)
@@ -72,7 +73,7 @@ class Replicas:
         self._threads = {
             replica.number: ThreadPoolExecutor(max_in_flight, f"groupwise {replica.name}") for replica in replicas
         }
-        # What fails elsewhere goes on here, from the other one's threads.
+        # A call that failed at one replica is repeated here from the threads of that replica.
         self._places = {replica.number: threading.Semaphore(max_in_flight) for replica in replicas}
         self._is_closed = False
         self._last_reason = ""
@@ -83,23 +84,32 @@ class Replicas:
         return [replica for replica in self.members if replica.state == "in"]
 
     def find(self, name: str) -> Replica:
-        """The replica of a name."""
+        """The replica with a name."""
         return next(replica for replica in self.members if replica.name == name)
 
     def route(self, session: str) -> Replica:
-        """The replica that a session goes to now; a fault where none is left."""
+        """The replica of a session; a fault if none is left."""
         numbers = [replica.number for replica in self.list_in()]
         if not numbers:
             raise EngineFault(self.describe_end())
         return self.members[choose_replica(session, numbers)]
 
     def submit(self, session: str, ask: Callable[[Replica], Answer]) -> Future[Answer]:
-        """Ask the session's replica something; where it fails, another one."""
-        return self._submit(self.route(session), self._ask_until_answered, session, ask)
+        """Ask the session's replica; if it fails, ask another one."""
+
+        def ask_until_answered() -> Answer:
+            while True:
+                try:
+                    return self._ask(self.route(session), ask)
+                except ServerFault:
+                    with self._lock:
+                        self._num_sent_again += 1
+
+        return self._submit(self.route(session), ask_until_answered)
 
     def submit_to(self, replica: Replica, ask: Callable[[Replica], Answer]) -> Future[Answer]:
-        """Ask one replica something; where it fails, the future has its fault."""
-        return self._submit(replica, self._ask, replica, ask)
+        """Ask one replica; if it fails, the future has its fault."""
+        return self._submit(replica, partial(self._ask, replica, ask))
 
     def ask_in_batches(
         self,
@@ -107,7 +117,7 @@ class Replicas:
         sessions: Sequence[str],
         make_ask: Callable[[list[Item]], Callable[[Replica], Sequence[Answer]]],
     ) -> list[Answer]:
-        """Answers to items, in their order: those of one replica as one batch, again elsewhere where it fails."""
+        """Answers to items, in their order. Items of one replica form one batch; if it fails, other replicas answer."""
         answers: dict[int, Answer] = {}
         while len(answers) < len(items):
             batches: dict[int, list[int]] = {}
@@ -125,22 +135,14 @@ class Replicas:
                         self._num_sent_again += len(batches[number])
         return [answers[place] for place in range(len(items))]
 
-    def _submit(self, replica: Replica, work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+    def _submit(self, replica: Replica, work: Callable[[], Answer]) -> Future[Answer]:
         with self._lock:
             if self._is_closed:
-                raise EngineFault("the engine is closed, and answers no requests; open another one")
-            return self._threads[replica.number].submit(work, *arguments)
-
-    def _ask_until_answered(self, session: str, ask: Callable[[Replica], Answer]) -> Answer:
-        while True:
-            try:
-                return self._ask(self.route(session), ask)
-            except ServerFault:
-                with self._lock:
-                    self._num_sent_again += 1
+                raise EngineFault("the engine is closed; open another one")
+            return self._threads[replica.number].submit(work)
 
     def _ask(self, replica: Replica, ask: Callable[[Replica], Answer]) -> Answer:
-        """What a replica answers; a ServerFault where it is out, fails, or has left since it was asked."""
+        """A replica's answer; a ServerFault if it is out, fails, or is dismissed before it has answered."""
         with self._places[replica.number]:
             membership = replica.membership
             self._check_is_in(replica, membership)
@@ -160,10 +162,10 @@ class Replicas:
                 raise ServerFault(self._last_reason)
 
     def dismiss(self, replica: Replica, reason: str, *, asked_in: int | None = None, is_silent: bool = False) -> None:
-        """Send a replica no requests until a hand-over; what waits for it, or is under way there, goes elsewhere.
+        """Send a replica no requests until a weight sync; its waiting and running requests go to other replicas.
 
-        Where it has left since the membership in which it was `asked_in`, nothing happens. `is_silent`: an error says
-        the reason, so no warning is written.
+        If `asked_in` is given and is not its current membership, nothing happens. `is_silent`: write no warning,
+        because an error follows.
         """
         with self._lock:
             if self._is_closed or asked_in not in (None, replica.membership):
@@ -172,28 +174,28 @@ class Replicas:
             was, replica.state = replica.state, "out"
             replica.membership += was != "out"
             self._num_left += was == "in"
-            if was != "out":  # what fails there now fails because it is out
+            if was != "out":  # later failures there only follow from this one
                 self._last_reason = reason
         if was != "out" and not is_silent:
-            _log.warning("engine: %s is out until a hand-over brings it back: %s", replica.name, reason)
+            _log.warning("engine: %s is out until the next weight sync: %s", replica.name, reason)
         if was != "out":
             replica.client.abort()
         replica.revive()
 
     def put_on_trial(self, replica: Replica) -> None:
-        """Note that a replica which was out took the weights: once it proved it, it is admitted."""
+        """Note that a replica that was out has loaded the weights; it is admitted after its weight check."""
         with self._lock:
             replica.state = "on trial"
 
     def admit(self, replica: Replica) -> None:
-        """Send a replica requests: it holds the current weights, and proved it."""
+        """Send requests to a replica: the weight check has passed."""
         with self._lock:
             if replica.state == "on trial":
                 replica.state = "in"
                 self._num_readmitted += 1
 
     def take_metrics(self) -> dict[str, float]:
-        """What all of them did since they were last asked, by name."""
+        """The counters of all replicas since the last call, by name."""
         with self._lock:
             metrics = {
                 "replicas/alive": float(len(self.list_in())),
@@ -208,7 +210,7 @@ class Replicas:
         return metrics
 
     def close(self) -> None:
-        """Cancel what waits, break off what is under way, and let the threads end."""
+        """Cancel waiting calls, break off running ones, and let the threads end."""
         with self._lock:
             self._is_closed = True
         for threads in self._threads.values():
@@ -217,7 +219,7 @@ class Replicas:
             replica.give_up()
 
     def describe_end(self) -> str:
-        """Say that no replica is left, and why."""
+        """The error message when no replica is left."""
         num = len(self.members)
         whose = "the engine's server is" if num == 1 else f"all {num} servers of the engine are"
         return f"{whose} out; the last reason: {self._last_reason}"

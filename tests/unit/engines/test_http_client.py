@@ -35,7 +35,9 @@ def call(client: ServerClient, *, timeout: float = 10.0, **more: Any) -> Any:
     ],
 )
 def test_what_is_no_url_is_refused_by_name(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no URL of a server; write one such as 'http://127\.0\.0\.1:8101'$"):
+    with pytest.raises(
+        ConfigError, match=r"is not the URL of a server; expected, for example, 'http://127\.0\.0\.1:8101'$"
+    ):
         ServerClient(url)
 
 
@@ -61,8 +63,8 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
         (say({"error": {"message": "m" * 999}}, 500), f"status 500: {'m' * 299}…)"),
         (say(b"", 500), "status 500: nothing"),
         (say(b"\x1b[2J\xff", 503), "status 503: \\x1b[2J\ufffd"),
-        (break_off, "the answer broke off 10 bytes before its end"),
-        (say(b" " * (2**20 + 1)), "an answer of more than 1048576 bytes, which is not read"),
+        (break_off, "the answer ended 10 bytes too early"),
+        (say(b" " * (2**20 + 1)), "the answer has more than 1048576 bytes"),
     ],
 )
 def test_what_is_no_answer_is_a_fault_that_quotes_it(start_server: StartServer, trouble: Trouble, reason: str) -> None:
@@ -71,7 +73,7 @@ def test_what_is_no_answer_is_a_fault_that_quotes_it(start_server: StartServer, 
     with pytest.raises(ServerFault) as caught:
         call(ServerClient(server.url))
     assert str(caught.value).startswith(f"the server {server.url} did not pause ({reason}")
-    assert str(caught.value).endswith(("); look into its log", "); is it a server of another kind or version?"))
+    assert str(caught.value).endswith(("); check its log", "); is it a server of another kind or version?"))
     assert len(str(caught.value)) < 500
 
 
@@ -85,7 +87,7 @@ def test_a_request_that_is_wrong_is_told_from_a_server_that_is(start_server: Sta
 def test_a_server_that_does_not_answer_is_left_in_time(start_server: StartServer) -> None:
     server = start_server()
     server.trouble(PATH, hang)
-    with pytest.raises(ServerFault, match=r"did not pause within 0\.2 s; look into its log, or allow more time$"):
+    with pytest.raises(ServerFault, match=r"did not pause within 0\.2 s; check its log, or allow more time$"):
         call(ServerClient(server.url), timeout=0.2)
 
 

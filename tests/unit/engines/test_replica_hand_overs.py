@@ -38,8 +38,8 @@ def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(
     ("route", "content", "complaint"),
     [
         ("/update_weights", {"error": "no such file"}, "did not read weights from {path} (status 500: "),
-        ("/reset_prefix_cache", None, "did not forget what old weights computed (it says so); look into its log"),
-        ("/weight_info", None, "holds the weights '3', but '"),
+        ("/reset_prefix_cache", None, "did not reset its prefix cache (it says so); check its log"),
+        ("/weight_info", None, "has the weights '3', but '"),
     ],
 )
 def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
@@ -202,7 +202,7 @@ def test_one_that_does_not_say_versions_cannot_answer_over_a_hand_over(
     assert begun.wait(PATIENCE)
     engine.load_file(write_weights(tmp_path, 1), version=1)
     gate.set()
-    with pytest.raises(EngineFault, match="does not say which weights sampled which token, and new ones came"):
+    with pytest.raises(EngineFault, match="does not report weight versions, and a weight sync happened"):
         future.result(PATIENCE)
 
 
@@ -221,5 +221,5 @@ def test_an_answer_without_versions_from_before_a_server_left_is_refused(
         return answer
 
     server.trouble(STREAM, leave)
-    with pytest.raises(ServerFault, match="does not say which weights sampled which token, and new ones came"):
+    with pytest.raises(ServerFault, match="does not report weight versions, and a weight sync happened"):
         replica.generate(make_requests(1)[0])

@@ -227,7 +227,7 @@ def test_another_run_at_the_same_server_is_found(
     engine, other = open_engine(server), open_engine(server)
     engine.load_file(write_weights(tmp_path, 1), version=3)
     other.load_file(write_weights(tmp_path, 2), version=3)  # the same number, other weights
-    with pytest.raises(EngineFault, match=r"were handed over; does another run use this server\?$"):
+    with pytest.raises(EngineFault, match=r"were synced; does another run use this server\?$"):
         engine.generate(REQUESTS)
 
 
@@ -236,15 +236,15 @@ def test_another_run_at_the_same_server_is_found(
     [
         (
             {"vocabulary": 23},
-            "has not the 24 tokens of the run's model: it serves another model; start it with the run's",
+            "does not have the 24 tokens of the run's model; start it with the run's model",
         ),
         (
             {"vocabulary": 25},
-            "has not the 24 tokens of the run's model: it serves another model; start it with the run's",
+            "does not have the 24 tokens of the run's model; start it with the run's model",
         ),
         (
             {"vocabulary": 23, "takes_batches": True},
-            "has a vocabulary of 23 tokens, but the run's model has 24: it serves",
+            "has a vocabulary of 23 tokens, but the run's model has 24; start it with",
         ),
         (
             {"dtype": "bfloat16"},
@@ -292,7 +292,7 @@ def test_log_probs_of_another_kind_are_refused(start_server: StartServer, open_e
         (
             "/weight_info",
             say({}, 404),
-            "has no routes for weights; start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out",
+            "has no routes for weight syncs; start it with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out",
         ),
         (
             "/weight_info",
@@ -319,9 +319,9 @@ def open_urls(urls: list[str], **more: Any) -> Any:
 
 def test_servers_are_named_once_and_are_of_one_kind(start_server: StartServer, open_engine: OpenEngine) -> None:
     server, own = start_server(), start_server(takes_batches=True)
-    with pytest.raises(ConfigError, match=r"is there 2 times; name each server once$"):
+    with pytest.raises(ConfigError, match=r"occurs 2 times; name each server once$"):
         open_urls([server.url, f"{server.url}/"])
-    with pytest.raises(ConfigError, match=r"^engine\.urls: no server is named; write the URL of one at least$"):
+    with pytest.raises(ConfigError, match=r"^engine\.urls: no server is named; give at least one URL$"):
         open_urls([])
     with pytest.raises(ConfigError, match="groupwise and vLLM servers are mixed"):
         open_engine(server, own)

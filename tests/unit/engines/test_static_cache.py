@@ -219,8 +219,8 @@ def test_a_device_that_is_full_is_told_with_what_to_lower(monkeypatch: pytest.Mo
     with pytest.raises(EngineFault) as caught:
         engine.generate(following_steps)
     assert str(caught.value) == (
-        "the keys and values of 32 responses of up to 256 tokens do not fit in the device's memory beside what is "
-        "there; lower engine.memory or engine.rows"
+        "the keys and values of 32 responses of up to 256 tokens do not fit in the device's free memory; "
+        "lower engine.memory or engine.rows"
     )
     # What the lost storage held is not believed to be there.
     assert_same(engine.generate(following_steps), TransformersEngine(family("llama")).generate(following_steps))

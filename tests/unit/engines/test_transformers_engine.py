@@ -136,9 +136,7 @@ def test_loading_changes_the_version_the_answers_and_forgets_sessions(model: Lla
 def test_weights_of_another_model_are_refused(model: LlamaForCausalLM) -> None:
     with pytest.raises(EngineFault) as caught:
         TransformersEngine(model).load({"no.such.weight": torch.zeros(1)}, version=1)
-    assert str(caught.value) == (
-        "the engine's model has no parameter 'no.such.weight'; sync weights of the same model"
-    )
+    assert str(caught.value) == ("the engine's model has no parameter 'no.such.weight'; sync weights of the same model")
 
 
 def test_an_empty_prompt_is_refused(model: LlamaForCausalLM) -> None:

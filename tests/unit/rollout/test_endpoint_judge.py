@@ -200,8 +200,8 @@ def test_halves_of_characters_and_endless_answers_can_be_asked_about() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"url": "grader:8000"}, "'grader:8000' is no URL of a server; write one such as"),
-        ({"url": "https://me:pw@host/v1"}, "is no URL of a server"),
+        ({"url": "grader:8000"}, "'grader:8000' is not the URL of a server; expected"),
+        ({"url": "https://me:pw@host/v1"}, "is not the URL of a server"),
         ({"prompt": "How good?"}, "prompt does not show what is judged; write {answer} where it is to stand"),
         ({"prompt": "{answer} {contex}"}, "prompt names {contex}, which no question has; did you mean 'context'?"),
         ({"prompt": "{answer.x}"}, "prompt names {answer.x}, which no question has"),

@@ -66,7 +66,7 @@ def test_a_server_that_is_not_there_stops_a_run_before_anything_is_made(kind: An
 
 def test_a_server_that_is_named_twice_is_refused_before_it_is_reached() -> None:
     url = f"http://127.0.0.1:{find_free_port()}"
-    with pytest.raises(ConfigError, match=r"is there 2 times; name each server once$"):
+    with pytest.raises(ConfigError, match=r"occurs 2 times; name each server once$"):
         ServerEngineConfig(urls=(url, f"{url}/")).check_device("cpu")
 
 
@@ -114,7 +114,7 @@ def test_servers_that_were_launched_for_another_engine_are_named(monkeypatch: py
         "the setting out, or unset the variable"
     )
     monkeypatch.setenv(VARIABLE, "a:1")
-    with pytest.raises(ConfigError, match=rf"^{VARIABLE}: 'a:1' is no URL of a server"):
+    with pytest.raises(ConfigError, match=rf"^{VARIABLE}: 'a:1' is not the URL of a server"):
         ServerEngineConfig().check_device("cpu")
 
 

@@ -78,8 +78,7 @@ class RoomyLayer(DynamicLayer):
             room[:, :, start:end] = new
             written.append(room)
         self.stored = written[0], written[1]
-        self.show(end)
-        return self.keys, self.values
+        return self.show(end)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Copy the rows with these numbers, some of them several times; drop the others."""
@@ -91,14 +90,15 @@ class RoomyLayer(DynamicLayer):
             self.prompts = Prompts((keys[used], values[used]), Places.of(prompt, len(used)))
         self.show(self.length)
 
-    def show(self, length: int) -> None:
-        """Set what attention reads: the shared prompts and the first `length` stored columns."""
+    def show(self, length: int) -> KeysAndValues:
+        """Set and return what attention reads: the shared prompts and the first `length` stored columns."""
         self.length = length
         self.keys, self.values = self.stored[0][:, :, :length], self.stored[1][:, :, :length]
         if self.prompts is not None:
             keys, values = self.prompts.states
             self.keys = SharedStates.of(keys, self.prompts.places, self.keys)
             self.values = SharedStates.of(values, self.prompts.places, self.values)
+        return self.keys, self.values
 
 
 def share_prompts(cache: Cache, prompt: torch.Tensor) -> None:
