@@ -191,7 +191,7 @@ def test_auto_takes_graphs_and_graphs_are_refused_where_the_forward_pass_waits(m
         return normed
 
     monkeypatch.setattr(type(model.model.norm), "forward", forward)
-    with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in lanes"):
+    with pytest.raises(ConfigError, match=r"engine\.decoding: this model cannot decode in KV-cache slots"):
         open_engine(model, decoding="graphs")
     monkeypatch.undo()
     # A capture that failed leaves the device usable.

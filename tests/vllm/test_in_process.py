@@ -23,6 +23,6 @@ def test_vllm_in_one_process_is_an_engine(numbers: Numbers) -> None:
     assert answer["fresh"] <= MAX_GAP
     assert max(map(max, answer["adapters"])) <= MAX_GAP
     assert answer["refusal"].startswith(
-        "vLLM did not take the weights over (There is no module or parameter named 'of' in LlamaForCausalLM."
+        "vLLM did not load the weights (There is no module or parameter named 'of' in LlamaForCausalLM."
     )
-    assert answer["refusal"].endswith("; look at what it wrote above")
+    assert answer["refusal"].endswith("; see its output above")

@@ -106,7 +106,7 @@ def test_a_port_that_is_taken(source: ModelSource) -> None:
 
 def test_heads_that_are_too_narrow(tmp_path: Path) -> None:
     narrow = save_model(make_model(heads=4), tmp_path / "narrow")
-    with pytest.raises(ConfigError, match="its attention heads are 16 wide, and vLLM on a CPU refuses heads narrower"):
+    with pytest.raises(ConfigError, match="its attention heads have width 16, but vLLM on a CPU needs"):
         start(narrow)
 
 

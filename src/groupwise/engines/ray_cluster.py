@@ -1,7 +1,7 @@
-"""Ray, as one who places objects on nodes and makes those anew whose process died; it keeps nothing of a run.
+"""Ray places objects on nodes and restarts them if their process dies; it stores nothing of a run.
 
-The only file that imports Ray. What is placed is a plain object of ours: it is made on its node, and made again, from
-the same words, when its process or its node is gone.
+This is the only file that imports Ray. A placed object is a plain object of ours. It is made on its node, and made
+again with the same arguments if its process or node is lost.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from groupwise.system.errors import ConfigError, GroupwiseError
 
 LOCAL = "local"
-"""An address that stands for a cluster of this machine alone, which ends with whoever started it."""
+"""An address that means: start a cluster on this machine, which ends with this process."""
 HOME = "127.0.0.1"
 EVERYWHERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_COLOR_PREFIX": "0"}
-"""Ray's variables: it would tell its makers that it was used, and colour what it prints."""
+"""Variables against Ray's usage statistics and coloured output."""
 WHERE_IT_STARTS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray's variable, on Linux too, for a cluster of one machine: then all of it listens on 127.0.0.1 alone."""
+"""With this variable, also on Linux, a cluster of one machine listens only on 127.0.0.1."""
 CONNECT_SECONDS = 10.0
 THREADS = 4
-"""Questions that a placed object answers at a time: one may wait for something for minutes."""
+"""Calls that a placed object answers in parallel: one of them may wait for minutes."""
 
 
 class LostError(GroupwiseError):
-    """A placed object does not answer: its process is gone, or it has found no place yet."""
+    """A placed object does not answer: its process has ended, or no node has room for it yet."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Node:
     """A machine of the cluster."""
 
     id: str
-    """Ray's name for it."""
+    """Ray's id of it."""
     address: str
-    """Where other machines reach it."""
+    """Its address for other machines."""
 
 
 class RayCluster:
-    """A cluster that this process has joined, or started."""
+    """A cluster that this process has joined or started."""
 
     def __init__(self, address: str = LOCAL) -> None:
-        """Join the cluster whose head is at an address such as `10.0.0.1:6379`; `local` = start one on this machine."""
+        """Join the cluster with its head at an address such as `10.0.0.1:6379`; `local` = start one here."""
         self._is_new = is_new = address == LOCAL
         self._ray = _import_ray(WHERE_IT_STARTS if is_new else {})
         settings = {"include_dashboard": False} if is_new else {}
@@ -70,32 +70,32 @@ class RayCluster:
 
     @property
     def address(self) -> str:
-        """Where others join it."""
+        """Its address for other processes."""
         address: str = self._ray.get_runtime_context().gcs_address
         return address
 
     def close(self) -> None:
-        """Leave it; what was placed from here ends, and the whole cluster where it was started here."""
+        """Leave the cluster; objects placed from here end, and so does a cluster that was started here."""
         self._ray.shutdown()
 
     def reserve(self, count: int, *, cpus: float, gpus: int, timeout: float) -> Room:
-        """Reserve room for several objects, all or none, on as few nodes as there must be.
+        """Reserve room for several objects, all or none, on as few nodes as possible.
 
-        Others may take `timeout` seconds to make room; ConfigError where there is none by then.
+        ConfigError if there is not enough room within `timeout` seconds.
         """
         from ray.util.placement_group import placement_group
 
         has, asked = self._ray.cluster_resources(), {"CPU": cpus, "GPU": float(gpus)}
         bundle = {kind: number for kind, number in asked.items() if number}
         group = placement_group([bundle] * count, strategy="PACK")
-        # A cluster that others started may get nodes back, or new ones, while it is waited for.
+        # A cluster that was not started here may get more nodes during the wait.
         is_too_small = self._is_new and any(count * number > has.get(kind, 0.0) for kind, number in asked.items())
         if is_too_small or not group.wait(timeout):
             Room(group).give_back()
-            waited = "" if is_too_small else f", of which not enough came free within {timeout:g} seconds"
+            waited = "" if is_too_small else f", and not enough were free within {timeout:g} seconds"
             raise ConfigError(
-                f"{count} times {_describe(asked)} are asked for, but the cluster has {_describe(has)}{waited}; ask "
-                "for less, or add nodes"
+                f"{count} times {_describe(asked)} are requested, but the cluster has {_describe(has)}{waited}; "
+                "request less, or add nodes"
             )
         return Room(group)
 
@@ -112,12 +112,12 @@ class RayCluster:
         """Place an object on a node with room for it, and return at once.
 
         Args:
-            make: makes it there; it is told the node, and whether that is the one where `place` was called.
-            name: what errors call it.
+            make: makes the object on its node, given the node and whether it is that of the caller.
+            name: its name in errors.
             cpus: that it reserves.
             gpus: that it reserves; it sees no others.
-            may_restart: whether it is made again, on any node with room, each time its process is gone.
-            room: reserved room, and which part of it; None = where there is most.
+            may_restart: whether it is made again, on any node with room, if its process ends.
+            room: reserved room and the part of it; None = on the node with most room.
         """
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InRoom
 
@@ -141,17 +141,17 @@ class Room:
     """Reserved room on nodes."""
 
     group: Any
-    """Ray's own name for it."""
+    """Ray's placement group."""
 
     def give_back(self) -> None:
-        """Let others have it; what was placed there ends."""
+        """Free the room; objects placed there end."""
         from ray.util.placement_group import remove_placement_group
 
         remove_placement_group(self.group)
 
 
 def _describe(numbers: Mapping[str, float]) -> str:
-    """CPUs and GPUs in words.
+    """CPUs and GPUs as text.
 
     >>> _describe({"CPU": 2.0})
     '2 CPUs and 0 GPUs'
@@ -166,25 +166,27 @@ class Placed:
         self._ray, self._host, self.name = ray, host, name
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """Call a method of it; what it raises is raised here. LostError in time, or where the process is gone."""
+        """Call a method of it; its errors are raised here. LostError if there is no answer in time or no process."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(self._host.ask.remote(method, arguments), timeout=timeout)
         except errors.RayTaskError as error:
             raise error.cause from None
         except errors.GetTimeoutError:
-            raise LostError(f"{self.name} has not answered, or found no place, within {timeout:g} seconds") from None
+            raise LostError(
+                f"{self.name} did not answer, or had no room on a node, within {timeout:g} seconds"
+            ) from None
         except errors.RayError as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise LostError(f"the process of {self.name} is gone ({reason})") from None
+            raise LostError(f"the process of {self.name} has ended ({reason})") from None
 
     def end(self) -> None:
-        """End it at once, for good."""
+        """End it at once, permanently."""
         self._ray.kill(self._host)
 
 
 class _Host:
-    """The process on a node in which an object lives."""
+    """The process of an object on its node."""
 
     def __init__(self, make: Callable[[Node, bool], Any], home: str) -> None:
         node = _find_node(_import_ray())
@@ -196,7 +198,7 @@ class _Host:
 
 
 def _import_ray(variables: Mapping[str, str] = {}) -> ModuleType:
-    """Ray, which reads variables when it is imported; one sentence where it is not installed."""
+    """Import Ray, which reads variables at import; ConfigError if it is not installed."""
     for name, value in {**EVERYWHERE, **variables}.items():
         os.environ.setdefault(name, value)
     try:
@@ -208,10 +210,10 @@ def _import_ray(variables: Mapping[str, str] = {}) -> ModuleType:
 
 
 def _check_is_there(address: str) -> None:
-    """Refuse an address at which nobody listens: Ray would try for minutes."""
+    """Raise an error if no process listens at an address: Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError("an address is a host and a port")
+        raise ValueError("expected host:port")
     with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
         pass
 
@@ -220,10 +222,10 @@ def _find_node(ray: ModuleType) -> Node:
     return Node(id=ray.get_runtime_context().get_node_id(), address=ray.util.get_node_ip_address())
 
 
-# What the launcher tells a run's processes about the cluster, by a variable: the run file names none.
+# The launcher passes the cluster to a run's processes in an environment variable; it is not in the run file.
 
 VARIABLE = "GROUPWISE_RAY"
-"""The cluster's address, and the CPUs that each server reserves there: `10.0.0.1:6379 1`."""
+"""The cluster's address and the CPUs per server: `10.0.0.1:6379 1`."""
 
 
 @dataclass(frozen=True)
@@ -231,12 +233,12 @@ class LaunchedOn:
     """The cluster that a run was launched on."""
 
     address: str
-    """Where its head is."""
+    """Of its head."""
     cpus: float
     """CPUs that each server of the run reserves."""
 
     def as_variables(self) -> dict[str, str]:
-        """What a process of the run finds in its environment.
+        """The environment variable of the run's processes.
 
         >>> LaunchedOn("10.0.0.1:6379", 0.5).as_variables()
         {'GROUPWISE_RAY': '10.0.0.1:6379 0.5'}
@@ -245,7 +247,7 @@ class LaunchedOn:
 
 
 def read_launched_on() -> LaunchedOn | None:
-    """The cluster that this process was launched on; None where it was not."""
+    """The cluster that this process was launched on; None if there is none."""
     content = os.environ.get(VARIABLE, "")
     if not content:
         return None
@@ -254,6 +256,6 @@ def read_launched_on() -> LaunchedOn | None:
         return LaunchedOn(address, float(cpus))
     except ValueError:
         raise ConfigError(
-            f"the variable {VARIABLE} is {content!r}, which is no address with a number of CPUs; unset it, and let "
-            "`groupwise launch` set it"
+            f"the variable {VARIABLE} is {content!r}, but must have an address and a number of CPUs; unset it and use "
+            "`groupwise launch`"
         ) from None

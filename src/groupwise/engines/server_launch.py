@@ -1,4 +1,4 @@
-"""Servers that a run starts for itself: the folder that they load the run's model from, and their commands."""
+"""Servers that a run starts: the model folder that they load, and their commands."""
 
 from __future__ import annotations
 
@@ -35,20 +35,16 @@ from groupwise.system.errors import EngineFault, GroupwiseError
 from groupwise.system.text import quote_line
 
 MODEL = "model"
-"""The folder of a model that had none, in the place for what an engine writes."""
+"""Name of the folder that a model is written to if it was not loaded from one."""
 
 
 def start_own_servers(
     source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, options: Mapping[str, object]
 ) -> list[StartedServer]:
-    """Start servers of our own for a run's model, on its device, in its types, with as many threads.
+    """Start groupwise servers for a run's model, with its device, dtype and number of threads.
 
-    Args:
-        source: the run's model.
-        replicas: how many.
-        gpus: what each sees of the machine's GPUs, one entry a server; empty = all.
-        start_timeout: seconds until all must be healthy.
-        options: further options of the command, by name.
+    `gpus` has the visible GPUs of each server; empty = all. All servers must be healthy within `start_timeout` seconds.
+    `options` are further options of the command.
     """
     import torch
 
@@ -59,7 +55,7 @@ def start_own_servers(
         "name": SERVED_NAME,
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": "cuda" if gpus else str(source.device or weight.device),
-        # Sums are split among threads: another number of them gives other bits.
+        # Threads split sums, so another number of threads is not bit-exact.
         "threads": torch.get_num_threads(),
         **options,
     }
@@ -70,9 +66,9 @@ def start_own_servers(
 def start_vllm_servers(
     source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, **options: Any
 ) -> list[StartedServer]:
-    """Start vLLM servers for a run's model; one with an adapter is served without, and the adapter comes after.
+    """Start vLLM servers for a run's model, at first without its adapter; a weight sync adds the adapter.
 
-    `options` are those of `vllm_command`; the others are as in `start_own_servers`.
+    `options` are those of `vllm_command`; the other arguments are as in `start_own_servers`.
     """
     place = _find_place(source)
     model, rank = _find_whole_model(source, place)
@@ -81,7 +77,7 @@ def start_vllm_servers(
 
 
 def _start(source: ModelSource, make_command: MakeCommand, *, folder: Path, **settings: Any) -> list[StartedServer]:
-    """Start servers here, or on the cluster that the run was launched on; a temporary folder goes with them."""
+    """Start servers here, or on the Ray cluster of the run; a temporary folder is removed with them."""
     cluster = read_launched_on()
     start: Callable[..., Sequence[StartedServer]] = start_servers
     if cluster is not None:
@@ -93,20 +89,20 @@ def _start(source: ModelSource, make_command: MakeCommand, *, folder: Path, **se
 
 
 def _find_place(source: ModelSource) -> Path:
-    """Where servers' files go: the run's own place, or a temporary one that is gone with the servers."""
+    """The folder of the servers' files: the run's own, or a temporary one."""
     return source.folder or Path(mkdtemp(prefix="groupwise-servers-"))
 
 
 def _find_own_model(source: ModelSource, place: Path) -> Path | str:
-    """What a server of ours loads: the run's folder or hub name, or else the model, written here."""
+    """What a groupwise server loads: the run's folder or hub name, or a copy of the model if its adapter is new."""
     is_adapted = hasattr(source.model, "peft_config")
     if source.path is not None and (find_adapter(source.path) is not None) == is_adapted:
         return source.path
-    return _write_model(source, source.model, place)
+    return _write_model(source, place)
 
 
 def _find_whole_model(source: ModelSource, place: Path) -> tuple[Path, int]:
-    """The folder of the whole model that vLLM loads, and the rank of the adapter that will come; 0 = none."""
+    """The folder of the model without its adapter, and the rank of the adapter; 0 = none."""
     settings = getattr(source.model, "peft_config", {}).get("default")
     rank = 0 if settings is None else int(settings.r)
     named = source.path if settings is None else settings.base_model_name_or_path
@@ -120,20 +116,20 @@ def _find_whole_model(source: ModelSource, place: Path) -> tuple[Path, int]:
             return Path(config).parent, rank
     if settings is not None:
         raise EngineFault(
-            f"the model {quote_line(str(named))!r} that the run's adapter sits on is no folder; give model.path a "
-            "local folder"
+            f"the base model {quote_line(str(named))!r} of the run's adapter is not a local folder; set model.path to "
+            "one"
         )
-    return _write_model(source, source.model, place), rank
+    return _write_model(source, place), rank
 
 
-def _write_model(source: ModelSource, model: Any, place: Path) -> Path:
-    """Write a model and its tokenizer for servers to load."""
+def _write_model(source: ModelSource, place: Path) -> Path:
+    """Write the run's model and tokenizer for servers."""
     folder = (place / MODEL).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_model(model, folder)
+        save_model(source.model, folder)
         source.tokenizer.save_pretrained(folder)
-    except Exception as error:  # transformers and safetensors have no class in common for a disk that is full
+    except Exception as error:  # transformers and safetensors have no common error class for a full disk
         reason = quote_line(str(getattr(error, "strerror", None) or error), limit=200)
         raise EngineFault(
             f"the model could not be written to {folder} for servers ({reason}); free some space"
@@ -141,21 +137,20 @@ def _write_model(source: ModelSource, model: Any, place: Path) -> Path:
     return folder
 
 
-# A run's servers on the nodes of a cluster: started there, made anew where they die, and asked where they listen.
+# A run's servers on the nodes of a Ray cluster, which restarts them if they die.
 #
-# The cluster owns processes and nothing else. A server that was made anew has the weights it was started with, and so
-# it is out until the next hand-over, as any other.
+# The cluster manages only processes. A restarted server has its initial weights, so it is out until the next weight
+# sync, like any other.
 
 ASK_SECONDS = 10.0
-"""How long a server's node may take to say where the server listens."""
+"""Time-out of asking a server's node for its URL."""
 STOP_SECONDS = 30.0
 HEAR_SECONDS = 30.0
-"""How long a server that did not become healthy is kept, so that whoever waits for it hears why; then it is made
-anew."""
+"""How long a failed server is kept so that `wait` can read its error; then it is restarted."""
 
 
 class HostedServer:
-    """A server's process on its node. Where it ends, this process does too: then the cluster makes both anew."""
+    """A server's process on its node. When it ends, this process ends too, and the cluster restarts both."""
 
     def __init__(
         self,
@@ -167,7 +162,7 @@ class HostedServer:
         start_timeout: float,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
-        """Start it, without waiting, to listen at its node's address `host`; `leave` ends this process."""
+        """Start it at its node's address `host`, and return at once; `leave` ends this process."""
         self._start_timeout, self._leave = start_timeout, leave
         self._process: ServerProcess | None = None
         self._url: Future[str] = Future()
@@ -176,30 +171,30 @@ class HostedServer:
         threading.Thread(target=self._watch, args=(start,), daemon=True, name=f"watch {name}").start()
 
     def read_url(self) -> str | None:
-        """Where it listens; None where it is not started yet."""
+        """Its URL; None if it is not started yet."""
         return None if self._process is None else self._process.url
 
     def wait(self) -> str:
-        """Wait until it is healthy, or will not be; where it listens."""
+        """Wait until it is healthy or has failed; returns its URL."""
         return self._url.result()
 
     def stop(self) -> None:
-        """End it for good."""
+        """Stop it permanently."""
         self._is_stopped.set()
         if self._process is not None:
             self._process.stop()
 
     def _watch(self, start: Callable[[], ServerProcess]) -> None:
-        """Start the process, wait for its end, and leave with it."""
+        """Start the process, wait for its end, and end this process."""
         try:
             self._process = start()
-            if self._is_stopped.is_set():  # while it was started: whoever stopped it saw no process to end
+            if self._is_stopped.is_set():  # `stop` was called during the start, when there was no process
                 self._process.stop()
             self._process.wait_until_healthy(timeout=self._start_timeout)
             self._url.set_result(self._process.url)
             while self._process.is_running():  # waits a moment for its end
                 pass
-        except Exception as error:  # whoever waits must hear of it, whatever it is
+        except Exception as error:  # `wait` must raise any error
             reason = str(error) if isinstance(error, GroupwiseError) else f"{type(error).__name__}: {error}"
             if self._is_stopped.is_set():
                 reason = "the server was stopped before it was healthy"
@@ -211,34 +206,34 @@ class HostedServer:
 
 
 class PlacedServer:
-    """A server on a node, as the run knows it."""
+    """A server on a node, as seen by the run."""
 
     def __init__(self, placed: Placed) -> None:
         self._placed, self._url, self._is_stopped = placed, "", False
 
     def wait_until_healthy(self, *, timeout: float) -> None:
-        """Wait until it answers; EngineFault where it will not, LostError where it has found no place in time."""
+        """Wait until it answers; EngineFault if it fails, LostError if no node had room in time."""
         self._url = self._placed.ask("wait", timeout=timeout)
 
     @property
     def url(self) -> str:
-        """Where it listens; another address after it was made anew."""
-        with suppress(LostError):  # it is being made anew
+        """Its URL, which changes when it is restarted."""
+        with suppress(LostError):  # it is being restarted
             self._url = self._placed.ask("read_url", timeout=ASK_SECONDS) or self._url
         return self._url
 
     def is_running(self) -> bool:
-        """Whether its process is there; it may still be loading."""
+        """Whether its process exists; it may still be loading."""
         try:
             return self._placed.ask("read_url", timeout=ASK_SECONDS) is not None
         except LostError:
             return False
 
     def start_again(self) -> None:
-        """Nothing: the cluster makes it anew by itself."""
+        """Do nothing: the cluster restarts it."""
 
     def stop(self) -> None:
-        """End it for good."""
+        """Stop it permanently."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -256,10 +251,10 @@ def start_placed_servers(
     start_timeout: float,
     gpus: Sequence[str] = (),
 ) -> list[StartedServer]:
-    """Start servers on the nodes of a cluster and wait until all are healthy; where one is not, none is left.
+    """Start servers on the nodes of a cluster and wait until all are healthy; if one fails, all are stopped.
 
-    Every node must see `folder`, where their logs go. Of the `gpus` that each would see on one machine the number
-    counts: the cluster chooses which.
+    Every node must see `folder`, which gets the logs. Each server reserves as many GPUs as its entry of `gpus` names;
+    the cluster chooses which.
     """
     joined, servers = RayCluster(cluster.address), list[PlacedServer]()
     deadline, here = time.monotonic() + start_timeout, Path.cwd()
@@ -288,14 +283,14 @@ def start_placed_servers(
 def _host_server(
     make_command: MakeCommand, node: Node, is_home: bool, *, name: str, log: Path, here: Path, start_timeout: float
 ) -> HostedServer:
-    """Start a server on the node where this is called; for other machines only where the run is on another one."""
-    with suppress(OSError):  # relative paths of the run file hold where the folder is there, and fail by name elsewhere
+    """Start a server on the node of the caller; other machines can reach it only if the run is on another node."""
+    with suppress(OSError):  # relative paths of the run file need this folder; without it they fail with their name
         os.chdir(here)
     host = HOST if is_home else node.address
     return HostedServer(make_command, name=name, log=log, host=host, start_timeout=start_timeout)
 
 
 def _listen_at(make_command: MakeCommand, host: str, port: int) -> ServerCommand:
-    """A server's command, with the address that it listens at; of two such flags the last counts, ours and vLLM's."""
+    """A server's command with its host; the last of two flags counts, in groupwise and in vLLM."""
     arguments, variables = make_command(port)
     return [*arguments, "--host", host], variables

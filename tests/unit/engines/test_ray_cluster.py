@@ -52,13 +52,13 @@ def test_a_cluster_that_was_joined_may_get_its_nodes_back_while_it_is_waited_for
         RayCluster("10.0.0.1:6379").reserve(2, cpus=1.0, gpus=0, timeout=7.0)
     assert asked.waited == [7.0]
     assert str(caught.value) == (
-        "2 times 1 CPUs and 0 GPUs are asked for, but the cluster has 1 CPUs and 0 GPUs, of which not enough came free "
-        "within 7 seconds; ask for less, or add nodes"
+        "2 times 1 CPUs and 0 GPUs are requested, but the cluster has 1 CPUs and 0 GPUs, and not enough were free within "
+        "7 seconds; request less, or add nodes"
     )
 
 
 def test_what_a_cluster_of_this_machine_alone_lacks_is_refused_at_once(asked: Asked) -> None:
-    with pytest.raises(ConfigError, match="but the cluster has 1 CPUs and 0 GPUs; ask for less"):
+    with pytest.raises(ConfigError, match="but the cluster has 1 CPUs and 0 GPUs; request less"):
         RayCluster().reserve(2, cpus=1.0, gpus=0, timeout=7.0)
     assert asked.waited == []
 
@@ -75,7 +75,7 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(ray: ModuleType) -> None
 
 @pytest.mark.parametrize("address", ["node1", "ray://node1:port", ":6379"])
 def test_what_is_no_address_is_refused(ray: ModuleType, address: str) -> None:
-    with pytest.raises(ConfigError, match=r"could not be joined \(an address is a host and a port\)"):
+    with pytest.raises(ConfigError, match=r"could not be joined \(expected host:port\)"):
         RayCluster(address)
 
 

@@ -166,7 +166,7 @@ def test_heads_that_vllm_refuses_are_refused_before_anything_starts(
         "local engine"
     )
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 64, "num_attention_heads": 4}))
-    with pytest.raises(ConfigError, match="its attention heads are 16 wide, and vLLM on a CPU refuses"):
+    with pytest.raises(ConfigError, match="its attention heads have width 16, but vLLM on a CPU needs"):
         VllmServerConfig().check_model(PretrainedModel(path=str(tmp_path)))
     for engine in (VllmServerConfig(memory=0.5), VllmServerConfig(urls=("http://127.0.0.1:1",))):
         engine.check_model(TinyModel())  # on a GPU, or somebody else's: not known

@@ -1,12 +1,12 @@
-"""Attention of a decoding step: one query a row against the columns of its lane, keys and values never repeated.
+"""Attention of a decoding step: one query per row against the columns of its lane.
 
-The queries that share a head of keys are taken together, as if they were several queries of one head, so that grouped
-queries cost no copy of the cache:
+Queries that share a key head are computed together, as several queries of one head. So grouped-query attention needs no
+copy of the cache:
 
     q (B, K, R, D)   k, v (B, K, W, D)   o = softmax(scaling q k' + mask) v
 
-It is registered with transformers as an attention of its own, and a model uses it only while it decodes. On a GPU a
-kernel of its own computes it (`decoding_kernel`); elsewhere torch does, under a mask.
+It is registered with transformers, and a model uses it only while it decodes. On a GPU our kernel computes it
+(`decoding_kernel`); elsewhere torch does, with a mask.
 
 Axes: B rows, K heads of keys and values, R queries a head of keys, W columns, D width of a head.
 """
@@ -28,13 +28,13 @@ from groupwise.engines.static_cache.cache import HeadShape
 from groupwise.system.errors import EngineFault
 
 NAME = "groupwise_lanes"
-"""What the attention is registered as."""
+"""Its name in transformers."""
 STRANGE = ("s_aux", "position_bias", "head_mask")
-"""What a model may add to attention that is not computed here."""
+"""Inputs of some models' attention that are not supported here."""
 KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Kernels that take a mask, in a fixed order: the choice decides the last digits, so it is not left to a heuristic."""
+"""Kernels that support a mask, in a fixed order: a heuristic choice could change the last digits."""
 _LAST: ContextVar[torch.Tensor | None] = ContextVar("last column", default=None)
-"""The last column that each row sees (B), for the kernel; None where torch attends under the mask."""
+"""The last column that each row reads (B), for the kernel; None = torch computes, with a mask."""
 
 
 def attend_in_lanes(
@@ -48,12 +48,12 @@ def attend_in_lanes(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of queries (B, K R, 1, D) under a mask that is added (B, 1, 1, W), as transformers calls it."""
+    """Attention of queries (B, K R, 1, D) with an additive mask (B, 1, 1, W), as transformers calls it."""
     for name in STRANGE:
         if kwargs.get(name) is not None:
             raise EngineFault(
-                f"{type(module).__name__} adds {name!r} to its attention, which decoding in lanes does not compute; "
-                "set engine.decoding = 'eager'"
+                f"{type(module).__name__} adds {name!r} to its attention, which decoding in KV-cache slots does not "
+                "support; set engine.decoding = 'eager'"
             )
     rows, heads, _, size = query.shape
     last_B = _LAST.get()
@@ -86,9 +86,9 @@ def _attend_capped(
 
 @contextmanager
 def switch_attention(model: PreTrainedModel, last_B: torch.Tensor | None = None) -> Iterator[None]:
-    """Let a model attend to lanes for a while; before and after it attends as it was configured.
+    """Switch a model to the attention of this file, and back at the end.
 
-    With the last column of each row the kernel attends, without it torch, under the mask that the model is given.
+    If the last column of each row is given, the kernel computes; else torch does, with the mask of the model's call.
     """
     owned: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
     configs = list({id(config): config for config in owned}.values())
@@ -106,12 +106,12 @@ def switch_attention(model: PreTrainedModel, last_B: torch.Tensor | None = None)
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether the decoding kernel can be tried on a device: it needs CUDA and Triton."""
+    """Whether a device can run the decoding kernel: it needs CUDA and Triton."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
 def measure_kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype, device: torch.device) -> float:
-    """How far the kernel is from plain products, over ragged rows, whole and in parts, for numbers of about 1."""
+    """Largest difference of the kernel and plain matrix products, over ragged rows, for numbers of about 1."""
     from groupwise.engines.static_cache import decoding_kernel
 
     num, size, out = head
@@ -124,7 +124,7 @@ def measure_kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype,
     value = draw_normal(3, num, 256, out)
     last_B = torch.tensor([0, 70, 255], device=device)
     is_seen_BW = torch.arange(256, device=device) <= last_B[:, None]
-    # In double precision, which no setting of torch rounds.
+    # In float64, which no setting of torch rounds.
     scores = query.view(3, num, -1, size).double() @ key.double().transpose(2, 3) * size**-0.5
     weights = scores.masked_fill(~is_seen_BW[:, None, None], -torch.inf).softmax(-1)
     expected = (weights @ value.double()).view(3, num_queries, out)

@@ -1,20 +1,20 @@
-"""Keys and values in lanes: storage that never moves, in which every row has its own length.
+"""Keys and values in lanes (KV-cache slots): static storage in which every row has its own length.
 
-A lane holds one sequence from column 0 on, without padding. What a forward pass writes where, and which columns it
-sees, is said by a *write* before it: whole prompts, the rests of prompts, or one token a row. The model knows nothing
-of it; to the model this is a cache like any other.
+A lane holds one sequence from column 0 on, without padding. Before each forward pass a *write* is set. It decides what
+the pass writes and which columns attention reads: whole prompts, the rests of prompts, or one token per row. To the
+model this is a cache like any other.
 
-Columns beyond a sequence's end may hold anything finite: no query sees them before they are written.
+Columns beyond the end of a sequence may hold any finite number: no query reads them before they are written.
 
 Axes: L lanes, B rows, T new tokens, K heads of keys and values, W columns, D width of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,60 +28,8 @@ HeadShape = tuple[int, int, int]
 """Heads of keys and values of a layer, the width of a key and that of a value."""
 
 
-class CacheWrite(Protocol):
-    """What a forward pass does with the storage of a layer."""
-
-    def __call__(self, stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
-        """Write what is new; return what attention sees."""
-
-
-@dataclass(frozen=True, eq=False)
-class WriteWholePrompts:
-    """Prompts from their first token, each for one lane or several; they see themselves only."""
-
-    lanes: torch.Tensor
-    """Where they go."""
-    prompt: torch.Tensor
-    """Which of the rows goes there."""
-
-    def __call__(self, stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
-        """Write each row to its lanes, padding at its end included."""
-        stored_LKWD[self.lanes, :, : new_BKTD.shape[2]] = new_BKTD[self.prompt]
-        return new_BKTD
-
-
-@dataclass(frozen=True, eq=False)
-class WritePromptRests:
-    """The rests of prompts whose beginnings their lanes hold."""
-
-    lanes: torch.Tensor
-    """Where they go (B)."""
-    columns: torch.Tensor
-    """The column of each token (B, T); those of padding lie beyond the row's end."""
-    width: int
-    """Columns that are seen; a mask says by whom."""
-
-    def __call__(self, stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
-        """Write each token to its column."""
-        stored_LKWD[self.lanes[:, None], :, self.columns] = new_BKTD.transpose(1, 2)
-        return stored_LKWD[self.lanes, :, : self.width]
-
-
-@dataclass(frozen=True, eq=False)
-class WriteOneToken:
-    """One token for each of the first rows; nothing is copied."""
-
-    rows: torch.Tensor
-    """The numbers of the rows, ascending from 0 (B)."""
-    columns: torch.Tensor
-    """The column of each (B)."""
-    width: int
-    """Columns that are seen; a mask says by whom."""
-
-    def __call__(self, stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
-        """Write each token to its column, be it seen or not: a row that has finished may be longer than the others."""
-        stored_LKWD[self.rows, :, self.columns] = new_BKTD[:, :, 0]
-        return stored_LKWD[: len(self.rows), :, : self.width]
+CacheWrite = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Writes new keys or values (B, K, T, D) to the storage of a layer (L, K, W, D); returns what attention reads."""
 
 
 class LaneLayer(DynamicLayer):
@@ -100,11 +48,11 @@ class LaneLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values; return what attention sees."""
+        """Write new keys and values; return what attention reads."""
         return self.write(self.keys, key_states), self.write(self.values, value_states)
 
     def get_seq_length(self) -> int:
-        """Nothing before a whole prompt; whoever writes something else says positions and mask."""
+        """0, which is right for a whole prompt; other forward passes are given positions and a mask."""
         return 0
 
 
@@ -121,7 +69,7 @@ class LaneCache(Cache):
     def empty(
         cls, heads: Sequence[HeadShape], *, lanes: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> LaneCache:
-        """Storage that holds zeros: a column that is not seen must still be finite."""
+        """Storage of zeros: masked columns must be finite too."""
         return cls(
             [
                 LaneLayer(
@@ -133,7 +81,7 @@ class LaneCache(Cache):
         )
 
     def resize(self, *, lanes: int, width: int) -> LaneCache:
-        """The same in storage of another size, a layer at a time; this cache is empty afterwards."""
+        """Copy to storage of another size, layer by layer; this cache is empty afterwards."""
         layers = []
         while self.storage:
             layer = self.storage.pop(0)
@@ -141,13 +89,13 @@ class LaneCache(Cache):
         return LaneCache(layers)
 
     def prepare(self, write: CacheWrite) -> LaneCache:
-        """Say what the next forward pass writes."""
+        """Set what the next forward pass writes."""
         for layer in self.storage:
             layer.write = write
         return self
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
-        """Put what some lanes hold into others; sources are read before anything is written."""
+        """Copy some lanes to others; all sources are read before anything is written."""
         for layer in self.storage:
             layer.keys[targets], layer.values[targets] = layer.keys[sources], layer.values[sources]
 
@@ -160,31 +108,29 @@ def _copy_resized(stored: torch.Tensor, lanes: int, width: int) -> torch.Tensor:
 
 
 def make_additive_mask(is_seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A mask that every attention understands: 0 where a column is seen, else -inf."""
+    """An additive mask: 0 for visible columns, else -inf."""
     return torch.zeros_like(is_seen, dtype=dtype).masked_fill_(~is_seen, -torch.inf)
 
 
-# Which response decodes in which lane of the cache, as the host keeps track of it. No tensor is touched here.
+# The host's table of lanes: which response decodes in which lane. It uses no tensors.
 
 WORTHWHILE = 0.5
-"""Share of a prompt that its session's lane must hold for the rest to be computed by itself: it costs a copy of the
+"""Fraction of a prompt that its session's lane must hold for the rest to be prefilled alone. This costs a copy of the
 lane and a slower attention."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One response in the making."""
+    """One response that is being sampled."""
 
     number: int
-    """Place of the request among those of the call."""
+    """Position of the request in the call."""
     request: Request
-    """What the response answers."""
     lane: int = -1
-    """Where it is; -1 = nowhere yet."""
+    """-1 = none yet."""
     num_known: int = 0
-    """Tokens of its prompt that the lane held already."""
+    """Tokens of its prompt that the lane already held."""
     num_sampled: int = 0
-    """Tokens sampled so far."""
 
     @property
     def tokens_left(self) -> int:
@@ -201,22 +147,21 @@ class LaneTable:
     """Which rows run in which lanes, and which sessions wait in the others."""
 
     num_lanes: int
-    """How many lanes there are."""
     running: dict[int, Row] = field(default_factory=dict)
     """Rows by lane."""
     _held: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _lane_of: dict[str, int] = field(default_factory=dict)
 
     def keep_only(self, requests: Iterable[Request]) -> None:
-        """Forget the sessions that no request goes on with."""
-        going_on = {request.session for request in requests}
-        for lane in [lane for lane, (session, _) in self._held.items() if session not in going_on]:
+        """Forget the sessions that no request continues."""
+        continued = {request.session for request in requests}
+        for lane in [lane for lane, (session, _) in self._held.items() if session not in continued]:
             self._forget(lane)
 
     def find_known(self, request: Request) -> tuple[int, int]:
-        """The lane that holds the beginning of a prompt, and how much of it; (-1, 0) where too little is held.
+        """The lane that holds a prefix of the prompt, and the length of the prefix; (-1, 0) if it is too short.
 
-        The last token of a prompt is always read anew, to predict the next.
+        The last token of a prompt is always read again, to predict the next.
         """
         lane = self._lane_of.get(request.session or "", -1)
         if lane < 0:
@@ -229,20 +174,20 @@ class LaneTable:
         return (lane, length) if length >= max(1, WORTHWHILE * len(request.prompt_ids)) else (-1, 0)
 
     def list_free(self) -> list[int]:
-        """Lanes in which nothing runs, those first in which no session waits."""
+        """Lanes in which no row runs; lanes without a waiting session come first."""
         return sorted(
             (lane for lane in range(self.num_lanes) if lane not in self.running),
             key=lambda lane: (lane in self._held, lane),
         )
 
     def seat(self, row: Row, lane: int) -> None:
-        """Let a row run in a lane; what waited there is forgotten."""
+        """Let a row run in a lane; a session that waited there is forgotten."""
         self._forget(lane)
         row.lane = lane
         self.running[lane] = row
 
     def release(self, lane: int, held: tuple[int, ...]) -> Row:
-        """Take out a row that has finished; its session waits there, with the ids that the lane holds."""
+        """Take out a finished row; its session waits there, with the ids that the lane holds."""
         row = self.running.pop(lane)
         if row.request.session is not None:
             self._forget(self._lane_of.get(row.request.session, -1))
@@ -250,9 +195,9 @@ class LaneTable:
         return row
 
     def close_up(self, num: int) -> list[int]:
-        """Move all that runs into the first `num` lanes; what each lane's content comes from, in their order.
+        """Move all running rows into the first `num` lanes; returns the source lane of each lane.
 
-        Lanes exchange what they hold, so that no session is lost.
+        Lanes swap their contents, so no session is lost.
         """
         high = [lane for lane in self.running if lane >= num]
         low = [lane for lane in range(num) if lane not in self.running][: len(high)]
@@ -267,8 +212,8 @@ class LaneTable:
         return order
 
     def resize(self, num: int) -> None:
-        """Change the number of lanes; sessions that waited in lanes which are gone are forgotten."""
-        assert not self.running, "storage changes between requests only"
+        """Change the number of lanes; sessions in removed lanes are forgotten."""
+        assert not self.running, "storage changes only between requests"
         for lane in [lane for lane in self._held if lane >= num]:
             self._forget(lane)
         self.num_lanes = num
@@ -284,53 +229,52 @@ class LaneTable:
         self._lane_of.pop(session, None)
 
 
-# The state of the lanes on the device: what a decoding step reads and writes beside keys and values.
+# The state of the lanes on the device: what a decoding step reads and writes in addition to keys and values.
 #
-# All of it lies in tensors that never move, so that a captured step finds it again.
+# All of it is in static tensors, because a captured step reads and writes fixed addresses.
 #
-# Axes: L lanes, X stop tokens, N steps between two looks of the host, M tokens of the longest response and one to
-# spare.
+# Axes: L lanes, X stop tokens, N steps until the host reads the progress, M tokens of the longest response plus one.
 
 NOTHING = -1
-"""No token: fills the places of stop tokens that a request does not have."""
+"""No token: fills unused entries of `stops`."""
 SampledResponse = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]
 """Tokens of a response, their log-probs and the entropies."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LaneState:
-    """What each lane has sampled and still may, for the responses that decode in them."""
+    """The responses that decode in the lanes: their requests and sampled tokens."""
 
     token: torch.Tensor
     """The token that is read next (L, 1)."""
     length: torch.Tensor
-    """Columns written so far: where the next token goes, and its position (L)."""
+    """Columns written so far: the column and position of the next token (L)."""
     count: torch.Tensor
-    """Tokens sampled (L)."""
+    """Sampled tokens (L)."""
     max_tokens: torch.Tensor
-    """How many tokens may be sampled (L)."""
+    """Maximum number of sampled tokens (L)."""
     is_done: torch.Tensor
-    """Whether nothing is sampled any more (L); a lane that is not in use is done."""
+    """Whether the response has ended (L); True for unused lanes."""
     temperature: torch.Tensor
-    """What divides the logits (L, 1); 1 where the likeliest token is taken."""
+    """Divides the logits (L, 1); 1 for greedy lanes."""
     is_greedy: torch.Tensor
-    """Whether the likeliest token is taken (L)."""
+    """Whether the most likely token is taken (L)."""
     stops: torch.Tensor
     """Tokens that end the response (L, X)."""
     ids: torch.Tensor
-    """The tokens sampled (L, M)."""
+    """The sampled tokens (L, M)."""
     logp: torch.Tensor
     """Their log-probs (L, M)."""
     entropy: torch.Tensor
-    """The entropies where they were sampled (L, M)."""
+    """Their entropies (L, M)."""
     draws: torch.Tensor
-    """Random numbers of the steps to come (N, L)."""
+    """Random numbers of the next steps (N, L)."""
     next_draw: torch.Tensor
-    """Which of the random numbers are next (1)."""
+    """Row of `draws` that is used next (1)."""
 
     @classmethod
     def empty(cls, *, lanes: int, stops: int, tokens: int, steps: int, device: torch.device) -> LaneState:
-        """The state of lanes of which none is in use."""
+        """The state of unused lanes."""
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
@@ -352,7 +296,7 @@ class LaneState:
         )
 
     def start(self, lanes: Sequence[int], requests: Sequence[Request]) -> None:
-        """Begin responses in some lanes: the last token of each prompt is the first that is read."""
+        """Start responses in some lanes; the first token that is read is the last one of the prompt."""
         num_stops = self.stops.shape[1]
         table = np.full((len(lanes), 5 + num_stops), NOTHING, dtype=np.float64)
         for row, (lane, request) in enumerate(zip(lanes, requests, strict=True)):
@@ -373,14 +317,14 @@ class LaneState:
         self.is_done[where] = False
 
     def set_draws(self, draws_NL: npt.NDArray[np.float64]) -> None:
-        """Put the random numbers of the next steps where they are read."""
+        """Set the random numbers of the next steps."""
         self.draws[: len(draws_NL)] = send(draws_NL, self.draws.device)
         self.next_draw.zero_()
 
     def record(self, num: int, token_B1: torch.Tensor, logp_B: torch.Tensor, entropy_B: torch.Tensor) -> None:
-        """Write down what the first lanes sampled and move on; lanes that were done stay as they are.
+        """Record the sampled tokens of the first lanes; the progress of finished lanes does not change.
 
-        A lane that is done has something written behind its last token, which nobody reads.
+        In a finished lane, something is written after its last token, which is never read.
         """
         count_B, is_done_B = self.count[:num], self.is_done[:num]
         is_alive_B = ~is_done_B
@@ -394,12 +338,12 @@ class LaneState:
         self.next_draw.add_(1)
 
     def read_progress(self) -> tuple[list[int], list[int]]:
-        """Whether each lane is done, and how many tokens it has sampled; the host waits for the device."""
+        """Whether each lane is done, and its number of sampled tokens; the host waits for the device."""
         is_done, counts = torch.stack((self.is_done.long(), self.count)).tolist()
         return is_done, counts
 
     def read_responses(self, lanes: Sequence[int], counts: Sequence[int]) -> list[SampledResponse]:
-        """The first tokens of the responses in some lanes."""
+        """The first `counts` tokens of the responses in some lanes."""
         where = send(np.array(lanes), self.token.device)
         sampled = [column[where, : max(counts)].double() for column in (self.ids, self.logp, self.entropy)]
         ids, logp, entropy = torch.stack(sampled).cpu().numpy()
@@ -407,18 +351,18 @@ class LaneState:
         return [(tuple(ids[:num]), tuple(logp[:num]), tuple(entropy[:num])) for num, ids, logp, entropy in rows]
 
     def move(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
-        """Put the state of some lanes into others; sources are read before anything is written."""
+        """Copy the state of some lanes to others; all sources are read before anything is written."""
         for column_field in fields(self):
             if column_field.name not in ("draws", "next_draw"):
                 column = getattr(self, column_field.name)
                 column[targets] = column[sources]
 
 
-# Tokens of several rows side by side, and where each of them goes: no row is padded to another's length.
+# Tokens of several rows in one flat batch, without padding.
 #
-# A row is a response's prompt, or what its lane does not hold of it yet, or the one token that a decoding step reads.
-# Its tokens lie one after another, and a token's position in its sequence is also its column in the lane. A row may go
-# to several lanes: those of attempts that begin alike.
+# A row is a prompt, or the part of it that its lane does not hold yet, or the single token of a decoding step. Its
+# tokens are consecutive, and the position of a token in its sequence is also its column in the lane. A row may go to
+# several lanes: those of rollouts with the same prompt.
 #
 # Axes: N tokens, B rows, L lanes, G tiles of queries.
 
@@ -434,31 +378,31 @@ class TokenBatch:
     ids: torch.Tensor
     """The tokens (N)."""
     positions: torch.Tensor
-    """Their positions, which are their columns too (N)."""
+    """Their positions, which are also their columns (N)."""
     rows: torch.Tensor
-    """The row of each (N)."""
+    """The row of each token (N)."""
     begins: torch.Tensor
-    """Where each row's lanes begin among all (B + 1)."""
+    """Index of each row's first entry in `lanes` (B + 1)."""
     lanes: torch.Tensor
-    """The lanes of all rows, one row's after another's."""
+    """The lanes of all rows, row by row."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowTable:
-    """Where the tokens of each row are, for attention; it reads from the first of the row's lanes."""
+    """The rows of a batch, for attention; it reads from the first lane of a row."""
 
     firsts: torch.Tensor
-    """The place of each row's first token among all (B)."""
+    """Index of each row's first token (B)."""
     lengths: torch.Tensor
-    """How many tokens it has (B)."""
+    """Its number of tokens (B)."""
     known: torch.Tensor
-    """Tokens of its sequence that come before them, in its lane (B)."""
+    """Earlier tokens of its sequence, in its lane (B)."""
     lanes: torch.Tensor
     """The lane that it is read from (B)."""
     tile_rows: torch.Tensor
     """The row of each tile (G)."""
     tile_numbers: torch.Tensor
-    """Which of its row's tiles it is (G)."""
+    """The number of the tile within its row (G)."""
 
 
 @dataclass(frozen=True)
@@ -470,17 +414,16 @@ class UnreadRow:
     known: int
     """Tokens of its sequence that the lane holds."""
     lanes: tuple[int, ...]
-    """Where it goes."""
+    """The lanes that it is written to."""
 
 
 @dataclass(frozen=True)
 class TableSizes:
-    """How long the columns of a batch are; what a batch does not fill is padding, which is read but goes nowhere."""
+    """The lengths of a batch's columns, with padding, which is read but written to no lane."""
 
     tokens: int
-    """Tokens."""
     rows: int
-    """Rows, the last of which is nobody's: padding belongs to it."""
+    """The last row is for padding."""
     lanes: int
     """Lanes of all rows."""
     tiles: int
@@ -493,9 +436,9 @@ class TableSizes:
 
 
 def lay_out(rows: Sequence[UnreadRow], *, queries: int, tile: int, device: torch.device) -> tuple[TokenBatch, RowTable]:
-    """Lay rows side by side, in one transfer to the device.
+    """Put rows into one flat batch, in one transfer to the device.
 
-    Attention takes a row's tokens, each `queries` times, in tiles of `tile`.
+    Attention reads a row's tokens, each `queries` times, in tiles of `tile`.
     """
     columns = list_columns(rows, queries=queries, tile=tile)
     return split_columns(send(join_columns(columns), device), [len(column) for column in columns])
@@ -504,7 +447,7 @@ def lay_out(rows: Sequence[UnreadRow], *, queries: int, tile: int, device: torch
 def list_columns(
     rows: Sequence[UnreadRow], *, queries: int, tile: int, sizes: TableSizes | None = None
 ) -> list[Integers]:
-    """The columns of a batch and of its table, filled up to some sizes."""
+    """The columns of a batch and of its table, padded to `sizes`."""
     lengths = np.array([len(row.ids) for row in rows], dtype=np.int32)
     known = np.array([row.known for row in rows], dtype=np.int32)
     firsts = (np.cumsum(lengths) - lengths).astype(np.int32)
@@ -527,8 +470,8 @@ def list_columns(
     ]
     if sizes is None:
         return columns
-    nobody, end = sizes.rows - 1, int(counts.sum())
-    fillers = [0, 0, nobody, end, 0, 0, 0, 0, 0, nobody, 0]
+    padding_row, end = sizes.rows - 1, int(counts.sum())
+    fillers = [0, 0, padding_row, end, 0, 0, 0, 0, 0, padding_row, 0]
     return [
         np.concatenate([column, np.full(length - len(column), filler, np.int32)])
         for column, length, filler in zip(columns, sizes.lengths, fillers, strict=True)
@@ -536,9 +479,9 @@ def list_columns(
 
 
 def join_columns(columns: Sequence[Integers]) -> Integers:
-    """All columns one after another, each where a multiple of 16 bytes begins.
+    """Concatenate all columns; each starts at a multiple of 16 bytes.
 
-    A kernel is compiled anew for every tensor that begins elsewhere, and lengths are any.
+    A kernel is compiled again for each other alignment of a tensor, and columns have any length.
     """
     starts = _list_starts([len(column) for column in columns])
     joint = np.zeros(starts[-1], dtype=np.int32)
@@ -548,12 +491,12 @@ def join_columns(columns: Sequence[Integers]) -> Integers:
 
 
 def _list_starts(lengths: Sequence[int]) -> list[int]:
-    """Where each column begins, and where the last ends."""
+    """The start of each column, and the end of the last."""
     return [0, *accumulate(-(-length // ALIGNED) * ALIGNED for length in lengths)]
 
 
 def split_columns(joint: torch.Tensor, lengths: list[int]) -> tuple[TokenBatch, RowTable]:
-    """A batch and its table, as parts of one tensor."""
+    """The reverse: a batch and its table, as views of one tensor."""
     parts = [joint[start : start + length] for start, length in zip(_list_starts(lengths), lengths, strict=False)]
     batch = TokenBatch(ids=parts[0], positions=parts[1], rows=parts[2], begins=parts[3], lanes=parts[4])
     table = RowTable(
@@ -563,6 +506,6 @@ def split_columns(joint: torch.Tensor, lengths: list[int]) -> tuple[TokenBatch, 
 
 
 def send(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """An array on the device; the host does not wait for it."""
+    """Copy an array to the device; the host does not wait."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

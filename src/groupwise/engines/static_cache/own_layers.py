@@ -1,11 +1,11 @@
-"""The layers of well-known models, computed by operations of our own: a tenth of the kernels of the model's code.
+"""Our own code for the layers of well-known models: it launches a tenth of the kernels of the model's code.
 
-The weights stay the model's. Those of products of the same input are laid side by side, so that one product does for
-queries, keys and values, and one for both halves of the feed-forward part: a weight is then a part of the joint one,
-under its own name, and what is written into it arrives in both. An adapter's products are the model's own modules.
+The weights stay the model's. Weights with the same input are concatenated: one product computes queries, keys and
+values, and one computes both halves of the feed-forward part. Each weight is then a view of the joint one, under its
+own name, so writes to it change both. With an adapter, the model's own modules compute these products.
 
-Tokens come in one flat batch, each with its position and its lanes; a decoding step is such a batch too. Whether all of
-it says what the model says is tried before an engine uses it (`LayersTrial`).
+Tokens come in one flat batch, each with its position and its lanes; a decoding step is such a batch too. A trial
+compares the result with the model's before an engine uses these layers (`LayersTrial`).
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +27,7 @@ from groupwise.engines.static_cache.cache import LaneCache, RowTable, TokenBatch
 KNOWN_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Classes whose layers are norm, attention, norm and a gated feed-forward part, each half added to its input."""
 TILE = 128
-"""Queries of a tile of attention, of narrow numbers; half of it of wide ones."""
+"""Queries per tile of attention in 16 bits; half of it in 32 bits."""
 
 Attend = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor], float], torch.Tensor]
 """Attention of queries (N, H, D) to a layer's lanes."""
@@ -38,26 +37,26 @@ Project = Callable[[torch.Tensor], Sequence[torch.Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class OwnLayer:
-    """What one layer computes with."""
+    """The weights and modules of one layer."""
 
     norms: tuple[Any, Any]
-    """Modules that norm the input of attention and of the feed-forward part."""
+    """The norms before attention and before the feed-forward part."""
     project: Project
     """Queries, keys and values of an input."""
     head_norms: tuple[torch.Tensor, torch.Tensor, float] | None
-    """Weights by which queries and keys are normed, where they are."""
+    """Weights and epsilon of the norms of queries and keys, if the model has them."""
     output: Any
-    """The module behind attention."""
+    """The output projection of attention."""
     scaling: float
-    """What the scores of attention are multiplied by."""
+    """Factor of the attention scores."""
     project_wide: Project
     """Both halves of the feed-forward part."""
     narrow: Any
-    """The module behind the feed-forward part."""
+    """The down projection of the feed-forward part."""
 
 
 def has_own_layers(model: PreTrainedModel) -> bool:
-    """Whether the layers of a model can be tried: its class is known, and nothing in its config is unusual."""
+    """Whether we have code for the layers of a model: its class is known, and its config has nothing unusual."""
     config = model.config.get_text_config()
     return type(model).__name__ in KNOWN_MODELS and getattr(config, "hidden_act", None) == "silu"
 
@@ -66,28 +65,28 @@ class OwnLayers:
     """The body of a model: embedding, layers and the last norm."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """The model's parameters stay the objects that they are, so that whoever shares them goes on sharing them."""
+        """Join weights; the parameter objects stay the same, so models that share them still do."""
         body: Any = model.base_model
         self._body = body
         self.operations = _choose_operations(model.device)
         self.size = int(body.layers[0].self_attn.head_dim)
         config = model.config.get_text_config()
         self.queries = config.num_attention_heads // config.num_key_value_heads
-        """Queries that share a head of keys."""
+        """Queries per key head."""
         self.tile = TILE if model.dtype.itemsize <= 2 else TILE // 2
-        """Queries of a tile of attention."""
+        """Queries per tile of attention."""
         self._layers = [_open_layer(layer) for layer in body.layers]
         if model.device.type == "cuda":
-            torch.cuda.empty_cache()  # joint weights do not fit where the single ones were
+            torch.cuda.empty_cache()  # joint weights do not fit into the memory of the single ones
 
     def take_first(self, num: int) -> OwnLayers:
-        """The same with the first layers only."""
+        """The same with only the first layers."""
         shorter = copy.copy(self)
         shorter._layers = self._layers[:num]
         return shorter
 
     def read(self, batch: TokenBatch, cache: LaneCache, attend: Attend, *, is_needed: bool = True) -> torch.Tensor:
-        """Put the keys and values of tokens into lanes; the last hidden states (N, E), where they are needed."""
+        """Write the keys and values of tokens to lanes; returns the last hidden states (N, E) if they are needed."""
         op = self.operations
         hidden_NE = self._body.embed_tokens(batch.ids)
         cosine, sine = self._body.rotary_emb(hidden_NE[None], batch.positions[None])
@@ -109,14 +108,14 @@ class OwnLayers:
         return states_NE
 
     def read_rows(self, rows: Sequence[UnreadRow], cache: LaneCache, *, is_needed: bool = False) -> torch.Tensor:
-        """Read rows of any length into their lanes; the last hidden states, where they are needed."""
+        """Read rows of any length into their lanes; returns the last hidden states if they are needed."""
         batch, table = lay_out(rows, queries=self.queries, tile=self.tile, device=cache.device)
         return self.read_batch(batch, table, cache, is_needed=is_needed)
 
     def read_batch(
         self, batch: TokenBatch, table: RowTable, cache: LaneCache, *, is_needed: bool = False
     ) -> torch.Tensor:
-        """The same of rows that are laid out."""
+        """The same for rows in a flat batch."""
 
         def attend(query_NHD: torch.Tensor, lanes: tuple[torch.Tensor, torch.Tensor], scaling: float) -> torch.Tensor:
             attended: torch.Tensor = self.operations.attend_rows(
@@ -163,30 +162,25 @@ def _open_layer(layer: Any) -> OwnLayer:
 
 
 def _choose_project(modules: Sequence[Any]) -> Project:
-    """One product where the modules are plain ones, else theirs, one by one."""
+    """One joint product for plain linear modules; else each module by itself."""
     is_plain = all(type(module) is torch.nn.Linear for module in modules)
     biases = [module.bias for module in modules] if is_plain else []
-    if is_plain and len({bias is None for bias in biases}) == 1:
-        weight = _join([module.weight for module in modules])
-        bias = None if biases[0] is None else _join(biases)
-        return partial(_project_at_once, weight, bias, [module.out_features for module in modules])
-    return partial(_project_apart, modules)
+    if not is_plain or len({bias is None for bias in biases}) > 1:
+        return lambda inputs_NE: [module(inputs_NE) for module in modules]
+    weight = _join([module.weight for module in modules])
+    bias = None if biases[0] is None else _join(biases)
+    sizes = [module.out_features for module in modules]
 
+    def project(inputs_NE: torch.Tensor) -> Sequence[torch.Tensor]:
+        products: Sequence[torch.Tensor] = functional.linear(inputs_NE, weight, bias).split(sizes, -1)
+        return products
 
-def _project_at_once(
-    weight: torch.Tensor, bias: torch.Tensor | None, sizes: list[int], inputs_NE: torch.Tensor
-) -> Sequence[torch.Tensor]:
-    products: Sequence[torch.Tensor] = functional.linear(inputs_NE, weight, bias).split(sizes, -1)
-    return products
-
-
-def _project_apart(modules: Sequence[Any], inputs_NE: torch.Tensor) -> Sequence[torch.Tensor]:
-    return [module(inputs_NE) for module in modules]
+    return project
 
 
 @torch.no_grad()
 def _join(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
-    """One weight of several, which become parts of it; where they are parts of one already, that one."""
+    """Concatenate weights, which become views of the result; if they are views of one weight already, return that."""
     if _are_adjacent(weights):
         first = weights[0].data
         size = (sum(map(len, weights)), *first.shape[1:])
@@ -199,7 +193,7 @@ def _join(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
 
 
 def _are_adjacent(weights: Sequence[torch.nn.Parameter]) -> bool:
-    """Whether each weight begins in the storage of the one before where that one ends."""
+    """Whether each weight directly follows the previous one in the same storage."""
     if not all(weight.is_contiguous() for weight in weights):
         return False
     return all(

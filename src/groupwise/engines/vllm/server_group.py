@@ -1,4 +1,4 @@
-"""What vLLM's trainer side asks of servers, asked of several at once."""
+"""vLLM's client for weight syncs, for several servers at once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from groupwise.system.text import describe_value
 
 
 class ServerGroup:
-    """Several servers as the one client that a trainer engine of vLLM's speaks to (`VLLMWeightSyncClient`).
+    """Several servers with the interface of vLLM's `VLLMWeightSyncClient`.
 
-    Worked example: two servers of two GPUs each. The trainer is rank 0 of a group of five; the first server's workers
-    begin at rank 1, the second's at rank 3.
+    Worked example: two servers with two GPUs each. The trainer is rank 0 of a group of five. The first server's workers
+    start at rank 1, the second's at rank 3.
     """
 
     def __init__(self, clients: Sequence[ServerClient], *, seconds: float) -> None:
-        """Speak to servers, in the order of their ranks; each step may take so many seconds."""
+        """`clients` are in the order of their ranks; `seconds` is the time-out of each step."""
         self._clients, self._seconds = tuple(clients), seconds
         self.label = ""
-        """What the servers shall call the weights that are sent next."""
+        """Label of the weights that are sent next."""
         self.world_sizes = [self._ask_world_size(client) for client in clients]
-        """How many workers each server has."""
+        """Number of workers per server."""
 
     def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
-        """Let every server join the group, each at its own rank; all at once, since they wait for one another."""
+        """Let every server join the group at its own rank; all at once, because they wait for each other."""
         begin, questions = int(init_info["rank_offset"]), list[Any]()
         for size in self.world_sizes:
             questions.append({"init_info": {**init_info, "rank_offset": begin}})
@@ -34,8 +34,8 @@ class ServerGroup:
         self._ask_all("/init_weight_transfer_engine", questions, "join the trainer's group")
 
     def start_weight_update(self) -> None:
-        """Let every server begin to take new weights."""
-        self._ask_all("/start_weight_update", [{}] * len(self._clients), "begin to take new weights")
+        """Let every server start to load new weights."""
+        self._ask_all("/start_weight_update", [{}] * len(self._clients), "start to load new weights")
 
     def update_weights(self, update_info: Any) -> None:
         """Let every server receive, while the trainer sends."""
@@ -45,7 +45,7 @@ class ServerGroup:
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """Let every server use what it received."""
         questions = [{"weight_version": weight_version or self.label}] * len(self._clients)
-        self._ask_all("/finish_weight_update", questions, "finish taking new weights")
+        self._ask_all("/finish_weight_update", questions, "finish loading new weights")
 
     def shutdown_weight_transfer_engine(self) -> None:
         """Let every server leave the group."""

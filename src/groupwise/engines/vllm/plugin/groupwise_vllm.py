@@ -1,10 +1,9 @@
-"""A way for weights into vLLM: a safetensors file, named in the call, read by each of vLLM's workers.
+"""Weight transfer into vLLM through a safetensors file: the call gives the path, and each vLLM worker reads the file.
 
-This file runs in vLLM's environment and imports nothing of ours. vLLM finds it by an entry point `vllm.general_plugins`
-(of a server that we start: in the folder beside it; elsewhere: of groupwise, installed there with --no-deps) and is
-told to use it by `--weight-transfer-config '{"backend": "groupwise_file"}'`. Both shapes of vLLM's interface are
-served: until release 0.24 the worker prepares and closes an update and gives us its loader, later ones leave that to
-the engine.
+This file runs in vLLM's environment and imports nothing from groupwise. vLLM finds it by an entry point
+`vllm.general_plugins`: in the folder next to it for servers that we start, else that of groupwise installed there with
+--no-deps. `--weight-transfer-config '{"backend": "groupwise_file"}'` selects it. Both versions of vLLM's interface are
+supported: up to release 0.24 the worker starts and finishes an update and passes its loader; later the engine does.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 BACKEND = "groupwise_file"
 """The name that a server is started with."""
 HELD_WEIGHTS: dict[str, Mapping[str, torch.Tensor]] = {}
-"""Weights that whoever shares the process with vLLM puts here for the time of an update."""
+"""Weights of an update if trainer and vLLM share a process."""
 
 
 @dataclass
 class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing has to be agreed on before the first file."""
+    """Empty: no setup is needed before the first file."""
 
 
 @dataclass
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """What `/update_weights` is told."""
+    """The arguments of `/update_weights`."""
 
     path: str = ""
-    """A safetensors file that this machine sees, with weights by the names that the model's folder has for them."""
+    """A safetensors file on this machine, with the weight names of the model's folder."""
     held: str = ""
-    """In place of a file, where trainer and vLLM are one process: under which name `HELD_WEIGHTS` has them."""
+    """Instead of a file, if trainer and vLLM share a process: the name of the weights in `HELD_WEIGHTS`."""
 
 
 class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
-    """Reads weights from a file, through vLLM's own loader, which knows what it has fused."""
+    """Reads weights from a file with vLLM's own loader, which knows the fused weights."""
 
     init_info_cls = FileInitInfo
     update_info_cls = FileUpdateInfo
@@ -53,7 +52,7 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
         """Nothing to open."""
 
     def start_weight_update(self) -> None:
-        """Undo what vLLM did to the weights after loading them, layer by layer, so that it can load again."""
+        """Undo vLLM's processing of loaded weights, layer by layer, before they are loaded again."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         with torch.device(self.device):
@@ -64,14 +63,14 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
         update_info: FileUpdateInfo,
         load_weights: Callable[[Iterable[tuple[str, torch.Tensor]]], object] | None = None,
     ) -> None:
-        """Read a file into the model; a name that the model does not know is an error of vLLM's loader."""
+        """Read a file into the model; vLLM's loader raises an error for an unknown name."""
         load = self.model.load_weights if load_weights is None else load_weights
         load(HELD_WEIGHTS[update_info.held].items() if update_info.held else read_weights(update_info.path))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Read a file, and be done when this returns.
+        """Read a file before this returns.
 
-        A file that does not fit leaves the model as it can be used: else the next request would end the server.
+        If the file does not fit, the update is finished all the same: else the next request would crash the server.
         """
         try:
             with torch.device(self.device):
@@ -79,11 +78,11 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
         except BaseException:
             self.finish_weight_update()
             raise
-        if self.device.type != "cpu":  # where there is nothing to wait for, and no accelerator to ask
+        if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
     def finish_weight_update(self) -> None:
-        """Let vLLM do again what it does to weights after loading them."""
+        """Let vLLM process the loaded weights again."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         with torch.device(self.device):
@@ -91,10 +90,10 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
             self._pack_tied_head()
 
     def _pack_tied_head(self) -> None:
-        """Let a head that is tied to the embeddings follow them.
+        """Update the packed copy of a head that is tied to the embeddings.
 
-        It shares their memory and is named in no file, so that vLLM does nothing for it after loading; on a CPU it
-        computes with a packed copy, which would stay behind.
+        The head shares their memory and is in no file, so vLLM does not process it after loading. On a CPU it computes
+        with a packed copy, which would keep the old weights.
         """
         head = getattr(self.model, "lm_head", None)
         if head is not None and getattr(self.model_config.hf_config, "tie_word_embeddings", False):
@@ -102,11 +101,11 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
 
     @staticmethod
     def trainer_send_weights(iterator: Iterator[tuple[str, torch.Tensor]], trainer_args: dict[str, Any]) -> None:
-        """Releases until 0.24 ask every engine for this; the trainer writes the file by itself, so nothing calls it."""
-        raise NotImplementedError("weights go through a file, which the trainer writes by itself")
+        """Required by releases up to 0.24; never called, because the trainer writes the file itself."""
+        raise NotImplementedError("weights go through a file, which the trainer writes itself")
 
     def shutdown(self) -> None:
-        """Nothing stays open."""
+        """Nothing to close."""
 
 
 def read_weights(path: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -117,6 +116,6 @@ def read_weights(path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def register() -> None:
-    """Make the engine known to vLLM. It is called in every process of vLLM's, and may be called again."""
+    """Register the engine in vLLM. Every vLLM process calls this, maybe several times."""
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(BACKEND, FileTransferEngine)
