@@ -75,7 +75,7 @@ def test_an_adapter_is_served_as_the_learner_has_it(
     asyncio.run(served.load_adapter(str(tmp_path / "named"), "0"))
     assert ask(served) == TransformersEngine(named).generate([REQUEST])
     whole = open_with(monkeypatch, str(folder))
-    with pytest.raises(EngineFault, match=r"it serves another model, which has no weight .*lora_A"):
+    with pytest.raises(EngineFault, match=r"it serves another model, without the weight .*lora_A"):
         asyncio.run(whole.load_adapter(str(tmp_path / "adapter"), "1"))
 
 
@@ -93,7 +93,7 @@ def test_serving_without_its_packages_is_one_line(
     ("arguments", "words"),
     [
         (["./nowhere"], "error: there is no folder './nowhere'"),
-        (["./nowhere", "--port", "70000"], "error: port 70000 is none; give a number from 0 to 65535"),
+        (["./nowhere", "--port", "70000"], "error: port 70000 is invalid; give a number from 0 to 65535"),
         (["./nowhere", "--device", "cuda:99"], "error: device: 'cuda:99' cannot be used"),
     ],
 )

@@ -76,8 +76,8 @@ def test_weights_of_another_model_are_refused_whole(tmp_path: Path) -> None:
         before = call(url, "POST", "/weight_checker", {"action": "checksum"})
         assert call(url, "POST", "/start_weight_update")[0] == 200
         for file, words in (
-            ("narrow", f"it serves another model, whose {name} has the shape ("),
-            ("other", "it serves another model, which has no weight 'nobody'; start it with the run's own"),
+            ("narrow", f"it serves another model: {name} has shape ("),
+            ("other", "it serves another model, without the weight 'nobody'; start it with the run's model"),
             ("text", "cannot be read here"),
             ("nowhere", "cannot be read here (No such file or directory"),
         ):
@@ -127,7 +127,7 @@ def test_requests_wait_while_it_is_paused() -> None:
     ("change", "words"),
     [
         ({"prompt_ids": []}, "requests.1.prompt_ids: tuple should have at least 1 item after validation, not 0"),
-        ({"prompt_ids": [5, 120]}, "token ids go from 5 to 120; give some from 0 up, below 120"),
+        ({"prompt_ids": [5, 120]}, "token ids are from 5 to 120, but must be from 0 to 119"),
         ({"prompt_ids": [5, 1.0]}, "requests.1.prompt_ids.1: input should be a valid integer, found 1.0"),
         ({"prompt_ids": [5, True]}, "requests.1.prompt_ids.1: input should be a valid integer, found True"),
         ({"seed": -1}, "requests.1.seed: input should be greater than or equal to 0, found -1"),
@@ -137,7 +137,7 @@ def test_requests_wait_while_it_is_paused() -> None:
         ({"temperature": float("inf")}, "requests.1.temperature: input should be a finite number, found inf"),
         ({"session": 5}, "requests.1.session: input should be a valid string, found 5"),
         ({"top_p": 0.5}, "requests.1.top_p: unexpected keyword argument, found 0.5"),
-        ({"max_tokens": 255}, "257 tokens were asked for, but the model's context is 256"),
+        ({"max_tokens": 255}, "the request needs 257 tokens, but the model's context is 256"),
     ],
 )
 def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], words: str) -> None:
@@ -158,8 +158,8 @@ def raw(url: str, text: str) -> int:
 def test_http_that_is_not_meant_for_it_is_refused() -> None:
     with serve_model() as url:
         route = "/groupwise/v1/generate"
-        assert call(url, "POST", "/health") == (405, "/health is called with GET, not POST")
-        assert call(url, "GET", "/nowhere") == (404, "there is no /nowhere here")
+        assert call(url, "POST", "/health") == (405, "/health needs GET, not POST")
+        assert call(url, "GET", "/nowhere") == (404, "there is no route /nowhere")
         assert call(url, "POST", route, b"{")[0] == 400
         assert call(url, "POST", route, b"[]") == (400, "input should be an object, found a list of 0")
         assert call(url, "POST", route, headers={"Content-Type": "text/plain"})[0] == 415

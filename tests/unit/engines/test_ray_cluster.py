@@ -52,8 +52,8 @@ def test_a_cluster_that_was_joined_may_get_its_nodes_back_while_it_is_waited_for
         RayCluster("10.0.0.1:6379").reserve(2, cpus=1.0, gpus=0, timeout=7.0)
     assert asked.waited == [7.0]
     assert str(caught.value) == (
-        "2 times 1 CPUs and 0 GPUs are requested, but the cluster has 1 CPUs and 0 GPUs, and not enough were free within "
-        "7 seconds; request less, or add nodes"
+        "2 times 1 CPUs and 0 GPUs are requested, but the cluster has 1 CPUs and 0 GPUs, and not enough were free "
+        "within 7 seconds; request less, or add nodes"
     )
 
 

@@ -19,7 +19,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def main() -> None:
-    """Serve until a signal comes; what keeps it from serving is one line and status 2."""
+    """Serve until a signal comes. An error is printed as one line; the exit status is then 2."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     options = _read_options()
     try:
@@ -27,8 +27,8 @@ def main() -> None:
         with app.take_port(options.host, options.port) as place:
             if options.host not in LOCAL:
                 _say(
-                    f"warning: whoever reaches {options.host} can use this model, change its weights, and have weights "
-                    "read from any path: there is no authentication; let nobody in whom you do not trust"
+                    f"warning: there is no authentication: any process that reaches {options.host} can use this model, "
+                    "change its weights, and load weights from any path; allow only trusted machines"
                 )
             _serve(place, options)
     except GroupwiseError as error:
@@ -53,29 +53,29 @@ def _serve(place: socket.socket, options: argparse.Namespace) -> None:
     _say(f"{model.card.name} ({model.card.root}) at http://{options.host}:{place.getsockname()[1]}")
     end.wait()
     sys.stdout.flush()
-    os._exit(0)  # a response in the making is not waited for
+    os._exit(0)  # without waiting for running requests
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m groupwise.engines.server", description="Serve a model with groupwise's own engine."
     )
-    parser.add_argument("model", help="a folder in the Hugging Face layout, an adapter's, or a name of the hub")
-    parser.add_argument("--name", default="policy", help="what requests call the model")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen; there is no authentication")
-    parser.add_argument("--port", type=int, default=0, help="0 = any that is free")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto = a GPU where there is one")
-    parser.add_argument("--threads", type=int, default=0, help="threads that torch computes with; 0 = its own choice")
+    parser.add_argument("model", help="folder of a model or an adapter in the Hugging Face layout, or a hub name")
+    parser.add_argument("--name", default="policy", help="name of the model in requests")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; there is no authentication")
+    parser.add_argument("--port", type=int, default=0, help="0 = any free port")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:1; auto = a GPU if there is one")
+    parser.add_argument("--threads", type=int, default=0, help="number of torch threads; 0 = torch's default")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the loaded weights")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of the engine")
     parser.add_argument("--decoding", choices=("auto", "eager", "graphs"), default="auto")
     parser.add_argument("--rows", type=int, default=256, help="responses that decode at a time, with graphs")
-    parser.add_argument("--memory", type=float, default=0.3, help="share of the GPU's memory for keys and values")
+    parser.add_argument("--memory", type=float, default=0.3, help="fraction of the GPU's memory for keys and values")
     parser.add_argument("--compile-parts", action=argparse.BooleanOptionalAction, default="auto")
-    parser.add_argument("--batch-tokens", type=int, default=32768, help="tokens of a batch")
-    parser.add_argument("--lora-rank", type=int, default=0, help="rank of an adapter that weights will come for")
-    parser.add_argument("--lora-scale", type=float, default=2.0, help="what that adapter's part is multiplied by")
-    parser.add_argument("--lora-targets", default="", help="layers that it sits on, by commas; none = all linear ones")
+    parser.add_argument("--batch-tokens", type=int, default=32768, help="maximum number of tokens per batch")
+    parser.add_argument("--lora-rank", type=int, default=0, help="rank of the adapter of later weight syncs")
+    parser.add_argument("--lora-scale", type=float, default=2.0, help="factor of that adapter's output")
+    parser.add_argument("--lora-targets", default="", help="its layers, separated by commas; default: all linear ones")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
-"""The routes of a server, over Starlette: vLLM's for weights, and three of our own that take lists of requests.
+"""The HTTP routes of a server, with Starlette: vLLM's routes for weights, and three of ours for lists of requests.
 
-Bodies have a bounded size and arrive in time, answers are JSON, and what is refused is refused in one sentence.
+Request bodies have a size limit and a time-out. Answers are JSON, and errors are one sentence.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MAX_BODY = 64 * 2**20
-"""Bytes of a request: some five million token ids."""
+"""Size limit of a request: about five million token ids."""
 BODY_SECONDS = 60.0
-"""Seconds that the rest of a request may take once it has begun to arrive."""
+"""Time-out of a request's body."""
 KEPT_SECONDS = 3600
-"""How long a connection that brings nothing stays open."""
+"""How long an idle connection stays open."""
 WAITING = 512
-"""Connections that may wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 
 Query = Mapping[str, str]
 Text = Annotated[str, Field(min_length=1)]
@@ -44,39 +44,40 @@ _log = logging.getLogger(__name__)
 
 
 class WeightFile(Message):
-    """Where weights lie."""
+    """A file of weights."""
 
     path: Text
 
 
 class UpdateQuestion(Message):
-    """Weights that are to be read."""
+    """Weights to read."""
 
     update_info: WeightFile
 
 
 class FinishQuestion(Message):
-    """What the weights that were read are called: a whole number, which vLLM writes as text."""
+    """The label of the new weights: an integer, which vLLM writes as text."""
 
     weight_version: Annotated[str, Field(pattern="^[0-9]{1,18}$")]
 
 
 class AdapterQuestion(Message):
-    """An adapter that is to be taken over; its name ends with the version of its weights."""
+    """An adapter to load; its name ends with the version of its weights."""
 
     lora_name: Annotated[str, Field(pattern="(^|-)[0-9]{1,18}$")]
     lora_path: Text
 
 
 class ChecksumQuestion(Message):
-    """Digests of the weights are asked for."""
+    """A request for checksums of the weights."""
 
     action: Literal["checksum"]
 
 
 async def generate_batch(model: ServedModel, question: wire.BatchQuestion, query: Query) -> wire.BatchAnswer:
-    """Answer a list of requests as one batch; JSON has no NaN."""
+    """Answer a list of requests as one batch."""
     answers = await model.generate(question.requests)
+    # JSON has no NaN.
     if not all(math.isfinite(number) for answer in answers for number in (*answer.logp, *answer.entropy)):
         raise ValueError("the engine computed a log-prob or an entropy that is not finite")
     return wire.BatchAnswer(generations=tuple(answers))
@@ -88,13 +89,13 @@ async def score_batch(model: ServedModel, question: wire.ScoreQuestion, query: Q
 
 
 def list_models(model: ServedModel, question: None, query: Query) -> dict[str, Any]:
-    """The model, and how many tokens it reads."""
+    """The model and its context."""
     entry = {"id": model.card.name, "object": "model", "root": model.card.root, "max_model_len": model.engine.context}
     return {"object": "list", "data": [entry]}
 
 
 def describe_server(model: ServedModel, question: None, query: Query) -> wire.ServerInfo:
-    """What the run's client must know of a server."""
+    """The description of a server for the run's client."""
     return wire.ServerInfo(
         gives=tuple(sorted(model.engine.gives)),
         precision=model.card.precision,
@@ -104,15 +105,15 @@ def describe_server(model: ServedModel, question: None, query: Query) -> wire.Se
 
 
 def pause(model: ServedModel, question: Message, query: Query) -> None:
-    """Let requests wait from now on; what is being computed is finished first."""
+    """Let new requests wait; running ones are finished."""
     mode = query.get("mode", "keep")
     if mode not in ("keep", "wait"):
-        raise RefusedRequest(f"mode is {quote_line(mode)!r}; give 'keep', since nothing is given up half-way here")
+        raise RefusedRequest(f"mode is {quote_line(mode)!r}; use 'keep', since requests cannot be aborted here")
     model.gate.clear()
 
 
 class ServerRoute(NamedTuple):
-    """A route: what answers, given the model, the question and the query, and what the question is."""
+    """A route, its function (of the model, the question and the query), and the type of the question."""
 
     method: str
     path: str
@@ -136,7 +137,7 @@ ROUTES = (
     ServerRoute(
         "POST", "/finish_weight_update", lambda model, asked, _: model.finish(asked.weight_version), FinishQuestion
     ),
-    # `load` has forgotten what old weights computed; a vLLM server has not, and must be told.
+    # Nothing to do: `load` has already reset the cache. A vLLM server needs this call.
     ServerRoute("POST", "/reset_prefix_cache", lambda *_: None),
     ServerRoute("POST", "/weight_checker", lambda model, *_: model.compute_checksums(), ChecksumQuestion),
     ServerRoute(
@@ -150,7 +151,7 @@ ROUTES = (
 
 
 def make_app(model: ServedModel) -> Starlette:
-    """An application that answers for a model."""
+    """The Starlette application for a model."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
@@ -170,7 +171,7 @@ def make_app(model: ServedModel) -> Starlette:
                 return refuse(refusal, refusal.status)
             except GroupwiseError as error:
                 return refuse(error, 400)
-            except Exception as error:  # whatever a model or a kernel raises: whoever asked should hear of it
+            except Exception as error:  # a model or a kernel may raise anything; the client gets the reason
                 _log.exception("%s failed", route.path)
                 reason = quote_line(f"{type(error).__name__}: {error}", limit=300)
                 return refuse(RuntimeError(f"{route.path} failed ({reason})"), 500)
@@ -183,8 +184,8 @@ def make_app(model: ServedModel) -> Starlette:
     def refuse_route(request: HttpRequest, error: Exception) -> Response:
         path, method = quote_line(request.url.path), quote_line(request.method)
         known = [route.method for route in ROUTES if route.path == request.url.path]
-        words = f"{path} is called with {known[0]}, not {method}" if known else f"there is no {path} here"
-        return refuse(RefusedRequest(words), 405 if known else 404)
+        reason = f"{path} needs {known[0]}, not {method}" if known else f"there is no route {path}"
+        return refuse(RefusedRequest(reason), 405 if known else 404)
 
     return Starlette(
         routes=[Route(route.path, make_endpoint(route), methods=[route.method]) for route in ROUTES],
@@ -193,49 +194,49 @@ def make_app(model: ServedModel) -> Starlette:
 
 
 async def _read_question(request: HttpRequest, kind: type[Message]) -> Message:
-    """The body as the message that a route takes."""
+    """The body as the message of a route."""
     from starlette.requests import ClientDisconnect
 
     length = request.headers.get("content-length")
     if length is None:
         raise RefusedRequest("the body has no length; send Content-Length", status=411)
     if int(length) > MAX_BODY:
-        raise RefusedRequest(f"the body has {length} bytes, of at most {MAX_BODY}; send fewer at once", status=413)
+        raise RefusedRequest(f"the body has {length} bytes, but at most {MAX_BODY} are allowed; send less", status=413)
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-        # A page in a browser can send other kinds unasked.
-        raise RefusedRequest("the body is not application/json; say so in Content-Type", status=415)
+        # Any web page can make a browser send other content types.
+        raise RefusedRequest("the Content-Type of the body must be application/json", status=415)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return kind.model_validate_json(await request.body() or b"{}")
     except TimeoutError:
         raise RefusedRequest(f"the body did not arrive within {BODY_SECONDS:g} seconds", status=408) from None
     except ClientDisconnect:
-        raise EngineFault("whoever asked has gone") from None
+        raise EngineFault("the client has disconnected") from None
     except ValidationError as error:
         raise RefusedRequest(wire.describe_problem(error)) from None
 
 
 def take_port(host: str, port: int) -> socket.socket:
-    """Take a port; 0 = any that is free. Nobody can connect before it is listened at."""
-    # Named TCP, as else asyncio lets each small answer wait some 40 ms for an acknowledgement.
+    """Bind a port; 0 = any free port. Clients cannot connect before the server listens."""
+    # IPPROTO_TCP: else asyncio delays each small answer by about 40 ms.
     place = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, proto=socket.IPPROTO_TCP)
-    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended do not take it
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else closed connections would block it
     try:
         place.bind((host, port))
     except OSError as error:
         place.close()
         raise ConfigError(
             f"port {port} of {quote_line(host)} cannot be taken ({error.strerror}); give another one, or 0 for any "
-            "that is free"
+            "free port"
         ) from None
     except OverflowError:
         place.close()
-        raise ConfigError(f"port {port} is none; give a number from 0 to 65535") from None
+        raise ConfigError(f"port {port} is invalid; give a number from 0 to 65535") from None
     return place
 
 
 def make_server(app: Starlette) -> uvicorn.Server:
-    """A server for an application: `run(sockets=[...])` listens, until `should_exit` is set."""
+    """A server for an application: `run(sockets=[...])` listens until `should_exit` is set."""
     import uvicorn
 
     return uvicorn.Server(

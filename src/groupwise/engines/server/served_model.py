@@ -1,4 +1,4 @@
-"""A model behind HTTP: one thread that computes, a gate that closes while weights arrive, and the version in use."""
+"""The model of a server: one thread computes, and a gate pauses requests during a weight sync."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from groupwise.system.memory import check_fits
 from groupwise.system.text import quote_line
 
 MAX_PAUSE = 600.0
-"""Seconds that a request waits at a closed gate before it is told so."""
+"""Time-out of a request while the server is paused, in seconds."""
 
 Answer = TypeVar("Answer")
 
 
 class RefusedRequest(EngineFault):
-    """A request that is not answered, with the HTTP status that says so."""
+    """A request that is refused, with its HTTP status."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -40,22 +40,22 @@ class RefusedRequest(EngineFault):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """What a server says of its model."""
+    """A server's description of its model."""
 
     name: str
-    """What requests call it."""
+    """Its name in requests."""
     root: str
     """The folder or hub name that it was loaded from."""
     precision: str
-    """What the engine computes in."""
+    """Of the engine."""
     vocabulary: int
-    """How many token ids it has."""
+    """Number of token ids."""
 
 
 class ServedModel:
     """An engine that many connections share.
 
-    One thread computes, whoever asks: what is asked together is answered together, and nothing else is in that batch.
+    One thread computes. Each list of requests is one batch, which contains nothing else.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class ServedModel:
         parameters: Callable[[], Mapping[str, torch.Tensor]],
         card: ModelCard,
     ) -> None:
-        """`open_engine` is called in the thread that computes; `parameters` are the model's weights as they stand."""
+        """`open_engine` is called in the computing thread; `parameters` returns the current weights."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
         self.engine = self._thread.submit(open_engine).result()
         self._parameters = parameters
         self.gate = asyncio.Event()
-        """Requests wait at it while it is closed; what is being computed is finished."""
+        """If it is not set, new requests wait; running ones are finished."""
         self.gate.set()
         self._staged: dict[str, torch.Tensor] | None = None
         self.card = card
@@ -89,23 +89,23 @@ class ServedModel:
         return await self._compute(lambda: self.engine.score(sequences, temperature=temperature))
 
     def start_update(self) -> None:
-        """Begin an update of the weights; one that was begun and never finished is forgotten."""
+        """Start an update of the weights; an earlier unfinished one is dropped."""
         self._staged = {}
 
     async def stage(self, path: str) -> None:
-        """Read weights from a safetensors file; they are used once the update is finished."""
+        """Read weights from a safetensors file; they are used when the update is finished."""
         weights = await asyncio.to_thread(_read_weights, Path(path))
         self._check_fit(weights)
         self._staged = self._get_staged() | weights
 
     async def finish(self, version: str) -> None:
-        """Use the weights that were read, as a version."""
+        """Use the weights that were read, with this version."""
         staged, self._staged = self._get_staged(), None
         await self._compute(lambda: self.engine.load(staged, version=int(version)))
 
     async def load_adapter(self, folder: str, name: str) -> None:
-        """Use the weights of a LoRA adapter's folder, as the version that its name ends with; the model must have such
-        an adapter already."""
+        """Use the weights of a LoRA adapter's folder; the name ends with their version. The model must already have
+        such an adapter."""
         stored = await asyncio.to_thread(_read_weights, Path(folder) / folders.ADAPTER_WEIGHTS)
         own = {folders.name_as_stored(name): name for name in self._parameters()}
         weights = {own.get(name, name): value for name, value in stored.items()}
@@ -113,9 +113,16 @@ class ServedModel:
         await self._compute(lambda: self.engine.load(weights, version=int(name.rpartition("-")[2])))
 
     async def compute_checksums(self) -> dict[str, dict[str, str]]:
-        """A digest of each weight, by name."""
-        digests = await self._compute(lambda: {name: _hash_tensor(value) for name, value in self._parameters().items()})
-        return {"checksums": digests}
+        """A SHA-256 digest of each weight, by name."""
+
+        def hash_all() -> dict[str, str]:
+            digests: dict[str, str] = {}
+            for name, value in self._parameters().items():
+                plain = value.detach().cpu().contiguous().flatten()
+                digests[name] = hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).hexdigest()
+            return digests
+
+        return {"checksums": await self._compute(hash_all)}
 
     async def _compute(self, work: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -124,7 +131,7 @@ class ServedModel:
         try:
             await asyncio.wait_for(self.gate.wait(), MAX_PAUSE)
         except TimeoutError:
-            raise RefusedRequest(f"paused for {MAX_PAUSE:g} seconds, and nobody called /resume", status=503) from None
+            raise RefusedRequest(f"the server was paused for {MAX_PAUSE:g} seconds; call /resume", status=503) from None
 
     def _get_staged(self) -> dict[str, torch.Tensor]:
         if self._staged is None:
@@ -132,25 +139,25 @@ class ServedModel:
         return self._staged
 
     def _check_tokens(self, ids: Sequence[int], further: int = 0) -> None:
-        """Refuse what the model cannot read. A token that it has not would bring a GPU down."""
+        """Refuse invalid token ids, which would crash a GPU, and requests longer than the context."""
         size, num_tokens, context = self.card.vocabulary, len(ids) + further, self.engine.context
         if ids and not 0 <= min(ids) <= max(ids) < size:
-            raise RefusedRequest(f"token ids go from {min(ids)} to {max(ids)}; give some from 0 up, below {size}")
+            raise RefusedRequest(f"token ids are from {min(ids)} to {max(ids)}, but must be from 0 to {size - 1}")
         if context is not None and num_tokens > context:
-            raise RefusedRequest(f"{num_tokens} tokens were asked for, but the model's context is {context}")
+            raise RefusedRequest(f"the request needs {num_tokens} tokens, but the model's context is {context}")
 
     def _check_fit(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Refuse weights of another model, whole: a model that has taken half of them over is none at all."""
+        """Refuse weights of another model before any of them is loaded."""
         own = self._parameters()
         for name, value in weights.items():
             if name not in own:
                 raise RefusedRequest(
-                    f"it serves another model, which has no weight {quote_line(name)!r}; start it with the run's own"
+                    f"it serves another model, without the weight {quote_line(name)!r}; start it with the run's model"
                 )
             if value.shape != own[name].shape:
                 raise RefusedRequest(
-                    f"it serves another model, whose {quote_line(name)} has the shape {tuple(own[name].shape)} and not "
-                    f"{tuple(value.shape)}; start it with the run's own"
+                    f"it serves another model: {quote_line(name)} has shape {tuple(own[name].shape)}, not "
+                    f"{tuple(value.shape)}; start it with the run's model"
                 )
 
 
@@ -163,33 +170,23 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     except (OSError, SafetensorError) as error:
         reason = quote_line(str(getattr(error, "strerror", None) or error), limit=200)
         raise RefusedRequest(
-            f"the weights at {quote_line(str(path))} cannot be read here ({reason}); hand them over through a folder "
-            "that this server sees too"
+            f"the weights at {quote_line(str(path))} cannot be read here ({reason}); sync them through a folder that "
+            "this server sees too"
         ) from None
 
 
-def _hash_tensor(value: torch.Tensor) -> str:
-    plain = value.detach().cpu().contiguous().flatten()
-    return hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).hexdigest()
-
-
-# Loading what a server serves: a model's folder, an adapter's, or a name of the hub.
-
-
 def open_served_model(options: argparse.Namespace) -> ServedModel:
-    """Load a model as the options of the command say, and open an engine over it."""
+    """Load the model of the command's options, and open an engine over it."""
     device = choose_device(options.device)
     folders.check_folder(options.model)
     plan = plan_model(PretrainedModel(path=options.model, dtype=options.dtype), words=())
     assert plan is not None
     size = sum(value.nbytes for value in plan.sketch().parameters())
-    check_fits(
-        {"weights": size}, read_free_memory(device), remedy="take a smaller model, or a machine with more memory"
-    )
+    check_fits({"weights": size}, read_free_memory(device), remedy="use a smaller model, or a machine with more memory")
     model = _load(options).to(device)
     for weight in model.parameters():
-        # Loaded weights lie in the mapped file, wherever that puts them; where a number lies can decide its last bit,
-        # and a run's own engine has copies.
+        # Loaded weights are views of the mapped file. Their memory alignment can change the last bit of a result, and
+        # the engines of a run have copies.
         weight.data = weight.data.clone()
 
     def open_in_thread() -> Engine:
@@ -215,7 +212,7 @@ def open_served_model(options: argparse.Namespace) -> ServedModel:
 
 
 def _load(options: argparse.Namespace) -> Any:
-    """The model of a folder or a hub name; with an adapter where the folder holds one, or weights of one will come."""
+    """The model of a folder or a hub name, with an adapter if the folder has one or `lora_rank` is set."""
     dtype = getattr(torch, options.dtype)
     adapter = folders.find_adapter(options.model)
     if adapter is not None:
