@@ -1,10 +1,10 @@
-"""The attention of a decoding step as a kernel of its own: a row reads its own keys and values once, and no others.
+"""The attention of a decoding step as a kernel: a row reads only its own keys and values, once.
 
-A program takes a row and a head of keys, with all the queries that share the head, and goes through the row's columns
-in blocks, with a running softmax in float32. Where there are few programs, several share the columns of a row, and a
-second kernel adds up their outputs. How far a row reaches is read from the device, so that a step can be captured.
+A program computes one row and one key head, with all queries that share the head. It reads the row's columns in blocks,
+with a running softmax in float32. If there are few programs, several share the columns of a row, and a second kernel
+adds their outputs. The length of a row is read from the device, so the step can be captured.
 
-Only whoever uses the kernel imports this: it needs Triton, which comes with torch for CUDA.
+Import this only to use the kernel: it needs Triton, which comes with torch for CUDA.
 
 Axes: B rows, H queries, K heads of keys and values, R queries a head of keys, W columns, D width of a head.
 """
@@ -18,17 +18,17 @@ import triton
 import triton.language as tl
 
 ENOUGH = 256
-"""Programs that keep a large chip busy; with fewer, the columns of a row are split."""
+"""Number of programs that keeps a large GPU busy; with fewer, the columns of a row are split."""
 MAX_SPLITS = 16
-"""Parts of a row at most."""
+"""Maximum number of parts of a row."""
 TILE = 16
-"""The smallest side of a matrix product; fewer queries, or narrower heads, are filled up."""
+"""The smallest side of a matrix product; fewer queries or narrower heads are padded."""
 BLOCK_BYTES = 16384
-"""Bytes of keys that a program holds at a time, and of values: small enough for several programs a multiprocessor."""
+"""Bytes of keys, and of values, per block: small enough for several programs per multiprocessor."""
 MAX_COLUMNS = 64
-"""Columns of a block at most."""
+"""Maximum number of columns per block."""
 WARPS, STAGES = 4, 3
-"""Threads of a program by 32, and blocks it has under way: six programs of narrow heads fit on a multiprocessor."""
+"""Warps and pipeline stages of a program: six programs with narrow heads fit on a multiprocessor."""
 
 
 def attend_by_kernel(
@@ -75,7 +75,7 @@ def choose_num_splits(programs: int, width: int) -> int:
 
 
 def _make_contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """Have the numbers of a head lie side by side; they do, unless a model does something unusual."""
+    """Make the last dimension contiguous; it is already, except in unusual models."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
@@ -87,7 +87,7 @@ def _attend_part(
     HAS_CAP: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
     WIDE_R: tl.constexpr, WIDE_D: tl.constexpr, WIDE_E: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One part of a row's columns under the queries of one head; scores are kept as powers of two."""
+    """One part of a row's columns with the queries of one head; scores are exponents of two."""
     row, head, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     seen = tl.minimum(tl.load(last + row) + 1, width).to(tl.int32)
     share = tl.cdiv(tl.cdiv(seen, SPLITS), BLOCK) * BLOCK
@@ -115,7 +115,7 @@ def _attend_part(
         out = tl.dot(p.to(v.dtype), v, out * decay[:, None], input_precision="ieee")
         total = total * decay + tl.sum(p, 1)
         highest = higher
-    # A part without columns weighs nothing; its output is zeros.
+    # A part without columns has weight 0; its output is zeros.
     out = out / tl.where(total > 0.0, total, 1.0)[:, None]
     at = (row * (tl.num_programs(1) * R) + heads) * SPLITS + part
     tl.store(attended + at[:, None] * E + e[None, :], out, mask=(r < R)[:, None] & (e < E)[None, :])
@@ -127,7 +127,7 @@ def _combine(
     partial: tl.tensor, weight: tl.tensor, attended: tl.tensor,
     E: tl.constexpr, WIDE_E: tl.constexpr, SPLITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add the parts of one query up, each by its share of the softmax."""
+    """Add the parts of one query, each weighted by its fraction of the softmax."""
     query = tl.program_id(0).to(tl.int64)
     s, e = tl.arange(0, SPLITS), tl.arange(0, WIDE_E)
     power = tl.load(weight + query * SPLITS + s)

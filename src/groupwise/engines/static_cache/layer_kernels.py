@@ -1,7 +1,7 @@
-"""What a layer computes beside its matrix products and attention, as kernels: each reads and writes its numbers once.
+"""The operations of a layer except matrix products and attention, as kernels: each reads and writes its numbers once.
 
-Sums and products are in float32 and rounded where the model's own code rounds, but for the rotation, which is rounded
-once. Only whoever uses the kernels imports this: it needs Triton, which comes with torch for CUDA.
+Sums and products are in float32 and rounded where the model's own code rounds, except the rotation, which is rounded
+once. Import this only to use the kernels: it needs Triton, which comes with torch for CUDA.
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head, F of the feed-forward
 part, L lanes, W columns.
@@ -18,15 +18,15 @@ import triton.language as tl
 from groupwise.engines.static_cache.cache import TokenBatch
 
 GATE_BLOCK = 1024
-"""Numbers of the feed-forward part that a program takes."""
+"""Numbers of the feed-forward part per program."""
 NARROW = 2048
-"""Width of a model up to which four times 32 threads norm a token; eight times beyond it."""
+"""Largest width of a model whose tokens are normed by four warps; wider models use eight."""
 
 
 def add_and_norm(
     new_NE: torch.Tensor, residual_NE: torch.Tensor | None, weight_E: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add what is new to the residual, in place: the sum, and the sum over its root mean square."""
+    """Add new values to the residual, in place. Returns the sum and its RMS norm."""
     num, width = new_NE.shape
     total_NE = new_NE if residual_NE is None else residual_NE
     normed_NE = torch.empty_like(new_NE)
@@ -48,7 +48,7 @@ def rotate_and_store(
     stored: tuple[torch.Tensor, torch.Tensor],
     head_norms: tuple[torch.Tensor, torch.Tensor, float] | None,
 ) -> torch.Tensor:
-    """Turn queries, in place, and keys by their angles, and put keys and values into the lanes; the queries."""
+    """Rotate queries (in place) and keys, and write keys and values to the lanes. Returns the queries."""
     (num, heads, size), num_keys = query_NHD.shape, key_NKD.shape[1]
     query_weight, key_weight, epsilon = head_norms or (query_NHD, query_NHD, 0.0)
     keys, values = stored
@@ -65,7 +65,7 @@ def rotate_and_store(
 
 
 def gate(gate_NF: torch.Tensor, up_NF: torch.Tensor) -> torch.Tensor:
-    """One half of the feed-forward part, by way of SiLU, times the other."""
+    """SiLU of one half of the feed-forward part, times the other half."""
     num, width = gate_NF.shape
     gated = torch.empty(num, width, dtype=gate_NF.dtype, device=gate_NF.device)
     with torch.cuda.device_of(gate_NF):
@@ -99,7 +99,7 @@ def _rotate_heads(
     NUM: tl.constexpr, WIDE: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, WIDE_HALF: tl.constexpr,
     HAS_NORMS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """The heads of one token, turned: their lower halves and their upper."""
+    """The rotated heads of one token: their lower and upper halves."""
     h, d = tl.arange(0, WIDE), tl.arange(0, WIDE_HALF)
     is_there = (h < NUM)[:, None] & (d < HALF)[None, :]
     at = heads + h[:, None] * D + d[None, :]

@@ -1,4 +1,4 @@
-"""What a layer computes beside its matrix products, by torch: the same as `layer_kernels`, which a GPU uses.
+"""The operations of a layer except its matrix products, in torch: the same as `layer_kernels`, which a GPU uses.
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head, F of the feed-forward
 part, L lanes, W columns.
@@ -15,13 +15,13 @@ from groupwise.engines.static_cache.cache import RowTable, TokenBatch
 def add_and_norm(
     new_NE: torch.Tensor, residual_NE: torch.Tensor | None, weight_E: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add what is new to the residual, which may be overwritten: the sum, and the sum over its root mean square."""
+    """Add new values to the residual, which may be overwritten. Returns the sum and its RMS norm."""
     total_NE = new_NE if residual_NE is None else residual_NE + new_NE
     return total_NE, norm(total_NE, weight_E, epsilon)
 
 
 def norm(values: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Values over their root mean square, in float32, then times a weight."""
+    """RMS norm: values divided by their root mean square, in float32, then times a weight."""
     wide = values.float()
     scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
     return weight * scaled.to(values.dtype)
@@ -36,9 +36,9 @@ def rotate_and_store(
     stored: tuple[torch.Tensor, torch.Tensor],
     head_norms: tuple[torch.Tensor, torch.Tensor, float] | None,
 ) -> torch.Tensor:
-    """Turn queries and keys by their angles, and put keys and values into the lanes; the queries (N, H, D).
+    """Rotate queries and keys, and write keys and values to the lanes. Returns the queries (N, H, D).
 
-    The queries may be overwritten. `head_norms` are the weights by which queries and keys are normed first.
+    The queries may be overwritten. If `head_norms` are given, queries and keys are normed first.
     """
     if head_norms is not None:
         query_weight, key_weight, epsilon = head_norms
@@ -59,7 +59,7 @@ def rotate_and_store(
 
 
 def gate(gate_NF: torch.Tensor, up_NF: torch.Tensor) -> torch.Tensor:
-    """One half of the feed-forward part, by way of SiLU, times the other."""
+    """SiLU of one half of the feed-forward part, times the other half."""
     return functional.silu(gate_NF) * up_NF
 
 
@@ -81,7 +81,7 @@ def attend_rows(
 def attend_step(
     query_NHD: torch.Tensor, key_NKWD: torch.Tensor, value_NKWD: torch.Tensor, last_N: torch.Tensor, *, scaling: float
 ) -> torch.Tensor:
-    """Attention of one token a row to the row's columns up to the last (N, H, D)."""
+    """Attention of one token per row to the row's columns up to the last (N, H, D)."""
     rows = [
         _attend(query_NHD[row : row + 1], key_NKWD[row], value_NKWD[row], last_N[row : row + 1], scaling)
         for row in range(len(query_NHD))

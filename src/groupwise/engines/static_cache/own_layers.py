@@ -127,7 +127,7 @@ class OwnLayers:
 
 
 class _Operations:
-    """Operations of one device."""
+    """The operations of one device."""
 
     def __init__(self, small: Any, attend_rows: Any, attend_step: Any) -> None:
         self.add_and_norm, self.rotate_and_store, self.gate = small.add_and_norm, small.rotate_and_store, small.gate

@@ -1,10 +1,10 @@
-"""The attention of prompts that are read, as a kernel: rows of any length, keys and values taken from their lanes.
+"""The attention of a prefill as a kernel: rows of any length, with keys and values read from their lanes.
 
-A program takes a head of keys and a tile of one row's queries: its tokens, each with all the queries that share the
-head. It goes through the lane's columns up to the last that the tile sees, with a running softmax in float32. Nothing
-is copied out of the lanes, and rows are not padded.
+A program computes one key head and a tile of one row's queries: its tokens, each with all queries that share the head.
+It reads the lane's columns up to the last visible one, with a running softmax in float32. Nothing is copied out of the
+lanes, and rows are not padded.
 
-Only whoever uses the kernel imports this: it needs Triton, which comes with torch for CUDA.
+Import this only to use the kernel: it needs Triton, which comes with torch for CUDA.
 
 Axes: N tokens, H queries, K heads of keys and values, R queries a head of keys, D width of a head, L lanes, W columns.
 """
@@ -20,11 +20,11 @@ import triton.language as tl
 from groupwise.engines.static_cache.cache import RowTable
 
 MIN_SIDE = 16
-"""The smallest side of a matrix product; narrower heads are filled up."""
+"""The smallest side of a matrix product; narrower heads are padded."""
 COLUMNS = 64
-"""Columns of a block, of narrow numbers; half of it of wide ones."""
+"""Columns per block in 16 bits; half of it in 32 bits."""
 STAGES = 2
-"""Blocks that a program has under way."""
+"""Pipeline stages of a program."""
 
 
 def attend_rows(
