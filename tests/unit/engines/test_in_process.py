@@ -26,6 +26,9 @@ class FakeLLM:
         self.asked: list[tuple[list[int], Any]] = []
         self.is_reset = True
         self.reason = "length"
+        self.updates: list[dict[str, Any]] = []
+        self.init_weight_transfer_engine = self.update_weights = self.updates.append
+        self.start_weight_update = self.finish_weight_update = lambda: None
 
     def generate(self, prompts: Sequence[Mapping[str, Any]], sampling: Sequence[Any], **_: Any) -> list[Any]:
         self.asked += [(prompt["prompt_token_ids"], what) for prompt, what in zip(prompts, sampling, strict=True)]
@@ -113,12 +116,12 @@ def test_long_responses_are_read_off_the_prompt_where_that_is_right(
     assert len(llm.asked) == calls
 
 
-def test_a_cache_that_was_not_reset_is_a_fault(llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_was_not_reset_is_a_fault(llm: FakeLLM) -> None:
     engine = VllmEngine(llm, context=64)
-    monkeypatch.setattr(engine, "_update", lambda update: None)
     llm.is_reset = False
     with pytest.raises(EngineFault, match="vLLM did not reset its prefix cache"):
         engine.load_file(Path("weights"), version=1)
+    assert llm.updates == [{"init_info": {}}, {"update_info": {"path": "weights"}}]
     assert engine.version == 0
 
 
