@@ -1,4 +1,4 @@
-"""The lab: credit held against true advantages."""
+"""The lab compares the advantages of each method with the true advantages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Worlds that are small enough to list: every state, what is seen in it, and where each action leads.
+"""Tabular environments: every state, its observation, and where each action leads.
 
-Axes: T steps (1 where all steps are alike), S states, A actions, B ways an action may go.
+Axes: T steps (1 if the transitions do not depend on the step), S states, A actions, B outcomes of an action.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from groupwise.envs.small.gridworld import Gridworld, list_ends, move_over, slip
 from groupwise.system.errors import ConfigError
 
 ENDED = -1
-"""The state after an attempt's last step."""
+"""The state after a rollout's last step."""
 MAX_STATES = 500_000
-"""States that are listed at most; beyond, continuations from forks are cheaper."""
+"""With more states, continuations from forks are cheaper."""
 
 Past = tuple[tuple[str, str], ...]
-"""Earlier steps, the earliest first: what was seen and what was done."""
+"""Earlier steps as (observation, action), the earliest first."""
 
 
 class View(NamedTuple):
-    """What an agent sees before it acts: the text of now, and as much of the past as its memory shows.
+    """What an agent sees before it acts: the current text, and the past steps that its history shows.
 
     Worked example: View("Door 1 asks for lamp 2.", past=(("Lamp 2 is red. Passage 1.", "blue"),)).
     """
@@ -53,56 +53,56 @@ class View(NamedTuple):
     past: Past = ()
 
     def shorten(self, window: int) -> View:
-        """The same with the last `window` steps of the past alone."""
+        """Keep only the last `window` past steps."""
         return View(self.text, self.past[len(self.past) - window :] if window < len(self.past) else self.past)
 
 
 class RememberedState(NamedTuple):
-    """The name of a state in a world that remembers: what the world's state is, and how it came about."""
+    """The name of a state that includes the past steps which led to it."""
 
     state: Hashable
     past: Past
 
 
 class Branch(NamedTuple):
-    """One way in which an action may go."""
+    """One possible outcome of an action."""
 
     chance: float
-    """Its probability; those of all ways of an action sum to 1."""
+    """Its probability. The probabilities of all outcomes of an action sum to 1."""
     following: Hashable | None
-    """The name of the state that it leads to; None = the attempt ends."""
+    """The name of the next state; None = the rollout ends."""
     reward: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EnumeratedWorld:
-    """One task of an environment, listed. Attempts begin in `start` and take at most `horizon` steps."""
+    """One task of an environment as tables. Rollouts begin in `start` and take at most `horizon` steps."""
 
     states: tuple[Hashable, ...]
     """Name of each state (S): the environment's state key, or a `RememberedState`."""
     actions: tuple[str, ...]
-    """The actions, possible in every state (A)."""
+    """The actions. Each is possible in every state (A)."""
     views: tuple[View, ...]
-    """The distinct things that can be seen."""
+    """The distinct views."""
     view: IntArray
-    """What is seen in each state (S), a code into `views`."""
+    """The view of each state (S), as an index into `views`."""
     following: IntArray
-    """Where each action leads (T, S, A, B), a code into `states`; `ENDED` where the attempt ends."""
+    """The next state (T, S, A, B), as an index into `states`; `ENDED` if the rollout ends."""
     chance: FloatArray
-    """Probability of each way (T, S, A, B)."""
+    """Probability of each outcome (T, S, A, B)."""
     reward: FloatArray
-    """Reward of each way (T, S, A, B)."""
+    """Reward of each outcome (T, S, A, B)."""
     start: int
-    """The state that attempts begin in."""
+    """The state in which rollouts begin."""
     horizon: int
-    """Steps before an attempt is cut off."""
+    """Steps before a rollout is truncated."""
     window: int = 0
     """How many past steps the views show."""
     has_actions: bool = True
-    """Whether the past that they show has what was done in it; otherwise its actions are empty."""
+    """Whether these past steps include their actions; otherwise the actions are empty."""
 
     def at_step(self, step: int) -> int:
-        """Where the axis T of a step begins: 0 where all steps are alike."""
+        """The index of a step on axis T; 0 if the transitions do not depend on the step."""
         return step if len(self.following) > 1 else 0
 
 
@@ -115,15 +115,12 @@ def list_world(
     branches: Callable[[int, Hashable, str], Iterable[Branch]],
     varies: bool,
 ) -> EnumeratedWorld:
-    """Lay out a world as arrays.
+    """Build the arrays of an environment.
 
     Args:
-        texts: what is seen in each state, by the state's name.
-        actions: the actions.
-        start: the name of the state in which attempts begin.
-        horizon: steps before an attempt is cut off.
-        branches: the ways that an action may go at a step, in a state.
-        varies: whether they differ from step to step; otherwise step 0 is asked for all.
+        texts: the observation of each state, by the state's name.
+        branches: the outcomes of an action, given step, state and action.
+        varies: whether they differ from step to step. If not, only step 0 is queried.
     """
     names = tuple(texts)
     codes: dict[Hashable | None, int] = {name: code for code, name in enumerate(names)}
@@ -155,48 +152,23 @@ def list_world(
 
 
 def remember(world: EnumeratedWorld, window: int, *, with_actions: bool = True) -> EnumeratedWorld:
-    """The same world for an agent that sees the last `window` steps too: states are told apart by what it has seen.
+    """The same environment for an agent that also sees the last `window` steps: states with different pasts differ.
 
-    Args:
-        world: a world whose views show nothing of the past.
-        window: how many past steps are seen.
-        with_actions: whether what was done then is seen beside what was seen; HGPO's history is of states alone.
+    `world` must not show past steps yet. `with_actions` says whether the agent sees the past actions too; HGPO's
+    history has only states.
     """
     if world.window:
         raise ConfigError(
-            f"the world shows {world.window} past steps already; give the one it was made from, and a window at once"
+            f"the environment already shows {world.window} past steps; pass the original one with the whole window"
         )
     if window == 0:
         return world
-    names, following = _follow_pasts(world, window, with_actions=with_actions)
-    came_from = np.array([state for state, _ in names], dtype=np.int64)
-    texts = [world.views[world.view[state]].text for state in came_from]
-    seen = [View(text, past) for text, (_, past) in zip(texts, names, strict=True)]
-    views = tuple(dict.fromkeys(seen))
-    view_codes = {view: code for code, view in enumerate(views)}
-    return replace(
-        world,
-        states=tuple(RememberedState(world.states[state], past) for state, past in names),
-        views=views,
-        view=np.array([view_codes[view] for view in seen], dtype=np.int64),
-        following=following,
-        chance=world.chance[:, came_from],
-        reward=world.reward[:, came_from],
-        start=0,
-        window=window,
-        has_actions=with_actions,
-    )
-
-
-def _follow_pasts(
-    world: EnumeratedWorld, window: int, *, with_actions: bool
-) -> tuple[list[tuple[int, Past]], IntArray]:
-    """Every (state, past) that can be reached, and where each leads (T, S, A, B)."""
+    # Every (state, past) that can be reached, and where each leads (T, S, A, B).
     names: list[tuple[int, Past]] = [(world.start, ())]
     codes = {names[0]: 0}
     rows = []
     steps, _, _, ways = world.following.shape
-    for state, past in names:  # grows while it is walked
+    for state, past in names:  # grows during the loop
         text = world.views[world.view[state]].text
         row = np.full((steps, len(world.actions), ways), ENDED, dtype=np.int64)
         for step, number, way in np.ndindex(row.shape):
@@ -212,29 +184,40 @@ def _follow_pasts(
         rows.append(row)
         if len(names) > MAX_STATES:
             raise ConfigError(
-                f"with {window} past steps the world has more than {MAX_STATES} states; show fewer of them, "
-                "or take continuations from forks"
+                f"with {window} past steps there are more than {MAX_STATES} states; show fewer past steps, or use "
+                "continuations from forks"
             )
-    return names, np.stack(rows, axis=1)
+    came_from = np.array([state for state, _ in names], dtype=np.int64)
+    texts = [world.views[world.view[state]].text for state in came_from]
+    seen = [View(text, past) for text, (_, past) in zip(texts, names, strict=True)]
+    views = tuple(dict.fromkeys(seen))
+    view_codes = {view: code for code, view in enumerate(views)}
+    return replace(
+        world,
+        states=tuple(RememberedState(world.states[state], past) for state, past in names),
+        views=views,
+        view=np.array([view_codes[view] for view in seen], dtype=np.int64),
+        following=np.stack(rows, axis=1),
+        chance=world.chance[:, came_from],
+        reward=world.reward[:, came_from],
+        start=0,
+        window=window,
+        has_actions=with_actions,
+    )
 
 
-# Tasks of our small environments as enumerated worlds.
+# Tasks of our small environments as tables.
 
 Chance = Literal["task", "family"]
-"""Whose chance counts: the task's own, which its seed fixed and which forks and attempts meet, or that of all seeds."""
+"""Which randomness counts: that of the task, which its seed fixes for all rollouts and forks, or that of all seeds."""
 
 
 def enumerate_task(part: EnvironmentPart, task: Task, *, chance: Chance = "task") -> EnumeratedWorld:
-    """List the states of a task, for dynamic programming.
+    """List the states of a `gridworld` or `aliased` task, for dynamic programming.
 
-    The world's actions are the listed ones; the names of its states are the state keys that the environment records
-    (for `aliased` those of `key = "situation"`).
-
-    Args:
-        part: the environment: `gridworld` or `aliased`.
-        task: one of its tasks.
-        chance: "task": what comes by chance is fixed by the task's seed, as in every attempt at it; "family": it has
-            its probabilities, as over tasks that differ in their seed alone.
+    The names of the states are the state keys that the environment records (for `aliased` those of
+    `key = "situation"`). With `chance` "task", the task's seed fixes every random outcome, as in its rollouts. With
+    "family", outcomes have their probabilities, as over tasks that differ only in their seed.
     """
     if isinstance(part, Gridworld):
         check_env(task, lakes.ENV)
@@ -244,7 +227,7 @@ def enumerate_task(part: EnvironmentPart, task: Task, *, chance: Chance = "task"
         return _enumerate_corridor(part, task, chance)
     raise ConfigError(
         f"the states of {type(part).__name__} cannot be listed, only those of gridworld and aliased; "
-        "take continuations from forks"
+        "use continuations from forks"
     )
 
 
@@ -281,7 +264,12 @@ def _enumerate_lake(part: Gridworld, task: Task, chance: Chance) -> EnumeratedWo
 
 def _enumerate_corridor(part: Aliased, task: Task, chance: Chance) -> EnumeratedWorld:
     corridor = Corridor.read(task.payload, task.seed)
-    stands: dict[Hashable, Stand] = {tell_situation(corridor, stand): stand for stand in _list_stands(corridor)}
+    reachable = [Stand()]  # in the order of arrival, without the goal
+    for stand in reachable:  # grows during the loop
+        for reached in (stay(stand), *(advance(corridor, stand, action) for action in corridor.colours)):
+            if reached not in reachable and not is_out(corridor, reached):
+                reachable.append(reached)
+    stands: dict[Hashable, Stand] = {tell_situation(corridor, stand): stand for stand in reachable}
     texts = {name: tell_text(corridor, stand, one_reply=part.one_reply) for name, stand in stands.items()}
 
     def reach(stand: Stand, share: float) -> Branch:
@@ -307,15 +295,3 @@ def _enumerate_corridor(part: Aliased, task: Task, chance: Chance) -> Enumerated
         branches=branches,
         varies=chance == "task" and corridor.noise > 0,
     )
-
-
-def _list_stands(corridor: Corridor) -> list[Stand]:
-    """Every place an attempt may come to, in the order of arrival; being out is no place."""
-    stands = [Stand()]
-    seen = set(stands)
-    for stand in stands:  # grows while it is walked
-        for reached in (stay(stand), *(advance(corridor, stand, action) for action in corridor.colours)):
-            if reached not in seen and not is_out(corridor, reached):
-                seen.add(reached)
-                stands.append(reached)
-    return stands

@@ -1,36 +1,34 @@
-"""How far credit is from the truth: error, what of it is bias and what chance, signs and ranks, each with an interval.
+"""How far advantages are from the true ones: error, bias, noise, signs and ranks, each with an interval.
 
-Credit of different methods has different units: GRPO divides by a deviation, GiGPO adds two terms. So it is compared
-after the best single scale, one number c for all steps of a recording: the c that makes the mean of (c * credit -
-truth)^2 smallest. All errors are given as shares of the mean square of the truth: 1 is what giving no credit at all
-would have, 0 is the truth times a constant.
+Methods have different units: GRPO divides by a standard deviation, GiGPO adds two terms. So each is first multiplied
+by its best scale c, one number per recording that minimises the mean of (c * credit - truth)^2. Errors are fractions
+of the mean square of the truth: advantages of 0 have error 1, the truth times a constant has error 0.
 
     error = mean (c * credit - truth)^2 / mean truth^2
 
-What of it is bias and what is chance is told apart by decision points: steps of one task, step number, situation and
-action, which have one truth. m is the mean of a method's credit at a point over groups drawn again and again, v the
-mean variance around it, and b the best scale of m:
+Bias and noise are measured at decision points: steps of one task, step number, situation and action have one truth.
+m is the mean of a method's advantage at a point over repeatedly drawn groups, v the mean variance around it, and b the
+best scale of m:
 
-    bias = mean (b * m - truth)^2 / mean truth^2        what would remain with endlessly many groups
-    noise = b^2 * v / mean truth^2                      how large chance is beside it, in the same units
-    error = 1 - (1 - bias)^2 / (1 - bias + noise)       which is what the best scale makes of both
+    bias = mean (b * m - truth)^2 / mean truth^2        the error with infinitely many groups
+    noise = b^2 * v / mean truth^2                      the variance, in the same units
+    error = 1 - (1 - bias)^2 / (1 - bias + noise)       both together, at the best scale
 
-A baseline, one number for all actions of a situation, leaves the expected gradient as it is, and yet it is bias here:
-the truth is 0 on average in each situation. So a third number has it taken off, with a best scale of its own:
+A baseline is one number for all actions of a situation. It does not change the expected gradient, but it counts as
+bias here, because the truth has mean 0 in each situation. A third number removes it, with its own best scale:
 
     misdirection = mean (d * (m - mean of m in the situation) - truth)^2 / mean truth^2
 
-Credit that is right but for a constant and a baseline, such as RLOO's, has misdirection 0.
+Advantages that are right up to a constant and a baseline, such as RLOO's, have misdirection 0.
 
-Squares of means are computed from products of different updates, which are independent: the square of a mean would
-have the variance of that mean in it. So bias and misdirection may come out a little below 0. Where the truth is itself
-an estimate, the square of its standard error is taken off, and truths that are drawn anew by that error widen the
-intervals. Ranks cannot be mended so: those of an estimated truth correlate less than those of the exact one would.
+Squares of means are computed from products of different, independent updates, because the square of a mean contains
+the variance of that mean. So bias and misdirection can be slightly negative. If the truth is an estimate, the square
+of its standard error is subtracted, and redrawn truths widen the intervals. Ranks cannot be corrected: those of an
+estimated truth correlate less than those of the exact truth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -40,30 +38,27 @@ from groupwise.lab.recording import Recording
 from groupwise.system.errors import RecordError
 
 NUM_BLOCKS = 20
-"""Blocks of updates that are left out one by one for the intervals."""
+"""Number of blocks of updates for the jackknife."""
 T_QUANTILES = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
 )
-"""Of Student's distribution with 1, 2, ... degrees of freedom, one fewer than there are blocks, for 95 %."""
+"""95 % quantiles of Student's t with 1, 2, ... degrees of freedom (the number of blocks minus 1)."""
 MIN_BLOCKS = 2
-"""Fewer have no spread."""
+"""Fewer blocks have no variance."""
 NUM_DRAWS = 40
-"""How often an estimated truth is drawn anew for the intervals."""
+"""How often an estimated truth is redrawn for the intervals."""
 IS_ZERO = 1e-9
-"""Truths closer to 0 have no sign, and a truth that is smaller on average is none."""
+"""Truths closer to 0 have no sign. A recording whose truth is smaller on average has none."""
 RANK_DIGITS = 12
-"""Digits after the point that make a difference between ranks: sums in another order differ beyond."""
+"""Values are rounded to this many digits before ranking: sums in another order differ in later digits."""
 KNOWN_SIGN = 2.0
-"""Standard errors that a truth must be away from 0 for its sign to be known."""
+"""The sign of a truth is known if it is this many standard errors away from 0."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A number and its 95 % interval, by leaving out blocks of updates (jackknife).
-
-    The interval is NaN where too little is left without some block to tell the number.
-    """
+    """A number and its 95 % interval (jackknife over blocks of updates); the interval is NaN if data are too few."""
 
     value: float
     low: float
@@ -72,31 +67,31 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class CreditError:
-    """How far a method's credit is from the truth."""
+    """How far a method's advantages are from the truth."""
 
     error: Measured
-    """Mean squared error after the best single scale, as a share of the truth's mean square."""
+    """Mean squared error at the best scale, as a fraction of the truth's mean square."""
     bias: Measured
-    """The error that would remain with endlessly many groups at the best scale of their mean."""
+    """The error with infinitely many groups, at the best scale of their mean."""
     misdirection: Measured
-    """What would remain if each situation's best baseline were taken off too: the expected gradient feels only this."""
+    """The bias without each situation's best baseline. Only this part changes the expected gradient."""
     noise: Measured
-    """The variance of the credit around its mean at each decision point, at that scale."""
+    """The variance of the advantage around its mean at each decision point, at that scale."""
     covered: float
-    """Share of steps whose decision point came up in two updates or more: bias and noise are theirs."""
+    """Fraction of steps whose decision point is in two or more updates. Bias and noise are computed from them."""
     scale: Measured
-    """The best single scale; 0 where the credit says nothing, or its opposite is nearer."""
+    """The best scale; 0 if the advantages have no information or the opposite sign fits better."""
     raw_error: Measured
-    """Mean squared error without any scale, as a share of the truth's mean square: in the method's own units."""
+    """Mean squared error without a scale, as a fraction of the truth's mean square."""
     sign: Measured
-    """Share of steps whose credit has the truth's sign; a credit of 0 counts as half."""
+    """Fraction of steps whose advantage has the truth's sign. An advantage of 0 counts as half."""
     rank: Measured
     """Spearman's rank correlation with the truth over all steps."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _JudgedSteps:
-    """The steps with a truth."""
+    """The steps whose truth is known."""
 
     credit: FloatArray
     truth: FloatArray
@@ -111,18 +106,16 @@ class _JudgedSteps:
 
     @property
     def truth_square(self) -> float:
-        """Mean square of the truth, without its own error."""
+        """Mean square of the truth, minus its own error."""
         return float(np.mean(self.truth**2 - self.noise))
 
     @property
     def has_truth(self) -> bool:
-        """Whether any truth is told apart from 0."""
         return self.truth.size > 0 and self.truth_square > IS_ZERO**2
 
 
 def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
-    """Hold credit against a recording's truth, over the steps whose truth is known."""
-    known = recording.is_known
+    """Compare advantages with the truth of a recording, over the steps whose truth is known."""
     rows = _JudgedSteps(
         credit=credit,
         truth=recording.truth,
@@ -130,16 +123,22 @@ def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
         point=recording.point,
         situation=recording.situation,
         update=recording.update,
-    ).select(known)
+    ).select(recording.is_known)
     if not rows.has_truth:
         raise RecordError(
-            "no true advantage is told apart from 0 in this recording, so that nothing can be held against it; take "
-            "more continuations, or a policy that neither always fails nor always succeeds"
+            "no true advantage in this recording differs significantly from 0, so there is nothing to compare with; "
+            "use more continuations, or a policy that sometimes fails and sometimes succeeds"
         )
     blocks = (rows.update * NUM_BLOCKS) // (int(rows.update.max()) + 1)
     whole = _measure_rows(rows)
     left_out = [_measure_rows(rows.select(blocks != block)) for block in np.unique(blocks)]
-    drawn = [_measure_rows(other) for other in _draw_truths(rows)]
+    drawn = []
+    if rows.noise.any():  # measure again with truths that are redrawn from their standard errors
+        _, first, place = np.unique(rows.point, return_index=True, return_inverse=True)
+        error, generator = np.sqrt(rows.noise[first]), np.random.default_rng(0)
+        for _ in range(NUM_DRAWS):
+            off = (error * generator.standard_normal(len(error)))[place]
+            drawn.append(_measure_rows(replace(rows, truth=rows.truth + off, noise=2 * rows.noise)))
     intervals = {
         name: _with_interval(whole[name], *(np.array([part[name] for part in parts]) for parts in (left_out, drawn)))
         for name in whole
@@ -148,45 +147,30 @@ def measure_credit(credit: FloatArray, recording: Recording) -> CreditError:
     return CreditError(covered=covered, **intervals)
 
 
-def _draw_truths(rows: _JudgedSteps) -> Iterator[_JudgedSteps]:
-    """The same steps with truths that are off once more by their standard error; none where they are exact."""
-    if not rows.noise.any():
-        return
-    _, first, place = np.unique(rows.point, return_index=True, return_inverse=True)
-    error, generator = np.sqrt(rows.noise[first]), np.random.default_rng(0)
-    for _ in range(NUM_DRAWS):
-        off = (error * generator.standard_normal(len(error)))[place]
-        yield replace(rows, truth=rows.truth + off, noise=2 * rows.noise)
-
-
 def _measure_rows(rows: _JudgedSteps) -> dict[str, float]:
     """All numbers of some rows, by the names of `CreditError`'s fields."""
-    scale = find_scale(rows)
+    size = float(rows.credit @ rows.credit)
+    # The c >= 0 with the smallest mean of (c * credit - truth)^2.
+    scale = max(float(rows.credit @ rows.truth) / size, 0.0) if size > 0 else 0.0
     return {
-        "error": measure_error(rows, scale),
+        "error": _measure_error(rows, scale),
         **_split_error(rows),
         "scale": scale,
-        "raw_error": measure_error(rows, 1.0),
+        "raw_error": _measure_error(rows, 1.0),
         "sign": _agree_in_sign(rows),
         "rank": _correlate_ranks(rows),
     }
 
 
-def find_scale(rows: _JudgedSteps) -> float:
-    """The c >= 0 with the smallest mean of (c * credit - truth)^2."""
-    size = float(rows.credit @ rows.credit)
-    return max(float(rows.credit @ rows.truth) / size, 0.0) if size > 0 else 0.0
-
-
-def measure_error(rows: _JudgedSteps, scale: float) -> float:
-    """Mean squared error at a scale, as a share of the truth's mean square; NaN where there is no truth."""
+def _measure_error(rows: _JudgedSteps, scale: float) -> float:
+    """Mean squared error at a scale, as a fraction of the truth's mean square; NaN if there is no truth."""
     if not rows.has_truth:
         return float("nan")
     return float(np.mean((scale * rows.credit - rows.truth) ** 2 - rows.noise)) / rows.truth_square
 
 
 def _split_error(rows: _JudgedSteps) -> dict[str, float]:
-    """Bias, misdirection and noise, over the steps whose point came up in several updates; NaN where none did."""
+    """Bias, misdirection and noise, over the steps whose point is in several updates; NaN if there are none."""
     again = Visits.count(rows.point, rows.update).has_pairs
     nan = float("nan")
     split = {"bias": nan, "misdirection": nan, "noise": nan, "covered": float(np.mean(again))}
@@ -207,48 +191,41 @@ def _split_error(rows: _JudgedSteps) -> dict[str, float]:
 
 
 def _find_misdirection(rows: _JudgedSteps, *, directed: float) -> float:
-    """What would remain without baselines, of a credit whose mean square without them is `directed`.
+    """The bias without baselines. `directed` is the mean square of the advantages without them.
 
-    Situations in which one action was met have no part in it: nothing is left of them. NaN where there are no others.
+    Situations with only one recorded action do not count; NaN if there are no others.
     """
     at_situation = Visits.count(rows.situation, rows.update)
     centred = rows.truth - at_situation.mean_at_place(rows.truth)
-    size = float(np.mean(centred**2 - _find_centred_noise(rows, at_situation)))
+    # Square of the standard error of each step's truth minus its situation's mean. A point has a fraction w of that
+    # mean: its own error counts with 1 - w, the errors of the other points with their w. The mean over a situation's
+    # steps of w * noise is the sum over its points of w^2 * noise.
+    at_point = Visits.count(rows.point, rows.update)
+    part = at_point.steps[at_point.place] / at_situation.steps[at_situation.place]
+    noise = rows.noise * (1 - 2 * part) + at_situation.mean_at_place(part * rows.noise)
+    size = float(np.mean(centred**2 - noise))
     if size <= IS_ZERO**2:
         return float("nan")
     common = max(float(np.mean(rows.credit * centred)), 0.0)
     return 1 - (common**2 / (directed * size) if directed > 0 else 0.0)
 
 
-def _find_centred_noise(rows: _JudgedSteps, at_situation: Visits) -> FloatArray:
-    """Square of the standard error of each step's truth less its situation's mean (N).
-
-    The truth of a point has a share w in that mean: its error stands there with 1 - w, those of others with their w.
-    """
-    at_point = Visits.count(rows.point, rows.update)
-    share = at_point.steps[at_point.place] / at_situation.steps[at_situation.place]
-    # The mean over a situation's steps of w * noise is the sum over its points of w^2 * noise.
-    return rows.noise * (1 - 2 * share) + at_situation.mean_at_place(share * rows.noise)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Visits:
-    """How often places came up, by update: a cell is a place in an update."""
+    """How often each place (a situation or decision point) occurs, by update. A cell is a place in one update."""
 
     place: IntArray
     """Place of each step (N), numbered from 0."""
     cell: IntArray
     """Cell of each step (N)."""
     place_of_cell: IntArray
-    """Place of each cell."""
     steps: FloatArray
     """Steps at each place."""
     pairs: FloatArray
-    """Ordered pairs of steps at each place that come from different updates."""
+    """Ordered pairs of steps at each place that are from different updates."""
 
     @classmethod
     def count(cls, place: IntArray, update: IntArray) -> Visits:
-        """Count visits from the place and the update of each step."""
         codes = np.unique(place, return_inverse=True)[1]
         width = int(update.max()) + 1
         cells, cell = np.unique(codes * width + update, return_inverse=True)
@@ -259,11 +236,11 @@ class Visits:
 
     @property
     def has_pairs(self) -> BoolArray:
-        """Whether the place of each step came up in another update too (N)."""
+        """Whether the place of each step is also in another update (N)."""
         return np.asarray(self.pairs[self.place] > 0)
 
     def mean_of_products(self, values: FloatArray) -> float:
-        """The mean over steps of the squared expectation of values at their place, from pairs of different updates."""
+        """The mean over steps of the squared mean of values at their place, from pairs of different updates."""
         total = np.bincount(self.cell, weights=values)
         products = np.bincount(self.place_of_cell, weights=total) ** 2
         products -= np.bincount(self.place_of_cell, weights=total**2)
@@ -272,7 +249,6 @@ class Visits:
         return float((steps * products[paired] / self.pairs[paired]).sum() / steps.sum())
 
     def mean_at_place(self, values: FloatArray) -> FloatArray:
-        """The mean of values over the steps at each step's place (N)."""
         return np.asarray((np.bincount(self.place, weights=values) / self.steps)[self.place])
 
 
@@ -284,14 +260,14 @@ def _agree_in_sign(rows: _JudgedSteps) -> float:
 
 
 def _correlate_ranks(rows: _JudgedSteps) -> float:
-    """Pearson's correlation of ranks, equal values sharing their mean rank; 0 where one side does not vary."""
+    """Spearman's rank correlation: equal values have their mean rank; 0 if one side is constant."""
     first, second = (_rank(values) for values in (rows.credit, rows.truth))
     size = float(np.sqrt((first @ first) * (second @ second)))
     return float(first @ second) / size if size > 0 else 0.0
 
 
 def _rank(values: FloatArray) -> FloatArray:
-    """Ranks less their mean."""
+    """Ranks minus their mean."""
     _, place, num = np.unique(np.round(values, RANK_DIGITS), return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(num) - (num - 1) / 2
     ranks = mean_rank[place]
@@ -299,10 +275,7 @@ def _rank(values: FloatArray) -> FloatArray:
 
 
 def _with_interval(value: float, left_out: FloatArray, drawn: FloatArray) -> Measured:
-    """The interval from the values without each block, and from those at truths that were drawn anew, if any were.
-
-    It is Student's quantile times the jackknife's standard error, to whose square the variance by truths is added.
-    """
+    """Student's t interval: the square of its standard error is that of the jackknife plus the variance of `drawn`."""
     num = len(left_out)
     if num < MIN_BLOCKS:
         return Measured(value, float("nan"), float("nan"))

@@ -1,15 +1,15 @@
-"""Recordings of any policy in any world with forks: played attempts, and truths by continuations.
+"""Recordings of any policy in an environment with forks: rollouts, and true advantages by continuations.
 
-The truth of every step would cost too much. So situations are chosen that came up in several updates: the same task,
-the same responses so far and the same prompt now, and so the same world. Actions alone would not do, for prompts may
-show past responses as they were said: two that come to one action lead to different prompts. All that was said there is
-continued. Attempts that a fault ended are left out, as in training.
+The truth of every step would be too expensive. So only situations that occur in several updates are measured: the same
+task, the same responses so far and the same prompt. Equal actions are not enough, because prompts may show past
+responses word for word. Every response in a chosen situation is continued. Rollouts that end with an error are left
+out, as in training.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,29 +25,26 @@ from groupwise.rollout.plans import Group
 from groupwise.system.errors import ConfigError, RecordError
 
 PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
-"""Plays attempts to their ends."""
 PayAttempt = Callable[[Trajectory], Trajectory]
-"""Gives an attempt the rewards that training would give it."""
+"""Gives a rollout the rewards that it would get in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedCondition:
-    """How much a policy is played, and how often it is continued."""
+    """How many rollouts and continuations are sampled."""
 
     tasks: int = 4
-    """Tasks of every update, the first of a panel."""
+    """Tasks per update, the first of the train set."""
     attempts: int = 8
-    """Attempts of a group."""
+    """Rollouts per group."""
     updates: int = 40
-    """How often all groups are drawn."""
     situations: int = 40
-    """Situations whose steps are held against the truth."""
+    """Situations whose true advantages are estimated."""
     continuations: int = 128
-    """Continuations of each kind at each decision point."""
+    """Continuations of each kind per decision point."""
     gamma: float = 1.0
-    """How much a reward one step later counts in the truth."""
+    """Discount factor of the truth."""
     seed: int = 0
-    """Where all random numbers come from."""
 
 
 def record_played(
@@ -58,14 +55,9 @@ def record_played(
     *,
     pay: PayAttempt = lambda played: played,
 ) -> Recording:
-    """Play so many updates, and find the truth at some of the situations that came up in two of them or more.
+    """Sample updates, and estimate the truth in some of the situations that occur in two or more of them.
 
-    Args:
-        tasks: the tasks of every update.
-        play: plays attempts.
-        continue_from: plays continuations of what `play` gave, and pays them.
-        condition: how much is played.
-        pay: gives attempts their rewards; continuations begin from attempts as they were played.
+    `play` runs rollouts without rewards; `pay` adds the rewards. `continue_from` runs continuations and rewards them.
     """
     seed = condition.seed
     by_update: list[list[Group]] = []
@@ -76,7 +68,7 @@ def record_played(
             for task in tasks
             for attempt in range(condition.attempts)
         ]
-        # The number of the update is in the ids: continuations are told apart by that of their attempt.
+        # The update's number makes the ids unique: the seeds of continuations contain the id of their rollout.
         played = [replace(attempt, id=f"{attempt.id}/{number}") for attempt in play(attempts)]
         num_played += len(played)
         faults |= {attempt.error or attempt.stop.value for attempt in played if not has_survived(attempt)}
@@ -85,7 +77,7 @@ def record_played(
         if any(groups):
             by_update.append([group for group in groups if group])
     if not by_update:
-        raise RecordError(f"no attempt survived ({'; '.join(sorted(faults)[:3])}); mend the environment")
+        raise RecordError(f"every rollout ended with an error ({'; '.join(sorted(faults)[:3])}); fix the environment")
     survivors = [attempt for groups in by_update for group in groups for attempt in group]
     steps = [RecordedStep(attempt=attempt, index=index) for attempt in survivors for index in range(len(attempt.steps))]
     situations, points = [], []
@@ -104,10 +96,10 @@ def record_played(
     )
     pairs_left_out = sum(advantage.pairs_left_out for advantage in advantages)
     causes = [advantage.first_fault for advantage in advantages if advantage.first_fault]
-    if causes and all(np.isnan(advantage.value) for advantage in advantages):  # nothing could be held against it
+    if causes and all(np.isnan(advantage.value) for advantage in advantages):
         raise RecordError(
-            f"faults ended {pairs_left_out} pairs of continuations, so that no step's truth is known (the first: "
-            f"{causes[0]}); mend the environment"
+            f"{pairs_left_out} pairs of continuations ended with an error, so no true advantage is known (the first: "
+            f"{causes[0]}); fix the environment"
         )
     for number, advantage in zip(of_point, advantages, strict=True):
         rows = point == number
@@ -125,14 +117,13 @@ def record_played(
 
 
 def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: int) -> IntArray:
-    """Draw situations by how often they came up, among those that came up in two updates or more."""
+    """Sample situations in proportion to their frequency, among those that occur in two or more updates."""
     visits = np.bincount(situation)
     cells = np.unique(situation * (int(update.max()) + 1) + update) // (int(update.max()) + 1)
     again = np.flatnonzero(np.bincount(cells) > 1)
     if len(again) == 0:
         raise ConfigError(
-            "no situation came up in two updates, so that bias and chance cannot be told apart; play more updates, or "
-            "fewer tasks"
+            "no situation occurs in two updates, so bias and noise cannot be separated; use more updates or fewer tasks"
         )
     if len(again) <= num:
         return again
@@ -140,28 +131,27 @@ def _choose_situations(situation: IntArray, update: IntArray, num: int, seed: in
     return np.random.default_rng(seed_of(seed, "situations")).choice(again, size=num, replace=False, p=weights)
 
 
-# True advantages by continuations: what follows on average from a step's action, less what follows without it.
+# True advantages by continuations: the mean return with a step's action, minus the mean return without it.
 #
-#     Q = mean discounted reward, the step's own included, of attempts that keep its action and go on from there
-#     V = the same of attempts that keep only what was before the step, and draw its action anew
+#     Q = mean discounted reward from the step on, if its action is kept
+#     V = the same if only the steps before it are kept and its action is sampled again
 #     A = Q - V
 #
-# Continuation k of either kind is given the same seed, and draws its later steps by their index: where V's draws come
-# to the same action, both go on alike. So the two are compared in pairs, and the standard error is that of the mean of
-# the pairs' differences. An error bar that is too long is made half as long by four times as many. A pair in which
-# either ended with a fault says nothing of the policy, and is left out.
+# Continuation k of both kinds has the same seed, and later steps are sampled by their index. If V samples the same
+# action, both continue in the same way. So they are compared in pairs, and the standard error is that of the mean
+# difference. Four times as many continuations halve it. Pairs in which one ends with an error are left out.
 
 MIN_CONTINUATIONS = 2
 """Fewer have no standard error."""
 FORKS_AT_ONCE = 2048
-"""Continuations that are played together."""
+"""Continuations per call of the player."""
 PlayForks = Callable[[Sequence[Fork]], Sequence[Trajectory]]
-"""Plays continuations to their ends, and pays them as the recorded attempts were."""
+"""Runs continuations to their ends, and rewards them like the recorded rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep:
-    """A step of an attempt, as it was played."""
+    """A step of a recorded rollout."""
 
     attempt: Trajectory
     index: int
@@ -169,7 +159,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuedAdvantage:
-    """The true advantage of a step, as continuations tell it; NaN where faults left fewer than two pairs."""
+    """The true advantage of a step, estimated by continuations; NaN if fewer than two pairs have no error."""
 
     value: float
     """Q - V."""
@@ -180,26 +170,26 @@ class ContinuedAdvantage:
     state_value: float
     """V."""
     pairs_left_out: int
-    """Pairs of continuations that a fault ended."""
+    """Pairs of continuations that ended with an error."""
     first_fault: str = ""
-    """What ended the first of them; empty = there are none."""
+    """The first error; empty = none."""
 
 
 def continue_steps(
     steps: Sequence[RecordedStep], play: PlayForks, *, num: int, gamma: float = 1.0, seed: int = 0
 ) -> list[ContinuedAdvantage]:
-    """The true advantage of each step, by `num` continuations after its action and as many before it.
+    """The true advantage of each step, by `num` continuations after its action and `num` before it.
 
-    Args:
-        steps: the steps.
-        play: plays continuations with the policy that sampled the steps.
-        num: continuations of each kind.
-        gamma: how much a reward one step later counts.
-        seed: where the continuations' random numbers come from.
+    `play` must run them with the policy that sampled the steps.
     """
     if num < MIN_CONTINUATIONS:
-        raise ConfigError(f"found {num} continuations of each kind; at least {MIN_CONTINUATIONS} have an error bar")
-    forks = [fork for step in steps for fork in _list_forks(step, num, seed)]
+        raise ConfigError(f"continuations: expected at least {MIN_CONTINUATIONS} of each kind, got {num}")
+    forks = []
+    for step in steps:
+        trunk = step.attempt
+        seeds = [seed_of(seed, "continuation", trunk.id, step.index, number) for number in range(num)]
+        for kept in (step.index + 1, step.index):  # with the step's action, then without
+            forks += [Fork(trunk=trunk, kept=kept, number=number, seed=seeds[number]) for number in range(num)]
     played = [
         trajectory
         for first in range(0, len(forks), FORKS_AT_ONCE)
@@ -211,7 +201,7 @@ def continue_steps(
         faults = (trajectory.error or trajectory.stop.value for trajectory in own if not has_survived(trajectory))
         pairs = np.array(
             [
-                [discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
+                [_discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
                 for pair in zip(own[:num], own[num:], strict=True)
                 if all(map(has_survived, pair))
             ]
@@ -235,15 +225,5 @@ def continue_steps(
     return advantages
 
 
-def discount_rewards(trajectory: Trajectory, first: int, *, gamma: float) -> float:
-    """What an attempt earned from a step on, discounted to that step."""
+def _discount_rewards(trajectory: Trajectory, first: int, *, gamma: float) -> float:
     return sum(gamma ** (step.index - first) * step.reward for step in trajectory.steps[first:])
-
-
-def _list_forks(step: RecordedStep, num: int, seed: int) -> Iterator[Fork]:
-    """The continuations of a step: first those that keep its action, then those that do not."""
-    trunk = step.attempt
-    seeds = [seed_of(seed, "continuation", trunk.id, step.index, number) for number in range(num)]
-    for kept in (step.index + 1, step.index):
-        for number in range(num):
-            yield Fork(trunk=trunk, kept=kept, number=number, seed=seeds[number])

@@ -1,58 +1,59 @@
-"""What is held against the truth: many updates of recorded attempts, and the true advantage of their steps."""
+"""Recordings: many updates of rollouts, and the true advantages of their steps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
 from groupwise.data.records import Step, StopReason, Task, Trajectory, score_of
+from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
-from groupwise.envs.environment import EnvironmentPart
+from groupwise.envs.environment import EnvironmentPart, Expert
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState, View, enumerate_task, remember
 from groupwise.lab.tabular import SampledAttempts, TabularPolicy, sample_attempts, solve_exactly
+from groupwise.rollout.forks import Fork
 from groupwise.rollout.plans import Group
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording:
-    """Updates of one policy that does not learn, and what their steps were truly worth.
+    """Updates of one policy that does not learn, with the true advantages of its steps.
 
-    Rows are the steps: update by update, group by group, attempt by attempt, in time (N).
+    Rows are the steps: update by update, group by group, rollout by rollout, in time (N).
     """
 
     updates: Sequence[Sequence[Group]]
     """The groups of each update."""
     truth: FloatArray
-    """True advantage of each step (N); NaN where it is not known."""
+    """True advantage of each step (N); NaN if it is not known."""
     truth_error: FloatArray
-    """Standard error of the truth itself (N); 0 where it is exact."""
+    """Standard error of the truth (N); 0 if it is exact."""
     point: IntArray
-    """Decision point of each step (N): equal numbers = the same task, step, situation and action, and so one truth."""
+    """Decision point of each step (N). Equal numbers = the same task, step, situation and action, so the same truth."""
     situation: IntArray
-    """Situation of each step (N): its decision point, whatever was done there."""
+    """Situation of each step (N): its decision point without the action."""
     update: IntArray
     """Update of each step (N)."""
     attempts_left_out: int = 0
-    """Attempts that a fault ended, which are not among the groups."""
+    """Rollouts that ended with an error. They are not in the groups."""
     pairs_left_out: int = 0
-    """Pairs of continuations that a fault ended, which the truth does without."""
+    """Pairs of continuations that ended with an error. The truth does not use them."""
 
     @property
     def is_known(self) -> BoolArray:
-        """Whether the truth of a step is known (N)."""
         return np.isfinite(self.truth)
 
     @property
     def attempts(self) -> Iterator[Trajectory]:
-        """All attempts, in the order of the rows."""
+        """All rollouts, in the order of the rows."""
         return (attempt for groups in self.updates for group in groups for attempt in group)
 
     def describe(self) -> dict[str, float]:
-        """What the policy and the recording are like."""
         scores = [score_of(attempt) for attempt in self.attempts]
         groups = [[score_of(attempt) for attempt in group] for groups in self.updates for group in groups]
         known = self.truth[self.is_known]
@@ -71,7 +72,6 @@ class Recording:
 
 
 def _root_mean_square(values: FloatArray) -> float:
-    """The root of the mean square; NaN where there is nothing."""
     return float(np.sqrt(np.mean(values**2))) if values.size else float("nan")
 
 
@@ -81,15 +81,15 @@ def number_updates(updates: Sequence[Sequence[Group]]) -> IntArray:
     return np.repeat(np.arange(len(updates)), lengths)
 
 
-# Recordings from worlds that are small enough to list: attempts by a table, and the exact truth of every step.
+# Recordings from tabular environments: rollouts of a tabular policy, and the exact advantage of every step.
 #
-# A response is two tokens, the action and the end, so that parts that read tokens, log-probs and entropies have them as
-# a sampler would give them. A prompt is one token, which stands for what the policy saw.
+# A response has two tokens, the action and the end. So parts can read tokens, log-probs and entropies as in a real
+# run. A prompt has one token per view.
 
 END_ID = 0
 """The token that ends a response; action number n is token n + 1."""
 FIRST_PROMPT_ID = 1_000
-"""Prompts are numbered from here, over all tasks."""
+"""Prompts of all tasks are numbered from here."""
 Key = Literal["situation", "observation"]
 Sight = int | Literal["situation"]
 MakePolicy = Callable[[EnumeratedWorld], TabularPolicy]
@@ -98,19 +98,19 @@ Number = TypeVar("Number", FloatArray, IntArray)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ListedTask:
-    """A task with its world, and the policy that plays it."""
+    """A task with its tables and the policy that runs it."""
 
     task: Task
     world: EnumeratedWorld
     policy: TabularPolicy
     texts: tuple[str, ...]
-    """What the environment shows in each state of the world; a policy may see more, or less."""
+    """The environment's observation in each state. A policy may see more, or less."""
     first_prompt: int
     """The prompt id of its first view."""
 
     @property
     def next_prompt(self) -> int:
-        """The first prompt id that is free after it."""
+        """The first free prompt id after this task."""
         return self.first_prompt + len(self.world.views)
 
 
@@ -119,13 +119,8 @@ def list_task(
 ) -> ListedTask:
     """List a task for a policy.
 
-    Args:
-        env: an environment whose tasks can be listed.
-        task: the task.
-        make_policy: makes the policy, from the world as the policy sees it.
-        sees: how many past steps it sees beside the text of now; or "situation": the whole state, as a policy does
-            that remembers everything.
-        first_prompt: the first prompt id that is free.
+    `sees` is the number of past steps that the policy sees besides the current text, or "situation" for the whole
+    state. `make_policy` gets the environment as the policy sees it.
     """
     world = enumerate_task(env, task)
     if sees == "situation":
@@ -140,15 +135,9 @@ def list_task(
 def record_listed(
     tasks: Sequence[ListedTask], *, updates: int, attempts: int, key: Key, gamma: float = 1.0, seed: int = 0
 ) -> Recording:
-    """Play so many updates of a group for each task, and find the exact advantage of every step.
+    """Sample `updates` updates with one group per task, and compute the exact advantage of every step.
 
-    Args:
-        tasks: the tasks of every update.
-        updates: how many updates; each is drawn anew, by the same policies.
-        attempts: attempts of a group.
-        key: what makes two steps comparable: the state, or the text that is seen there.
-        gamma: how much a reward one step later counts in the truth.
-        seed: where all random numbers come from.
+    `key` says what makes two steps comparable: the state, or its observation. `gamma` is the discount of the truth.
     """
     groups, truths, points, situations = list[list[list[Trajectory]]](), [], [], []
     first = 0
@@ -181,7 +170,7 @@ def record_listed(
 def make_trajectories(
     listed: ListedTask, sampled: SampledAttempts, probability: FloatArray, *, attempts: int, key: Key
 ) -> list[Trajectory]:
-    """Records of sampled attempts, as a run would have written them, in groups of so many attempts."""
+    """Trajectories of sampled rollouts, as a run records them, in groups of `attempts`."""
     world = listed.world
     names = [name.state if isinstance(name, RememberedState) else name for name in world.states]
     logp = np.log(np.maximum(probability, np.finfo(np.float64).tiny))
@@ -207,7 +196,10 @@ def make_trajectories(
                 )
             )
         earned = sum(rewards)
-        has_ended = _has_ended(world, length - 1, states[-1], actions[-1], rewards[-1])
+        # Whether the environment ended the rollout at its last step, rather than the step limit.
+        last = (world.at_step(length - 1), states[-1], actions[-1])
+        is_possible = (world.chance[last] > 0) & (world.reward[last] == rewards[-1])
+        has_ended = length < world.horizon or bool((world.following[last][is_possible] == ENDED).all())
         trajectories.append(
             Trajectory(
                 id=f"{listed.task.id}/{number % attempts}",
@@ -222,15 +214,103 @@ def make_trajectories(
     return trajectories
 
 
-def _has_ended(world: EnumeratedWorld, index: int, state: int, action: int, reward: float) -> bool:
-    """Whether the world ended the attempt itself at a step, rather than the limit."""
-    ways = world.following[world.at_step(index), state, action]
-    is_possible = (world.chance[world.at_step(index), state, action] > 0) & (
-        world.reward[world.at_step(index), state, action] == reward
-    )
-    return index + 1 < world.horizon or bool((ways[is_possible] == ENDED).all())
-
-
 def _join_updates(by_task: Sequence[Sequence[Number]], updates: int) -> Number:
-    """Columns of each task's updates as one column, update by update."""
+    """Join the columns of the tasks into one column, update by update."""
     return np.concatenate([of_task[number] for number in range(updates) for of_task in by_task])
+
+
+# What scorers can request from the lab's policies, which have no engine and no learner.
+
+
+class LabTools(Protocol):
+    """The subset of `groupwise.rollout.measures.Tools` that `gives` names."""
+
+    @property
+    def gives(self) -> frozenset[str]: ...
+
+
+class ListedTools:
+    """Tools of a tabular policy: log-probs, continuations, and the environment's expert."""
+
+    gives = frozenset({"score", "reference", "expert", "fork"})
+    """The policy does not learn, so it is its own reference."""
+    temperature = 1.0
+    stop_ids = (END_ID,)
+
+    def __init__(self, env: EnvironmentPart, tasks: Sequence[ListedTask]) -> None:
+        self._env, self._tasks = env, {listed.task.id: listed for listed in tasks}
+        self._rows = {
+            listed.first_prompt + number: np.asarray(listed.policy.rows[view.shorten(listed.policy.window)])
+            for listed in tasks
+            for number, view in enumerate(listed.world.views)
+        }
+
+    def score(
+        self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
+    ) -> list[tuple[float, ...]]:
+        """Log-probs of responses by the table. The end token has probability 1."""
+        scored = []
+        for prompt, response in pairs:
+            raised = self._rows[prompt[-1]] ** (1.0 / (temperature or self.temperature))
+            chances = raised / raised.sum()
+            scored.append(tuple(0.0 if token == END_ID else float(np.log(chances[token - 1])) for token in response))
+        return scored
+
+    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+        """The expert's action at each step, while the recorded actions are run again."""
+        advice = []
+        for attempt in attempts:
+            environment = self._env.open(attempt.task)
+            own: list[str | None] = []
+            for step in attempt.steps:
+                own.append(environment.expert() if isinstance(environment, Expert) else None)
+                environment.act(step.action or "")
+            advice.append(own)
+        return advice
+
+    def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
+        """Continuations. Each trajectory has the kept steps and the total return, not the steps after the fork."""
+        by_task: dict[str, list[int]] = {}
+        for number, fork in enumerate(forks):
+            by_task.setdefault(fork.trunk.task.id, []).append(number)
+        earned = np.zeros(len(forks))
+        for task, numbers in by_task.items():
+            earned[numbers] = _continue_listed(self._tasks[task], [forks[number] for number in numbers])
+        return [
+            replace(
+                fork.trunk,
+                id=f"{fork.trunk.id}/{fork.kept}/{fork.number}",
+                steps=fork.trunk.steps[: fork.kept],
+                scores={"return": total, "success": float(total > 0)},
+            )
+            for fork, total in zip(forks, earned.tolist(), strict=True)
+        ]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The numbers of the actions."""
+        return " ".join(self.pieces(ids)).strip()
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return ["" if token == END_ID else str(token) for token in ids]
+
+
+def _continue_listed(listed: ListedTask, forks: Sequence[Fork]) -> FloatArray:
+    """The total return of each continuation of a task, with the kept steps. All are sampled together."""
+    world, climbing = listed.world, np.cumsum(listed.policy.spread(listed.world), axis=1)
+    generator = np.random.default_rng([fork.seed for fork in forks])
+    state = np.full(len(forks), world.start)
+    for number, fork in enumerate(forks):  # outcome 0 of each kept action: the task's seed fixed it
+        for index, taken in enumerate(fork.trunk.steps[: fork.kept]):
+            action_number = world.actions.index(taken.action or "")
+            state[number] = world.following[world.at_step(index), state[number], action_number, 0]
+    step = np.array([fork.kept for fork in forks])
+    earned = np.array([math.fsum(taken.reward for taken in fork.trunk.steps[: fork.kept]) for fork in forks])
+    while len(playing := np.flatnonzero((state != ENDED) & (step < world.horizon))):
+        here, now = state[playing], step[playing]
+        drawn = generator.random(len(playing))[:, None] * climbing[here, -1:]
+        action = (climbing[here] <= drawn).sum(axis=1)
+        place = (now if len(world.following) > 1 else np.zeros_like(now), here, action, 0)
+        earned[playing] += world.reward[place]
+        state[playing] = world.following[place]
+        step[playing] += 1
+    return earned

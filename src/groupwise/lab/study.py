@@ -1,4 +1,4 @@
-"""The study: every recipe's credit, held against the truth of one recording."""
+"""The study: compares every method's advantages with the true advantages of one recording."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from groupwise import methods
 from groupwise.credit import score_trajectory, shape_group
 from groupwise.data.records import Trajectory
 from groupwise.data.seeds import seed_of
-from groupwise.data.segments import BoolArray, FloatArray
+from groupwise.data.segments import FloatArray
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.lab.enumerated import EnumeratedWorld
 from groupwise.lab.measures import measure_credit
 from groupwise.lab.played_recording import PlayedCondition, record_played
-from groupwise.lab.recording import FIRST_PROMPT_ID, Key, ListedTask, Recording, Sight, list_task, record_listed
+from groupwise.lab.recording import (
+    FIRST_PROMPT_ID,
+    Key,
+    LabTools,
+    ListedTask,
+    ListedTools,
+    Recording,
+    Sight,
+    list_task,
+    record_listed,
+)
 from groupwise.lab.tabular import TabularPolicy
-from groupwise.lab.tools import LabTools, ListedTools
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Draw
@@ -39,33 +48,30 @@ from groupwise.training.samples import CreditedBatch, credit_batch
 
 @dataclass(frozen=True, kw_only=True)
 class ListedCondition:
-    """Circumstances in which credit is studied, in a world that can be listed."""
+    """What is studied in a tabular environment."""
 
     env: EnvironmentPart
-    """The environment: one whose tasks `enumerate_task` can list."""
+    """An environment whose tasks `enumerate_task` can list."""
     tasks: int = 8
-    """Tasks of every update, the first of the training panel."""
+    """Tasks per update, the first of the train set."""
     attempts: int = 8
-    """Attempts of a group."""
+    """Rollouts per group."""
     updates: int = 100
-    """How often all groups are drawn."""
     skill: float = 1.5
-    """How much likelier than by chance the policy does what is best."""
+    """Logit of the best action; 0 = a random policy."""
     roughness: float = 0.5
-    """How different its habits are from one situation to the next."""
+    """Standard deviation of the noise on the logits."""
     sees: Sight = 0
-    """How many past steps the policy sees beside the text of now; or "situation": the whole state, as a policy does
-    that remembers everything."""
+    """Past steps that the policy sees besides the current text; "situation" = the whole state."""
     key: Key = "situation"
     """What makes two steps comparable."""
     gamma: float = 1.0
-    """How much a reward one step later counts in the truth."""
+    """Discount factor of the truth."""
     seed: int = 0
-    """Where all random numbers come from."""
 
 
 def record_condition(condition: ListedCondition) -> tuple[Recording, LabTools]:
-    """Play a condition and find the truth of its steps."""
+    """Sample a condition's rollouts and compute the true advantages of their steps."""
     make_policy = partial(
         make_skilled_policy, skill=condition.skill, roughness=condition.roughness, seed=condition.seed
     )
@@ -85,7 +91,7 @@ def record_condition(condition: ListedCondition) -> tuple[Recording, LabTools]:
 
 
 def list_algorithms(names: Sequence[str] | None = None) -> dict[str, Algorithm]:
-    """The recipes of the catalogue by name, with their own defaults; None = all of them."""
+    """Methods by name, with their defaults; None = all methods."""
     return {name: methods.build(name) for name in names or methods.names()}
 
 
@@ -97,10 +103,10 @@ def study_recording(
     seed: int = 0,
     tell: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
-    """Hold the credit of each algorithm against the truth of a recording.
+    """Compare the advantages of each algorithm with the truth of a recording.
 
-    Returns what the recording is like, and for each algorithm how far it is from the truth; or why it cannot be said;
-    or the earlier algorithm whose credit is the same in every digit.
+    Returns the recording's numbers and one entry per algorithm: its errors, or why it could not be measured, or the
+    earlier algorithm with exactly the same advantages.
     """
     results: dict[str, Any] = {}
     known: dict[str, FloatArray] = {}
@@ -118,21 +124,21 @@ def study_recording(
         known[name] = credit.values
         results[name] = {"level": credit.level, **_leave_out_nan(asdict(measure_credit(credit.values, recording)))}
     if not known:
-        raise ConfigError("none of the recipes that were asked for can be measured here; ask for others")
+        raise ConfigError("none of the chosen recipes can be measured here; choose other recipes")
     return {"recording": recording.describe(), "recipes": results}
 
 
 def _leave_out_nan(numbers: Any) -> Any:
-    """The same with None where a number is not known, as JSON has it."""
+    """Replace NaN by None, for JSON."""
     if isinstance(numbers, dict):
         return {name: _leave_out_nan(number) for name, number in numbers.items()}
     return None if isinstance(numbers, float) and not np.isfinite(numbers) else numbers
 
 
-# Policies whose skill is a dial: how much likelier than by chance they do what is best.
+# Policies with a given skill.
 
 PATIENCE_FACTOR = 0.95
-"""What a reward one step later is worth where it is decided which actions are best: earlier is better."""
+"""Discount factor that decides which actions are best: an earlier reward is better."""
 AS_GOOD = 1e-9
 """Actions whose values differ by less are equally good."""
 
@@ -140,20 +146,27 @@ AS_GOOD = 1e-9
 def make_skilled_policy(
     world: EnumeratedWorld, *, skill: float, roughness: float = 0.5, seed: int = 0
 ) -> TabularPolicy:
-    """A softmax over the actions, for everything that can be seen.
+    """A softmax over the actions, for each view.
 
-        logit(action | view) = skill * (share of the view's states in which the action is best) + roughness * noise
+        logit(action | view) = skill * (fraction of the view's states in which the action is best) + roughness * noise
 
-    With skill 0 it wanders; with a high one it does what is best as far as it can see that. The noise is a normal
-    number for each view and action, drawn once: no two situations are alike, and the policy stays a fixed one.
+    Skill 0 is a random policy. With a high skill, it takes the best action that its view allows. The noise is one
+    normal number per view and action, drawn once, so the policy is fixed.
     """
-    best = _find_best_actions(world)
+    value = np.zeros(len(world.states))
+    worth = np.zeros((len(world.states), len(world.actions)))
+    for step in reversed(range(world.horizon)):  # backward induction to the first step
+        at = world.at_step(step)
+        to_come = np.append(value, 0.0)[world.following[at]]
+        worth = (world.chance[at] * (world.reward[at] + PATIENCE_FACTOR * to_come)).sum(axis=-1)
+        value = worth.max(axis=1)
+    best = np.asarray(worth >= value[:, None] - AS_GOOD)  # (S, A)
     num = np.bincount(world.view, minlength=len(world.views))[:, None]
     share = np.zeros((len(world.views), len(world.actions)))
     np.add.at(share, world.view, best / best.sum(axis=1, keepdims=True))
     rows = {}
     for view, logits in zip(world.views, skill * share / num, strict=True):
-        # The same numbers for the same view, whatever else there is.
+        # A view always has the same noise, whatever other views there are.
         past = [word for step in view.past for word in step]
         generator = np.random.default_rng(seed_of(seed, "view", view.text, *past))
         rough = logits + roughness * generator.standard_normal(len(world.actions))
@@ -162,43 +175,32 @@ def make_skilled_policy(
     return TabularPolicy(actions=world.actions, rows=rows, window=world.window)
 
 
-def _find_best_actions(world: EnumeratedWorld) -> BoolArray:
-    """Which actions are best in each state (S, A), with all steps to go, by backward induction."""
-    value = np.zeros(len(world.states))
-    worth = np.zeros((len(world.states), len(world.actions)))
-    for step in reversed(range(world.horizon)):
-        at = world.at_step(step)
-        to_come = np.append(value, 0.0)[world.following[at]]
-        worth = (world.chance[at] * (world.reward[at] + PATIENCE_FACTOR * to_come)).sum(axis=-1)
-        value = worth.max(axis=1)
-    return np.asarray(worth >= value[:, None] - AS_GOOD)
-
-
-# The credit that a recipe gives an update, by the same calls as in training: admitted, measured, shaped, credited.
+# The advantages that a method gives an update, by the same calls as in training: filter, score, shape, estimate.
 
 Level = Literal["attempt", "step", "token"]
-"""Below what a recipe's credit differs: all steps of an attempt have one number, or steps have, or tokens have."""
+"""The finest unit whose advantages differ: whole rollouts, steps or tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecipeCredit:
-    """What a recipe gave every step of a recording."""
+    """The advantages that a method gives the steps of a recording."""
 
     values: FloatArray
-    """Credit of each step (N); of a step with credit on its tokens, the mean over those where the policy had a choice;
-    0 for what does not train."""
+    """Advantage of each step (N); 0 if it does not train. If tokens have their own, the mean over the tokens for which
+    the policy had a choice."""
     level: Level
-    """Below what it differs, as found in the recording."""
+    """The finest unit whose advantages differ in this recording."""
 
 
 def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTools, seed: int = 0) -> RecipeCredit:
-    """Give every update of a recording credit, each by itself, as the first update of a run.
+    """Compute the advantages of each update alone, as if it were the first of a run.
 
-    What a recipe remembers of earlier updates (past attempts that it recalls, states of its parts) and attempts that it
-    would ask for with guidance are left out: every update begins anew. Of several channels, the first is taken: that of
-    `advantage`.
+    So replayed rollouts, states of parts and rollouts with a hint are left out. Of several channels, only the first
+    (`advantage`) counts.
     """
-    check_needs(algorithm, tools)
+    for part in algorithm.measures or ():
+        for need in sorted(part.needs - tools.gives):
+            raise ConfigError(f"{name_of(part)} needs {need!r}, which the lab's policy does not have")
     values = np.concatenate(
         [
             credit_update(algorithm, groups, tools=tools, seed=seed_of(seed, "update", number))
@@ -208,15 +210,8 @@ def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTo
     return RecipeCredit(values=values, level=_find_level(algorithm, recording, values))
 
 
-def check_needs(algorithm: Algorithm, tools: LabTools) -> None:
-    """Refuse an algorithm whose measures need what the lab's policy does not have."""
-    for part in algorithm.measures or ():
-        for need in sorted(part.needs - tools.gives):
-            raise ConfigError(f"{name_of(part)} asks for {need!r}, which this policy does not have")
-
-
 def credit_update(algorithm: Algorithm, groups: Sequence[Group], *, tools: LabTools, seed: int) -> FloatArray:
-    """The credit of every step of an update, in the order of its groups and attempts."""
+    """The advantage of every step of an update, in the order of its groups and rollouts."""
 
     def draw(*path: str | int) -> np.random.Generator:
         return np.random.default_rng(seed_of(seed, *path))
@@ -246,7 +241,7 @@ def _measure(algorithm: Algorithm, groups: Sequence[Group], tools: LabTools, dra
 
 
 def _read_credit(batch: CreditedBatch) -> dict[tuple[str, int], float]:
-    """The credit of each step that trains, by its attempt and index."""
+    """The advantage of each step, by its rollout and index."""
     steps = [(attempt, step) for attempt in batch.trajectories for step in attempt.steps]
     credit = {}
     for row, (attempt, step) in enumerate(steps):
@@ -276,25 +271,28 @@ def _find_level(algorithm: Algorithm, recording: Recording, values: FloatArray) 
     return "attempt"
 
 
-# The lab on a run of one's own: its policy plays, continuations from forks tell the truth.
+# The lab with a run's own policy. Continuations from forks give the truth.
 
 
 class RunLabTools(RunTools):
-    """A run's own tools for measures, which say what they have."""
+    """A run's own tools for scorers, with a list of what they have."""
 
     @property
     def gives(self) -> frozenset[str]:
-        """What measures may need: not the policy that a run started from, which a lab has not."""
+        """What scorers may need. The run's initial policy is not available."""
         hidden = {"hidden"} if isinstance(self._run.learner, GivesHidden) else set()
         judge = {"judge"} if self._run.judge is not None else set()
         return frozenset({"generate", "score", "play", "fork", "expert", *hidden, *judge})
 
 
 def record_run(run: Run, condition: PlayedCondition) -> tuple[Recording, RunLabTools]:
-    """Play a run's policy, which does not learn meanwhile, and continue some of its steps."""
+    """Sample rollouts of a run's policy, which does not learn meanwhile, and continue some of its steps."""
     player, settings = run.player, run.config.rollout
-    tasks = run.tasks[: condition.tasks]
-    _check_forkable(run)
+    run.host.open({0: run.tasks[0]})
+    copy = run.host.fork(0, [1])[1]
+    run.host.close([0, 1])
+    if isinstance(copy, Fault):
+        raise ConfigError(f"env: continuations need an environment that can be copied, and it cannot: {copy.message}")
 
     def play(attempts: Sequence[Attempt]) -> list[Trajectory]:
         return player.play(attempts, temperature=settings.temperature)
@@ -305,16 +303,5 @@ def record_run(run: Run, condition: PlayedCondition) -> tuple[Recording, RunLabT
     def continue_from(forks: Sequence[Fork]) -> list[Trajectory]:
         return [pay(played) for played in play_forks(forks, player, temperature=settings.temperature)]
 
-    recording = record_played(tasks, play, continue_from, condition, pay=pay)
+    recording = record_played(run.tasks[: condition.tasks], play, continue_from, condition, pay=pay)
     return recording, RunLabTools(run, 0)
-
-
-def _check_forkable(run: Run) -> None:
-    """Refuse a world that cannot be copied, before anything is played."""
-    run.host.open({0: run.tasks[0]})
-    copy = run.host.fork(0, [1])[1]
-    run.host.close([0, 1])
-    if isinstance(copy, Fault):
-        raise ConfigError(
-            f"env: there are no continuations to tell the truth by, for a world cannot be copied: {copy.message}"
-        )

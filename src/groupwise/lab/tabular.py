@@ -1,4 +1,4 @@
-"""Policies as tables over what is seen: attempts played by them without an environment, and their true values.
+"""Tabular policies: rollouts without an environment, and exact values by dynamic programming.
 
 Axes: S states, A actions, N attempts, T steps.
 """
@@ -23,24 +23,23 @@ CLOSE_TO_ONE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TabularPolicy:
-    """The probability of each action, for everything that can be seen."""
+    """The probability of each action, for each view."""
 
     actions: tuple[str, ...]
     """The actions, in the order of the probabilities (A)."""
     rows: Mapping[View, FloatArray]
     """Probabilities of the actions (A) for each view."""
     window: int = 0
-    """How many past steps it looks at; where a view shows more, the rest is left out of the look-up."""
+    """How many past steps it looks at; older steps of a view are ignored."""
 
     @classmethod
     def uniform(cls, world: EnumeratedWorld) -> TabularPolicy:
-        """Every action alike."""
         even = np.full(len(world.actions), 1 / len(world.actions))
         return cls.from_function(world, lambda view: even)
 
     @classmethod
     def draw(cls, world: EnumeratedWorld, generator: np.random.Generator, *, sharpness: float = 1.0) -> TabularPolicy:
-        """A policy by chance: for each view the softmax of normal numbers times `sharpness`."""
+        """A random policy: for each view the softmax of normal numbers times `sharpness`."""
         logits = generator.standard_normal((len(world.views), len(world.actions))) * sharpness
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         table = dict(zip(world.views, shares / shares.sum(axis=1, keepdims=True), strict=True))
@@ -48,31 +47,29 @@ class TabularPolicy:
 
     @classmethod
     def from_function(cls, world: EnumeratedWorld, ask: Callable[[View], npt.ArrayLike]) -> TabularPolicy:
-        """Ask for the probabilities of every view of a world."""
         rows = {view: np.asarray(ask(view), dtype=np.float64) for view in world.views}
         return cls(actions=world.actions, rows=rows, window=world.window)
 
     def spread(self, world: EnumeratedWorld) -> FloatArray:
-        """Probability of each action in each state of a world (S, A); refused where it sees more than the states."""
+        """Probability of each action in each state (S, A). It is an error if the policy sees more than the states."""
         if self.window > world.window:
             raise ConfigError(
-                f"the policy sees {self.window} past steps, and the states were told apart by {world.window}: "
+                f"the policy sees {self.window} past steps, but the states contain only {world.window}: "
                 f"list them with remember(world, {self.window})"
             )
         if self.actions != world.actions:
             raise ConfigError(
-                f"the policy chooses among {', '.join(self.actions)}, the world among {', '.join(world.actions)}; "
-                "make the policy for this world"
+                f"the policy has the actions {', '.join(self.actions)}, but the environment has "
+                f"{', '.join(world.actions)}; make the policy for this environment"
             )
-        rows = np.array([self._read_row(view) for view in world.views])
-        return rows[world.view]
+        return np.array([self._read_row(view) for view in world.views])[world.view]
 
     def _read_row(self, view: View) -> FloatArray:
         row = self.rows.get(view.shorten(self.window))
         if row is None:
             raise ConfigError(
-                f"the policy has no probabilities for {view.text!r} after {len(view.past)} steps that are shown; "
-                "make it for this world"
+                f"the policy has no probabilities for {view.text!r} after {len(view.past)} visible steps; "
+                "make the policy for this environment"
             )
         if row.shape != (len(self.actions),) or (row < 0).any() or abs(row.sum() - 1) > CLOSE_TO_ONE:
             raise ConfigError(
@@ -83,43 +80,37 @@ class TabularPolicy:
 
 
 def read_window(memory: Memory, horizon: int) -> int:
-    """How many past steps a memory shows; refused where that depends on the number of the step."""
+    """How many past steps the history in the prompt shows. It is an error if that depends on the step number."""
     shown = [num_past - memory.first_shown(num_past) for num_past in range(horizon)]
     window = max(shown, default=0)
     if shown != [min(num_past, window) for num_past in range(horizon)]:
         raise ConfigError(
-            f"the memory shows {', '.join(map(str, shown))} past steps at steps 0 to {horizon - 1}, which tells the "
-            'policy more than a state does; take `memory = {kind = "window"}` or continuations'
+            f"the history shows {', '.join(map(str, shown))} past steps at steps 0 to {horizon - 1}, so the prompt "
+            'contains more than the state; use `memory = {kind = "window"}` or continuations'
         )
     return window
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SampledAttempts:
-    """Attempts at one task; what lies behind an attempt's last step is 0."""
+    """Rollouts of one task; entries after the last step of a rollout are 0."""
 
     world: EnumeratedWorld
     state: IntArray
     """State before each step (N, T)."""
     action: IntArray
-    """Action of each step (N, T), a code into the world's actions."""
+    """Action of each step (N, T), as an index into the environment's actions."""
     reward: FloatArray
-    """Reward of each step (N, T)."""
     length: IntArray
-    """Steps of each attempt (N)."""
+    """Steps of each rollout (N)."""
 
     @property
     def is_step(self) -> BoolArray:
-        """Where there is a step (N, T); rows of columns are these places in order."""
+        """Where there is a step (N, T). Columns have one row per such place, in order."""
         return np.arange(self.state.shape[1]) < self.length[:, None]
 
     def to_columns(self, *, task: str, key: Literal["situation", "observation"]) -> dict[str, Any]:
-        """Columns for `StepTable.from_columns`, attempt by attempt.
-
-        Args:
-            task: the task's id.
-            key: what makes two steps comparable: the state, or the text that is seen there.
-        """
+        """Columns for `StepTable.from_columns`, rollout by rollout. `key` says what makes two steps comparable."""
         attempt, index = np.nonzero(self.is_step)
         states = self.state[attempt, index]
         names = list(self.world.states) if key == "situation" else [view.text for view in self.world.views]
@@ -138,7 +129,7 @@ class SampledAttempts:
 def sample_attempts(
     world: EnumeratedWorld, policy: TabularPolicy, *, attempts: int, generator: np.random.Generator
 ) -> SampledAttempts:
-    """Play attempts by a policy, all at once."""
+    """Run all rollouts of a policy at once."""
     climbing = np.cumsum(policy.spread(world), axis=1)
     state = np.full(attempts, world.start)
     shape = (attempts, world.horizon)
@@ -160,39 +151,36 @@ def sample_attempts(
 
 
 def _choose(climbing: FloatArray, generator: np.random.Generator) -> IntArray:
-    """One column of each row, by rows of summed-up probabilities."""
+    """Sample one column per row, given cumulative probabilities."""
     drawn = generator.random(len(climbing))[:, None] * climbing[:, -1:]
     return np.asarray((climbing <= drawn).sum(axis=1), dtype=np.int64)
 
 
-# True values by dynamic programming: what a state, and an action in it, is worth under a policy.
+# True values of states and actions under a policy, by dynamic programming.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExactValues:
-    """Values of a world under a policy; after t of `horizon` steps there are horizon - t left."""
+    """Values of an environment under a policy. After t of `horizon` steps, horizon - t steps are left."""
 
     value: FloatArray
-    """V: the expected discounted reward from here on (T + 1, S); 0 where no step is left."""
+    """V: the expected discounted reward from a state on (T + 1, S); 0 if no step is left."""
     action_value: FloatArray
     """Q: the same after an action (T, S, A)."""
     probability: FloatArray
     """The policy: probability of each action in each state (S, A)."""
     visits: FloatArray
-    """Probability that an attempt stands in a state before its step t (T, S)."""
+    """Probability that a rollout is in a state before its step t (T, S)."""
 
     @property
     def advantage(self) -> FloatArray:
-        """A = Q - V (T, S, A)."""
         return self.action_value - self.value[:-1, :, None]
 
     def advantages_of(self, attempts: SampledAttempts) -> FloatArray:
-        """The true advantage of each step of some attempts, in the order of their columns."""
         attempt, index = np.nonzero(attempts.is_step)
         return self.advantage[index, attempts.state[attempt, index], attempts.action[attempt, index]]
 
     def values_of(self, attempts: SampledAttempts) -> FloatArray:
-        """The true value of the state before each step of some attempts, in the order of their columns."""
         attempt, index = np.nonzero(attempts.is_step)
         return self.value[index, attempts.state[attempt, index]]
 
@@ -200,9 +188,7 @@ class ExactValues:
 def solve_exactly(world: EnumeratedWorld, policy: TabularPolicy, *, gamma: float = 1.0) -> ExactValues:
     """Values of every state and action, from the last step backwards.
 
-        Q_t(s, a) = sum_s' p_t(s' | s, a) (r + gamma V_{t+1}(s')),   V_t(s) = sum_a pi(a | s) Q_t(s, a),   V_T = 0
-
-    A policy that sees more than the states tell apart is refused: its actions would depend on what is not in them.
+    Q_t(s, a) = sum_s' p_t(s' | s, a) (r + gamma V_{t+1}(s')),   V_t(s) = sum_a pi(a | s) Q_t(s, a),   V_T = 0
     """
     probability = policy.spread(world)
     states, actions = probability.shape
@@ -213,13 +199,6 @@ def solve_exactly(world: EnumeratedWorld, policy: TabularPolicy, *, gamma: float
         to_come = np.append(value[step + 1], 0.0)[world.following[at]]  # `ENDED` reads the 0 at the end
         action_value[step] = (world.chance[at] * (world.reward[at] + gamma * to_come)).sum(axis=-1)
         value[step] = (probability * action_value[step]).sum(axis=-1)
-    visits = _count_visits(world, probability)
-    return ExactValues(value=value, action_value=action_value, probability=probability, visits=visits)
-
-
-def _count_visits(world: EnumeratedWorld, probability: FloatArray) -> FloatArray:
-    """Probability of each state before each step (T, S), from the start onwards."""
-    states = len(world.states)
     visits = np.zeros((world.horizon, states))
     visits[0, world.start] = 1.0
     for step in range(world.horizon - 1):
@@ -227,4 +206,4 @@ def _count_visits(world: EnumeratedWorld, probability: FloatArray) -> FloatArray
         arriving = visits[step][:, None, None] * probability[:, :, None] * world.chance[at]
         goes_on = world.following[at] != ENDED
         visits[step + 1] = np.bincount(world.following[at][goes_on], weights=arriving[goes_on], minlength=states)
-    return visits
+    return ExactValues(value=value, action_value=action_value, probability=probability, visits=visits)

@@ -122,7 +122,7 @@ def test_a_played_recording_finds_the_bias_of_a_planted_estimator() -> None:
 
 
 def test_fewer_than_two_continuations_have_no_error_bar() -> None:
-    with pytest.raises(ConfigError, match="found 1 continuations of each kind; at least 2"):
+    with pytest.raises(ConfigError, match="continuations: expected at least 2 of each kind, got 1"):
         continue_steps([], lambda forks: [], num=1)
 
 
@@ -190,8 +190,8 @@ def test_continuations_that_faults_all_ended_are_told_with_their_cause() -> None
         record_played([listed.task for listed in tasks], play, break_off, condition)
     assert num_forks > 0
     assert str(raised.value) == (
-        f"faults ended {num_forks // 2} pairs of continuations, so that no step's truth is known (the first: boom); "
-        "mend the environment"
+        f"{num_forks // 2} pairs of continuations ended with an error, so no true advantage is known "
+        "(the first: boom); fix the environment"
     )
 
 

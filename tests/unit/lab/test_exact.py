@@ -150,7 +150,7 @@ def test_a_policy_that_sees_more_than_the_states_is_refused() -> None:
     with pytest.raises(ConfigError) as refusal:
         solve_exactly(world, policy)
     assert str(refusal.value) == (
-        "the policy sees 2 past steps, and the states were told apart by 0: list them with remember(world, 2)"
+        "the policy sees 2 past steps, but the states contain only 0: list them with remember(world, 2)"
     )
 
 
@@ -159,7 +159,7 @@ def test_other_environments_are_refused() -> None:
     with pytest.raises(ConfigError) as refusal:
         enumerate_task(part, part.panel("test")[0])
     assert str(refusal.value) == (
-        "the states of Countdown cannot be listed, only those of gridworld and aliased; take continuations from forks"
+        "the states of Countdown cannot be listed, only those of gridworld and aliased; use continuations from forks"
     )
 
 
@@ -168,5 +168,5 @@ def test_a_world_that_remembers_is_made_at_once() -> None:
     with pytest.raises(ConfigError) as refusal:
         remember(remember(enumerate_task(part, task), 1), 2)
     assert str(refusal.value) == (
-        "the world shows 1 past steps already; give the one it was made from, and a window at once"
+        "the environment already shows 1 past steps; pass the original one with the whole window"
     )

@@ -145,7 +145,7 @@ def test_points_that_never_came_up_again_are_not_covered() -> None:
 
 def test_a_recording_in_which_nothing_matters_is_refused() -> None:
     nothing = replace(RECORDING, truth=np.zeros_like(RECORDING.truth))
-    with pytest.raises(RecordError, match="no true advantage is told apart from 0"):
+    with pytest.raises(RecordError, match="no true advantage in this recording differs significantly from 0"):
         measure_credit(noise(), nothing)
 
 
@@ -180,7 +180,7 @@ def test_an_interval_is_not_known_where_a_block_holds_all_the_truth() -> None:
 
 
 def test_a_truth_of_the_size_of_rounding_is_none() -> None:
-    with pytest.raises(RecordError, match="no true advantage is told apart from 0"):
+    with pytest.raises(RecordError, match="no true advantage in this recording differs significantly from 0"):
         measure_credit(noise(), replace(RECORDING, truth=8e-15 * RECORDING.truth))
 
 

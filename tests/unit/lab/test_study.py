@@ -15,7 +15,7 @@ from groupwise import methods
 from groupwise.credit import ByState, NoScale, Relative, ReturnToGo
 from groupwise.data.credit import Comparison, Credit
 from groupwise.data.step_table import StepTable
-from groupwise.lab.recording import record_listed
+from groupwise.lab.recording import ListedTools, record_listed
 from groupwise.lab.study import (
     ListedCondition,
     credit_recording,
@@ -25,7 +25,6 @@ from groupwise.lab.study import (
     study_recording,
 )
 from groupwise.lab.tabular import solve_exactly
-from groupwise.lab.tools import ListedTools
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.rollout.forks import Fork
@@ -126,7 +125,7 @@ def test_every_recipe_of_the_catalogue_has_a_line() -> None:
     lines = study(recorded, list_algorithms())
     assert list(lines) == methods.names()
     unmeasured = {name: line["not_measured"] for name, line in lines.items() if "not_measured" in line}
-    assert unmeasured["gardo"] == "ResponseEmbedding asks for 'hidden', which this policy does not have"
+    assert unmeasured["gardo"] == "ResponseEmbedding needs 'hidden', which the lab's policy does not have"
     assert not {"gigpo", "hgpo", "salt", "step_grpo", "mars", "dcpo", "after_webstar"} & set(unmeasured)
 
 
@@ -141,7 +140,7 @@ def test_running_it_twice_gives_the_same_numbers() -> None:
 
 
 def test_where_nothing_can_be_measured_the_study_says_so(recorded: Any) -> None:
-    with pytest.raises(ConfigError, match="none of the recipes that were asked for can be measured here"):
+    with pytest.raises(ConfigError, match="none of the chosen recipes can be measured here"):
         study(recorded, list_algorithms(["prorag"]))
 
 

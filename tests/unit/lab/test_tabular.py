@@ -65,8 +65,8 @@ def test_a_memory_that_tells_the_step_is_refused() -> None:
     with pytest.raises(ConfigError) as refusal:
         read_window(AnchoredWindow(low=1, high=3), 6)
     assert str(refusal.value) == (
-        "the memory shows 0, 1, 2, 3, 2, 3 past steps at steps 0 to 5, which tells the policy more than a state does; "
-        'take `memory = {kind = "window"}` or continuations'
+        "the history shows 0, 1, 2, 3, 2, 3 past steps at steps 0 to 5, so the prompt contains more than the state; "
+        'use `memory = {kind = "window"}` or continuations'
     )
 
 
@@ -75,10 +75,10 @@ def test_policies_that_do_not_fit_are_refused() -> None:
     world = enumerate_task(part, task)
     other = enumerate_task(*TINY["a bit"])
     with pytest.raises(
-        ConfigError, match=r"^the policy chooses among red, blue, the world among red, blue, green; make"
+        ConfigError, match=r"^the policy has the actions red, blue, but the environment has red, blue, green; make"
     ):
         TabularPolicy.uniform(other).spread(world)
-    with pytest.raises(ConfigError, match=r"^the policy has no probabilities for 'Passage 1\.' after 0 steps"):
+    with pytest.raises(ConfigError, match=r"^the policy has no probabilities for 'Passage 1\.' after 0 visible steps"):
         TabularPolicy(actions=world.actions, rows={}).spread(world)
     with pytest.raises(ConfigError, match=r"is \[0\.5, 0\.5, 0\.5\]; give 3 probabilities that sum to 1$"):
         TabularPolicy.from_function(world, lambda view: (0.5, 0.5, 0.5)).spread(world)
